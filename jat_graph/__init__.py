@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from jat_graph.attention import clustered_attention, jump_attention, jump_operator
     from jat_graph.config import JatConfig
     from jat_graph.graph_config import ClusterGraph, PairGraph, StoneGraph
-    from jat_graph.graphs import attention_graph, stone_graph
+    from jat_graph.graphs import attention_graph, cluster_graph, stone_graph
     from jat_graph.hf import (
         attach,
         detach,
@@ -30,6 +30,7 @@ __all__ = [
     "attach",
     "attention_graph",
     "calibrate",
+    "cluster_graph",
     "clustered_attention",
     "detach",
     "disabled",
@@ -53,6 +54,7 @@ _MODULE_OF = {
     "attach": "jat_graph.hf",
     "attention_graph": "jat_graph.graphs",
     "calibrate": "jat_graph.inspection.calibration",
+    "cluster_graph": "jat_graph.graphs",
     "clustered_attention": "jat_graph.attention",
     "detach": "jat_graph.hf",
     "disabled": "jat_graph.hf",

@@ -318,7 +318,10 @@ class JatConfig(Settings):
             ValueError: If it is one of clusters, which say where to look.
         """
         if isinstance(self.graph, ClusterGraph):
-            raise ValueError("graph must be 'pairs' or 'stones' here, got 'clusters'")
+            raise ValueError(
+                "graph must be 'pairs' or 'stones' here, got 'clusters'; "
+                "use jat_graph.cluster_graph or jat_graph.clustered_attention"
+            )
         return self.graph
 
     @property

@@ -20,12 +20,15 @@ import jat_graph
 ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC_NAMES = [
+    "ClusterGraph",
     "JatConfig",
     "PairGraph",
     "StoneGraph",
     "attach",
     "attention_graph",
     "calibrate",
+    "cluster_graph",
+    "clustered_attention",
     "detach",
     "disabled",
     "from_pretrained",

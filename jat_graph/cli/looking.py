@@ -27,8 +27,9 @@ from jat_graph.cli.options import (
     parse_span,
     read_settings,
     read_texts,
+    reads_by_clusters,
 )
-from jat_graph.cli.tables import head_tables
+from jat_graph.cli.tables import cluster_tables, head_tables
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
@@ -54,28 +55,37 @@ def inspect_command(
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
     ] = None,
 ) -> None:
-    """Show what each jump head does on texts: its density, jumps and stepping stones.
+    """Show what each head does on texts: jumps and stepping stones, or clusters and best keys.
 
     A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
     after propagation minus the one before; its stepping stones are the keys that voted for it. With
     stones also the tokens on them, how many and how large they are, strengths, and the jumps' share
-    of the walks. Small numbers after tokens are positions: pencil₆ → book₁.
+    of the walks. Heads that read by clusters, as with --config clustered, show the largest ones:
+    their tokens, with the share of each one's attention that is exact, and their best keys. Small
+    numbers after tokens are positions: pencil₆ → book₁.
     """
     from jat_graph.config import JatConfig
 
     check_target(json_file)
     texts = read_texts(text, file)
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
-    from jat_graph.inspection import inspect_text
+    from jat_graph.inspection import inspect_clusters, inspect_text
 
+    clustered = reads_by_clusters(loaded)
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
-    found = []
+    shown["special_tokens"] = special_tokens
+    found: list[dict[str, Any]] = []
     for own in texts:
-        report = inspect_text(loaded, tokenizer, own, special_tokens=special_tokens, **shown)
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
-        Console().print(*head_tables(report), sep="\n")
-        found.append(report.to_dict())
+        if clustered:
+            clusters = inspect_clusters(loaded, tokenizer, own, **shown)
+            Console().print(*cluster_tables(clusters), sep="\n")
+            found.append(clusters.to_dict())
+        else:
+            report = inspect_text(loaded, tokenizer, own, **shown)
+            Console().print(*head_tables(report), sep="\n")
+            found.append(report.to_dict())
     if json_file is not None:
         content = found if len(found) > 1 else found[0]
         write_text(json_file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
@@ -142,8 +152,9 @@ def plot_command(
 
     One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
     propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
-    a grid of their graphs. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with :causal,
-    and block:LENGTH are drawn as patterns, too.
+    a grid of their graphs. One head that reads by clusters, as with --config clustered, is drawn
+    with what it reads exactly. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with
+    :causal, and block:LENGTH are drawn as patterns, too.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -154,15 +165,21 @@ def plot_command(
     most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
     check_integer("--length", length, least=1, below=most + 1)
     from jat_graph.config import JatConfig
-    from jat_graph.inspection import view_graphs, view_head
-    from jat_graph.viz import draw_graphs, draw_head, draw_patterns, save_figure
+    from jat_graph.inspection import view_clusters, view_graphs, view_head
+    from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_patterns, save_figure
 
     if model is None:
         figure = draw_patterns(str(pattern).split(","), length)
     else:
         loaded, tokenizer = load_model(model, config, changes, JatConfig())
         shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
-        if layer and head and len(layer) == len(head) == 1:
+        one = bool(layer and head and len(layer) == len(head) == 1)
+        if reads_by_clusters(loaded):
+            if not (layer and head and one):
+                raise ValueError("plot needs one --layer and one --head of those with clusters")
+            of_head: Any = {"layer": layer[0], "head": head[0], **shown}
+            figure = draw_clusters(view_clusters(loaded, tokenizer, **of_head))
+        elif layer and head and one:
             own = view_head(loaded, tokenizer, layer=layer[0], head=head[0], top=top, **shown)
             figure = draw_head(own, length)
         else:
@@ -199,7 +216,9 @@ def view_command(
 
     Of a model without jump heads it shows attention; with --config or --set, and of a model that
     was saved with such heads, also the attention before the jump, the difference and the graph: a
-    click on a pair shows the stones that joined it. The sentences of --treebank have their trees.
+    click on a pair shows the stones that joined it. Of heads that read by clusters a click on a
+    token shows its cluster, its best keys and how much of its attention is exact. The sentences of
+    --treebank have their trees.
     """
     check_target(output)
     texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]

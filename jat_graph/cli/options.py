@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
     from jat_graph.config import JatConfig
 
-PRESETS = ("paper", "released", "stones")
-KINDS = ("jat", "triplet", "attention_filter")  # of heads that a model may be saved with
+PRESETS = ("paper", "released", "stones", "clustered")
+KINDS = (
+    "jat",
+    "jat_clusters",
+    "triplet",
+    "attention_filter",
+)  # of heads that a model may be saved with
 
 
 def parse_span(text: str) -> range:
@@ -56,7 +61,7 @@ def load_model(
     changes: list[str] | None = None,
     default: JatConfig | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder or decoder, its tokenizer, and the jump heads of ``--config`` and ``--set``.
+    """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``.
 
     A model that was saved with heads starts from those, another one from ``default``.
     """
@@ -67,8 +72,8 @@ def load_model(
     from transformers import AutoConfig, AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    from jat_graph.config import JatConfig
-    from jat_graph.hf import attached_config, from_pretrained
+    from jat_graph.config import ClusterGraph, JatConfig
+    from jat_graph.hf import attached_config, detach, from_pretrained
     from jat_graph.hf.adapter import attach_again, learned_by_heads
 
     offline: dict[str, Any] = {"local_files_only": Path(path).is_dir()}
@@ -79,7 +84,7 @@ def load_model(
         raise ValueError(
             f"model must be a folder or a Hub name to load, got {path!r}: {_reason(error)}"
         ) from None
-    own = getattr(saved, "jat", None)
+    own = getattr(saved, "jat", None) or getattr(saved, "jat_clusters", None)
     # Refused before weights are read.
     wanted = read_settings(config, changes, JatConfig.from_dict(own) if own else default)
     has_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
@@ -93,9 +98,21 @@ def load_model(
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise ValueError(f"model {path!r} must have a tokenizer, got one without a vocabulary")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    if wanted is not None and wanted != attached_config(model):
+    clustered = attached_config(model, ClusterGraph)
+    if wanted is not None and wanted not in (attached_config(model), clustered):
+        if clustered is not None:
+            detach(model, ClusterGraph)
         attach_again(model, wanted, learned_by_heads(model), tokenizer)
     return model, tokenizer
+
+
+def reads_by_clusters(model: PreTrainedModel) -> bool:
+    """Tell whether a model has heads that read by clusters, and none that jump."""
+    from jat_graph.config import ClusterGraph
+    from jat_graph.hf import attached_config
+
+    clustered = attached_config(model, ClusterGraph) is not None
+    return clustered and attached_config(model) is None
 
 
 def _reason(error: Exception) -> str:

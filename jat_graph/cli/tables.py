@@ -1,4 +1,4 @@
-"""Tables of jump heads, each narrow enough for 80 columns."""
+"""Tables of jump heads, and of heads that read by clusters, each narrow enough for 80 columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,21 @@ from rich.table import Table
 from jat_graph.directions import named
 
 if TYPE_CHECKING:
-    from jat_graph.inspection import HeadReport, Inspection, Jump, Stone, Token
+    from jat_graph.inspection import (
+        Cluster,
+        ClusterInspection,
+        ClusterReport,
+        HeadReport,
+        Inspection,
+        Jump,
+        Stone,
+        Token,
+    )
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
+MOST_KEYS = 8  # of a cluster's best
 
 
 def head_tables(report: Inspection) -> list[Table]:
@@ -43,7 +53,35 @@ def head_tables(report: Inspection) -> list[Table]:
     return tables
 
 
-def _table(columns: tuple[str, ...], heads: Sequence[tuple[HeadReport, list[list[str]]]]) -> Table:
+def cluster_tables(report: ClusterInspection) -> list[Table | str]:
+    """Show what was found: a table of heads, and one of their clusters."""
+    numbers, clusters = [], []
+    for head in report.heads:
+        shares = [f"{share:.1%}" for share in (head.density, head.exact, head.tv)]
+        numbers.append((head, [[str(head.num_clusters), f"{head.median_size:g}", *shares]]))
+        clusters.append((head, [_cluster_cells(cluster) for cluster in head.clusters]))
+    few = any(head.dense for head in report.heads)
+    said = "So short a text is read densely (dense_below): this is what clusters would do."
+    return [
+        *[said] * few,
+        _table(("clusters", "size", "pairs read", "attention read", "tv"), numbers),
+        _table(("tokens, exact share", "best keys"), clusters),
+    ]
+
+
+def _cluster_cells(cluster: Cluster) -> list[str]:
+    tokens = [f"{_token(own.token)} {own.exact:.0%}" for own in cluster.members[:MOST_LINKS]]
+    left, hidden = len(cluster.members) - len(tokens), cluster.hidden_members
+    tokens += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
+    keys = [_token(key.token) for key in cluster.keys[:MOST_KEYS]]
+    keys += [f"{len(cluster.keys) - len(keys)} more"] * (len(cluster.keys) > len(keys))
+    return [escape(", ".join(tokens)), escape(", ".join(keys))]
+
+
+def _table(
+    columns: tuple[str, ...],
+    heads: Sequence[tuple[HeadReport | ClusterReport, list[list[str]]]],
+) -> Table:
     """Show the rows of each head, with its layer and number in the first."""
     table = Table("layer", "head", *columns)
     for head, found in heads:

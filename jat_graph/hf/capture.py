@@ -1,33 +1,36 @@
-"""Record the queries and keys of jump heads while a model runs."""
+"""Record the queries and keys of jump heads, or of cluster heads, while a model runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.config import JatConfig
+from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.cluster_heads import ClusterLayer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import LayerHeads
 from jat_graph.hf.state import heads_of
 from jat_graph.masks.tokens import TokenMask
 
+HeadsT = TypeVar("HeadsT", bound=LayerHeads)
+
 
 @dataclass(frozen=True)
 class CapturedLayer:
-    """What the jump heads of one layer saw.
+    """What the jump heads of one layer saw, or those that read by clusters.
 
     Args:
         layer: Number of the layer, as the library counts.
-        heads: The heads that jump, H.
+        heads: These heads, H.
         query: Their queries after rotary embeddings, detached, ``[B, H, L, D]``.
         key: Their keys, ``[B, H, L, D]``; heads of one group have equal ones.
         config: The settings over ``heads``.
@@ -48,7 +51,7 @@ class CapturedLayer:
     conv: HeadLayers | None = None
 
     def of_head(self, head: int) -> CapturedLayer:
-        """Return one of the heads, as if it were the only one that jumps.
+        """Return one of the heads, as if it were the only one.
 
         Args:
             head: One of ``heads``.
@@ -57,18 +60,24 @@ class CapturedLayer:
             A layer with this head alone; nothing is copied.
 
         Raises:
-            ValueError: If the head does not jump.
+            ValueError: If the head is none of them.
         """
         if head not in self.heads:
             raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
         index = self.heads.index(head)
         one = slice(index, index + 1)
+        if isinstance(self.config.graph, ClusterGraph):
+            rules = self.config.graph.rules(len(self.heads))
+            (rule,) = (rule for rule, heads in rules.items() if index in heads)
+            config = replace(self.config, graph=ClusterGraph(*rule), heads=1)
+        else:
+            config = JumpHeads.everyone(self.config, len(self.heads)).of_head(index).config
         return replace(
             self,
             heads=(head,),
             query=self.query[:, one],
             key=self.key[:, one],
-            config=JumpHeads.everyone(self.config, len(self.heads)).of_head(index).config,
+            config=config,
             mask=self.mask.select_heads((index,)),
             strength=None if self.strength is None else self.strength[..., one],
         )
@@ -76,18 +85,25 @@ class CapturedLayer:
 
 def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
     """Return the jump heads of each layer that has some."""
-    return {jump.index: jump.heads for _, jump in jumping_modules(model)}
+    return {jump.index: jump.heads for _, jump in modules_with(model, JumpLayer)}
 
 
-def jumping_modules(model: nn.Module) -> list[tuple[nn.Module, JumpLayer]]:
-    """Return the attention modules that have jump heads, with these."""
+def cluster_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
+    """Return the heads that read by clusters of each layer that has some."""
+    return {own.index: own.heads for _, own in modules_with(model, ClusterLayer)}
+
+
+def modules_with(model: nn.Module, kind: type[HeadsT]) -> list[tuple[nn.Module, HeadsT]]:
+    """Return the attention modules that have heads of a kind, with these."""
     find_attachment(model)  # which attaches heads that came by name
     found = ((module, heads) for module in model.modules() for heads in heads_of(module))
-    return [(module, heads) for module, heads in found if isinstance(heads, JumpLayer)]
+    return [(module, heads) for module, heads in found if isinstance(heads, kind)]
 
 
 @contextmanager
-def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
+def capture_scores(
+    model: nn.Module, config_class: type[Any] = JatConfig
+) -> Iterator[list[CapturedLayer]]:
     """Record queries and keys of all jump heads in every forward inside the ``with``.
 
     Calls of one layer are joined along the batch: ALBERT's, whose one module serves all layers, and
@@ -95,22 +111,27 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
 
     Args:
         model: A model with jump heads, or a wrapper around it.
+        config_class: ``ClusterGraph`` for heads that read by clusters in their place.
+            (default: ``JatConfig``, jump heads)
 
     Yields:
-        A list that fills as the model runs: one entry for each jump layer, in their order.
+        A list that fills as the model runs: one entry for each layer that has such heads, in their
+        order.
 
     Raises:
-        ValueError: If the model has no jump heads, or two forwards differ in length.
+        ValueError: If the model has no such heads, or two forwards differ in length.
     """
+    kind = ClusterLayer if config_class is ClusterGraph else JumpLayer
     attachment = find_attachment(model)
-    if attachment is None or JumpLayer not in attachment.configs:
-        raise ValueError(f"model must have jump heads, got a {type(model).__name__} without")
+    if attachment is None or kind not in attachment.configs:
+        got = type(model).__name__
+        raise ValueError(f"model must have {kind.word} heads, got a {got} without")
     layers: list[CapturedLayer] = []
 
     def record(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
         found = {layer.layer: layer for layer in layers}
         for heads in kinds:
-            if isinstance(heads, JumpLayer):
+            if isinstance(heads, kind):
                 layer, earlier = _captured(heads, inputs), found.get(heads.index)
                 found[heads.index] = layer if earlier is None else _joined(earlier, layer)
         layers[:] = (found[number] for number in sorted(found))
@@ -122,16 +143,18 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
         attachment.recorder = previous
 
 
-def _captured(jump: JumpLayer, inputs: AttentionInputs) -> CapturedLayer:
-    """Return what the jump heads of a layer see in one call of it."""
+def _captured(own: JumpLayer | ClusterLayer, inputs: AttentionInputs) -> CapturedLayer:
+    """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
-    inputs, heads = inputs.repeat_keys(), list(jump.heads)
+    inputs, heads = inputs.repeat_keys(), list(own.heads)
     query, key = (x[:, heads].detach() for x in (inputs.query, inputs.key))
-    mask, strength = inputs.token_mask().select_heads(jump.heads), jump.learned(inputs.module)
+    mask = inputs.token_mask().select_heads(own.heads)
+    layer = CapturedLayer(own.index, own.heads, query, key, own.config, mask, inputs.scale)
+    if isinstance(own, ClusterLayer):
+        return layer
+    strength = own.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()
-    conv = getattr(inputs.module, "jump_conv", None)
-    seen = (query, key, jump.config, mask, inputs.scale, strength, conv)
-    return CapturedLayer(jump.index, jump.heads, *seen)
+    return replace(layer, strength=strength, conv=getattr(inputs.module, "jump_conv", None))
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:

@@ -1,6 +1,16 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
 from jat_graph.inspection.calibration import calibrate
+from jat_graph.inspection.clusters import (
+    BestKey,
+    Cluster,
+    ClusterInspection,
+    ClusterMember,
+    ClusterReport,
+    ClusterView,
+    inspect_clusters,
+    view_clusters,
+)
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -17,6 +27,12 @@ from jat_graph.inspection.statistics import GraphStructure, HeadStatistics, grap
 from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
+    "BestKey",
+    "Cluster",
+    "ClusterInspection",
+    "ClusterMember",
+    "ClusterReport",
+    "ClusterView",
     "GraphStructure",
     "GraphView",
     "HeadReport",
@@ -31,7 +47,9 @@ __all__ = [
     "Token",
     "calibrate",
     "graph_statistics",
+    "inspect_clusters",
     "inspect_text",
+    "view_clusters",
     "view_graphs",
     "view_head",
 ]

@@ -19,7 +19,8 @@ from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.hf.capture import jumping_modules
+from jat_graph.hf.capture import modules_with
+from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
 from jat_graph.inspection.graphs import layer_pairs
 from jat_graph.inspection.statistics import check_batches, graph_statistics
@@ -218,7 +219,7 @@ def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Itera
 
 def _find_chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
     """Return the layers of the list in which all jump layers are, and where these are in it."""
-    jumping = sorted(jumping_modules(model), key=lambda entry: entry[1].index)
+    jumping = sorted(modules_with(model, JumpLayer), key=lambda entry: entry[1].index)
     around = layers_around(model, [module for module, _ in jumping])
     for part in model.modules():
         if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):

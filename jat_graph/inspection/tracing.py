@@ -16,6 +16,7 @@ from jat_graph.attention.heads import HeadGroup, attention_probabilities
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Strengths, head_groups
+from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
@@ -33,10 +34,12 @@ def run_model(
     attention: bool = False,
     states: bool = False,
     jumps: bool = False,
+    clusters: bool = False,
 ) -> tuple[Any, list[CapturedLayer]]:
     """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was.
 
-    Returns its outputs, and what its jump heads saw if that is asked for.
+    Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
+    asked for.
     """
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
@@ -49,7 +52,9 @@ def run_model(
     inputs |= {name: True for name, wanted in asked.items() if wanted}
     if getattr(model.config, "use_cache", False):  # which would be filled and thrown away
         inputs = {"use_cache": False} | inputs
-    captured: Any = capture_scores(model) if jumps else nullcontext([])
+    captured: Any = nullcontext([])
+    if jumps or clusters:
+        captured = capture_scores(model, ClusterGraph if clusters else JatConfig)
     modes = [(module, module.training) for module in model.modules()]
     implementation = model.config._attn_implementation
     # Without heads of ours, only this one shows its attention.

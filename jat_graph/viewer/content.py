@@ -12,13 +12,16 @@ from torch import Tensor
 from jat_graph.inspection.reports import Jump
 
 # Of a head: what it gives, what it would without jumps, what these change, what they go along.
+# Of one that reads by clusters the first three, before standing for exact scores.
 AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference", "graph")
 
 FILE_BYTES = 20_000_000  # that no file passes
 LINK_BYTES, JUMP_BYTES = 14_000_000, 5_000_000  # of them; the rest is for what is around
 LINK_SIZE, ROW_SIZE, MATRIX_SIZE = 16 / 3, 8 / 3, 160  # a key and a value, a count, names: base 64
 JUMP_SIZE = 300  # with its stones, in digits
+CLUSTER_SIZE, KEY_SIZE = 8, 14  # what of clusters a token takes, and a best key, in digits
 MOST_LINKS, MOST_JUMPS = 4096, 60  # of a matrix and of a head: more than the eye takes in
+MOST_KEYS = 32  # of a cluster
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,19 @@ class Links:
 
 
 @dataclass(frozen=True)
+class ClusterContent:
+    """What a head reads exactly that reads by clusters."""
+
+    joined: tuple[int, ...]  # the cluster of each token that is shown
+    exact: tuple[float, ...]  # the share of its attention that is exact
+    sizes: tuple[int, ...]  # tokens of each cluster, those included that are not shown
+    keys: tuple[tuple[tuple[int, float], ...], ...]  # best keys that are shown, and their scores
+    left_out: tuple[int, ...]  # how many more there are
+    whole: bool  # whether these are all of tokens that are not shown
+    block: int  # of tokens; 0 for no window
+
+
+@dataclass(frozen=True)
 class HeadContent:
     """One head on one text."""
 
@@ -125,6 +141,7 @@ class HeadContent:
     jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
+    clusters: ClusterContent | None = None  # of a head that reads by them
 
 
 @dataclass(frozen=True)

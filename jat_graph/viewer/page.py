@@ -32,7 +32,7 @@ from jat_graph.viewer.content import (
 )
 
 # In this order they are one script.
-SCRIPTS = ("basics.js", "heads.js", "jumps.js", "trees.js", "maps.js", "page.js")
+SCRIPTS = ("basics.js", "heads.js", "jumps.js", "clusters.js", "trees.js", "maps.js", "page.js")
 
 STEPS = 2**15 - 1  # of a value, each way: what 16 bits hold
 DIGITS = 4  # of numbers that are written out
@@ -108,7 +108,12 @@ def _text_record(text: TextContent) -> dict[str, Any]:
     for head in text.heads:
         links = {kind: _links_record(own, len(rows)) for kind, own in head.links.items()}
         jumps = [_jump_record(jump, rows) for jump in head.jumps]
-        heads.append(vars(head) | {"links": links, "jumps": jumps})
+        clusters = (
+            None
+            if head.clusters is None
+            else {k: _short(v) for k, v in vars(head.clusters).items()}
+        )
+        heads.append(vars(head) | {"links": links, "jumps": jumps, "clusters": clusters})
     parse = None if text.parse is None else vars(text.parse)
     return vars(text) | {"positions": positions, "parse": parse, "heads": heads}
 

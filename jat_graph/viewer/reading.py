@@ -1,17 +1,19 @@
-"""What a page shows of texts: a model's heads, those that jump with what their jumps are."""
+"""What a page shows of texts: a model's heads, with their jumps, or with their clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from jat_graph.config import ClusterGraph
 from jat_graph.data.reading import attention_heads, check_model, shares_modules
 from jat_graph.data.storage import is_jumping
-from jat_graph.hf.capture import jumping_heads
+from jat_graph.hf.capture import cluster_heads, jumping_heads
+from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
@@ -20,10 +22,14 @@ from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
+    CLUSTER_SIZE,
     JUMP_BYTES,
     JUMP_SIZE,
+    KEY_SIZE,
     KINDS,
     MOST_JUMPS,
+    MOST_KEYS,
+    ClusterContent,
     HeadContent,
     Links,
     ParsedWords,
@@ -51,21 +57,26 @@ def read_texts(
     All texts together fit the file.
     """
     check_model(model)
-    every = groupby(attention_heads(model), lambda pair: pair[0])
+    jumping, clustered = enabled_jumps(model), _enabled_clusters(model)
+    pairs: Iterable[tuple[int, int]] = attention_heads(model)
+    if clustered:  # of whose model nobody gives attention but the heads that are looked into
+        found = (jumping, clustered)
+        pairs = sorted((layer, head) for kind in found for layer in kind for head in kind[layer])
+    every = groupby(pairs, lambda pair: pair[0])
     known = {layer: tuple(head for _, head in pairs) for layer, pairs in every}
-    chosen, jumping = choose_heads(known, layers, heads, kind=""), enabled_jumps(model)
+    chosen = choose_heads(known, layers, heads, kind="cluster " if clustered else "")
     encoded = [
         encode_text(model, tokenizer, t if isinstance(t, str) else t.words, tokens, special_tokens)
         for t in texts
     ]
-    number = sum(head in jumping.get(layer, ()) for layer, head in chosen)
-    kinds = len(chosen) + (len(KINDS) - 1) * number
-    most = (
-        links_with_room(kinds * sum(len(text.shown) for text in encoded), kinds * len(encoded)),
-        min(MOST_JUMPS, JUMP_BYTES // (JUMP_SIZE * max(1, number * len(encoded)))),  # of each head
+    jumps, clusters = (
+        sum(head in kind.get(layer, ()) for layer, head in chosen) for kind in (jumping, clustered)
     )
+    kinds = len(chosen) + 3 * jumps + 2 * clusters
+    most_links = links_with_room(kinds * sum(len(t.shown) for t in encoded), kinds * len(encoded))
+    room = JUMP_BYTES // max(1, (jumps + clusters) * len(encoded))  # of a head
     return (
-        _read_text(model, text, None if isinstance(given, str) else given, chosen, *most)
+        _read_text(model, text, None if isinstance(given, str) else given, chosen, most_links, room)
         for text, given in zip(encoded, texts, strict=True)
     )
 
@@ -73,12 +84,25 @@ def read_texts(
 def enabled_jumps(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
     """Return the heads that jump, of each layer with some; none inside jat_graph.disabled."""
     jumping = jumping_heads(model) if is_jumping(model) else {}
-    if jumping and shares_modules(model):
+    if jumping:
+        _check_layers(model, "jumps")
+    return jumping
+
+
+def _enabled_clusters(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
+    """Return the heads that read by clusters in the same way."""
+    clustered = cluster_heads(model) if is_jumping(model) else {}
+    if clustered:
+        _check_layers(model, "clusters")
+    return clustered
+
+
+def _check_layers(model: PreTrainedModel, what: str) -> None:
+    if shares_modules(model):
         raise ValueError(
-            "model must have a module for each layer to show its jumps, got layers that share "
+            f"model must have a module for each layer to show its {what}, got layers that share "
             "one: show it inside jat_graph.disabled"
         )
-    return jumping
 
 
 def _read_text(
@@ -87,18 +111,25 @@ def _read_text(
     parse: ParsedWords | None,
     chosen: Sequence[tuple[int, int]],
     most_links: int,
-    most_jumps: int,
+    room: int,
 ) -> TextContent:
-    jumps = bool(enabled_jumps(model))
-    outputs, captured = run_model(model, text.inputs, attention=True, jumps=jumps)
-    layers, heads = {layer.layer: layer for layer in captured}, []
+    jumps, clusters = bool(enabled_jumps(model)), bool(_enabled_clusters(model))
+    outputs, captured = run_model(model, text.inputs, attention=not clusters, jumps=jumps)
+    if clusters:
+        captured = [*captured, *run_model(model, text.inputs, clusters=True)[1]]
+    layers = {(layer.layer, head): layer for layer in captured for head in layer.heads}
+    heads = []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
-        if layer in layers and head in layers[layer].heads:
-            trace = HeadTrace(layers[layer].of_head(head))
-            heads.append(_jump_head(trace, text, most_links, most_jumps))
-        else:
+        if (layer, head) not in layers:
             links = _shown_links(outputs.attentions[layer][0, head], text, most_links)
             heads.append(HeadContent(layer, head, {AFTER: links}))
+            continue
+        own = layers[layer, head].of_head(head)
+        if isinstance(own.config.graph, ClusterGraph):
+            heads.append(_cluster_head(ClusterTrace.of(own), text, most_links, room))
+        else:
+            most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
+            heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
     positions = tuple(token.index for token in text.shown)
     if parse is not None:
         words = [-1 if word is None else word for word in text.inputs.word_ids(0)]
@@ -129,3 +160,38 @@ def _jump_head(
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
     return HeadContent(measured.layer, measured.head, by_kind, jumps, edges, note)
+
+
+def _cluster_head(
+    trace: ClusterTrace, text: EncodedText, most_links: int, room: int
+) -> HeadContent:
+    report = trace.report(text)
+    note = (
+        f"It has {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are "
+        f"read exactly, and {100 * report.exact:.1f} % of the attention."
+    )
+    if report.dense:
+        note += " So short a text is read densely: this is what clusters would do."
+    matrices = trace.attention, trace.before, trace.attention - trace.before
+    links = (_shown_links(matrix, text, most_links) for matrix in matrices)
+    rows = {token.index: row for row, token in enumerate(text.shown)}
+    of_token = {
+        member.token.index: (number, round(member.exact, 2))
+        for number, cluster in enumerate(report.clusters)
+        for member in cluster.members
+    }
+    joined, exact = zip(*(of_token[index] for index in rows), strict=True)
+    room = (room - CLUSTER_SIZE * len(rows)) // (KEY_SIZE * len(report.clusters))
+    most = max(0, min(room, MOST_KEYS))  # keys of a cluster
+    shown = [
+        tuple((rows[k.token.index], round(k.score, 2)) for k in c.keys if k.token.index in rows)
+        for c in report.clusters
+    ]
+    keys = tuple(own[:most] for own in shown)
+    left_out = tuple(len(c.keys) - len(own) for c, own in zip(report.clusters, keys, strict=True))
+    sizes = tuple(len(c.members) + c.hidden_members for c in report.clusters)
+    clusters = ClusterContent(
+        joined, exact, sizes, keys, left_out, list(keys) == shown, report.block
+    )
+    by_kind = dict(zip(KINDS, links, strict=False))
+    return HeadContent(report.layer, report.head, by_kind, note=note, clusters=clusters)

@@ -106,6 +106,12 @@ def test_errors_are_one_line(
         ("plot -o x.png --pattern causal --length 99999", "--length must be"),
         ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in a folder"),
         ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
+        (
+            "plot -o x.png --model MODEL --text book --config clustered --layer 1",
+            "plot needs one --layer and one --head of those with clusters",
+        ),
+        ("calibrate --model MODEL --text book --config clustered", "got 'clusters'"),
+        ("inspect --model MODEL --text book --config clustered --layer 7", "layer 7"),
         ("view --model x", "text must be given"),
         ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
         ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),

@@ -80,6 +80,27 @@ def test_inspect_shows_tables_and_writes_json(
     assert "[CLS]" in run(*call[:-1], 50, "--special-tokens").output
 
 
+def test_inspect_shows_clusters_and_writes_json(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    call = ("inspect", "--model", tiny_model, "--text", TEXT, "--json", file, "--layer", 1)
+    given = ("--set", "keys=2", "--set", "block=1", "--set", "clusters=3", "--top", 2)
+    shown = run(*call, "--config", "clustered", *given, "--head", 2).output
+    assert "So short a text is read densely (dense_below)" in shown
+    (head,) = read(file)["heads"]
+    assert (head["layer"], head["head"], head["dense"], len(head["clusters"])) == (1, 2, True, 2)
+    for share in ("density", "exact", "tv"):
+        assert f"{head[share]:.1%}" in shown
+    for cluster in head["clusters"]:
+        assert len(cluster["keys"]) == 2
+        for member in cluster["members"]:
+            assert f"{with_position(member['token'])} {member['exact']:.0%}" in shown
+        for key in cluster["keys"]:
+            assert with_position(key["token"]) in shown
+    shown = run(*call, "--set", "graph=clusters", *given, "--set", "dense_below=0").output
+    assert "densely" not in shown
+    assert [head["head"] for head in read(file)["heads"]] == [0, 1, 2, 3]
+
+
 def test_inspect_takes_several_texts_and_shows_a_part(
     run: Run, tiny_model: str, files: Files, tmp_path: Path
 ) -> None:
@@ -97,9 +118,38 @@ def test_inspect_takes_several_texts_and_shows_a_part(
         assert all(jump["query"]["index"] in (1, 2, 3) for jump in head["jumps"])
 
 
-@pytest.mark.parametrize("graph", ["pairs", "stones"])
+@pytest.mark.parametrize("model", ["tiny", "saved with clusters"])
+def test_clusters_can_be_changed_kept_and_left(
+    model: str, run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    def inspected(*options: str) -> JatConfig:
+        file = tmp_path / "report.json"
+        run("inspect", "--model", folder, "--text", TEXT, "--json", file, *options)
+        return JatConfig.from_dict(read(file)["config"])
+
+    folder: object = tiny_model
+    config = JatConfig.clustered(keys=2, layers=(1,))
+    given: tuple[str, ...] = ("--config", "clustered", "--set", "keys=2", "--set", "layers=[1]")
+    if model != "tiny":
+        own, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModel, AutoTokenizer))
+        attach(own, config).save_pretrained(tmp_path / "saved")
+        tokenizer.save_pretrained(tmp_path / "saved")
+        folder, given = tmp_path / "saved", ()
+    assert inspected(*given) == config
+    assert inspected(*given, "--set", "block=4") == config.replace(block=4)
+    assert inspected("--config", "paper") == JatConfig.paper()
+
+
+@pytest.mark.parametrize("graph", ["clusters", "pairs", "stones"])
 def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
     words = ["inspect", "--model", tiny_model, "--text", TEXT * 4, "--special-tokens"]
+    if graph == "clusters":
+        words += ["--config", "clustered"]
+        narrow = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
+        assert narrow.exit_code == 0
+        assert "attention read" in narrow.output and "best keys" in narrow.output
+        assert "…" not in narrow.output
+        return
     for change in (f"graph={graph}", "heads=all", "strength=[-0.75,0.25,-0.5]"):
         words += ["--set", change]
     narrow = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
@@ -179,9 +229,10 @@ def test_calibrate_measures_thresholds_that_other_commands_take(
         ("--text", TEXT, "--layer", 1, "--head", 2),
         ("--text", TEXT, "--config", "stones", "--layer", 1, "--head", 2, "--tokens", "1:5"),
         ("--text", TEXT, "--config", "stones", "--special-tokens"),
+        ("--text", TEXT, "--config", "clustered", "--layer", 1, "--head", 2, "--set", "keys=2"),
         ("--pattern", "window:6+global:2,strided:8,area:3:causal,memory-compressed:3:3,block:4"),
     ],
-    ids=["pairs", "stones", "grid", "patterns"],
+    ids=["pairs", "stones", "grid", "clusters", "patterns"],
 )
 def test_plot_writes_a_picture(
     words: tuple[Any, ...], run: Run, tiny_model: str, tmp_path: Path

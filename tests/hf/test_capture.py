@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from jat_graph import ClusterGraph, cluster_graph
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores
 from tests.hf.models import (
@@ -28,6 +29,26 @@ def test_queries_and_keys_give_the_rows_of_the_model(name: str) -> None:
         assert_close(rows, reference_rows(layer), rtol=0, atol=2e-5)
         assert layer.query.shape == layer.key.shape
         assert layer.mask.causal == (name in ("gpt2", "llama"))
+
+
+def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
+    model, inputs = tiny_jump_model("bert", layers=(0, 2), heads=(1, 3)), tiny_inputs("bert")
+    config = JatConfig.clustered(keys=[[2, 3], [4, 5]], layers=(1, 2), heads=(0, 2))
+    attach(model, config)
+    with torch.no_grad(), capture_scores(model, ClusterGraph) as layers:
+        model(**inputs)
+    assert [(layer.layer, layer.heads) for layer in layers] == [(1, (0, 2)), (2, (0, 2))]
+    with torch.no_grad(), capture_scores(model) as jumps:
+        model(**inputs)
+    assert [(layer.layer, layer.heads) for layer in jumps] == [(0, (1, 3)), (2, (1, 3))]
+    for layer, keys in zip(layers, ((2, 3), (4, 5)), strict=True):
+        graphs = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)
+        for index, head in enumerate((0, 2)):
+            own = layer.of_head(head)
+            assert own.config.graph.keys == keys[index]
+            assert torch.equal(own.query, layer.query[:, index : index + 1])
+            (alone, *_) = cluster_graph(own.query, own.key, config=own.config).to_data_list()
+            assert torch.equal(alone["best"].edge_index, graphs[index]["best"].edge_index)
 
 
 def test_recording_stops_at_the_end_and_is_detached() -> None:

@@ -18,7 +18,7 @@ from transformers import (
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.inspection import inspect_text
+from jat_graph.inspection import inspect_clusters, inspect_text, view_clusters
 from jat_graph.probes import Sentence, view
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
@@ -123,6 +123,68 @@ def test_jumps_are_those_that_inspection_finds(
     with disabled(model):
         (base,) = view(model, tokenizer, TEXT, layers=3).texts
     assert all(head.links.keys() == {"attention"} for head in base.heads)
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_clusters_are_those_that_inspection_finds(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, special: bool
+) -> None:
+    config = JatConfig.clustered(clusters=4, keys=3, block=2, dense_below=0, layers=(1, 3))
+    attach(plain, config)
+    try:
+        options = {"special_tokens": special}
+        (shown,) = view(plain, tokenizer, TEXT, layers=3, heads=(1, 4), **options).texts
+        report = inspect_clusters(plain, tokenizer, TEXT, layers=3, heads=(1, 4), **options)
+        views = [
+            view_clusters(plain, tokenizer, TEXT, layer=3, head=head, **options) for head in (1, 4)
+        ]
+        with pytest.raises(ValueError, match="layer 2 must have cluster heads"):
+            view(plain, tokenizer, TEXT, layers=2)
+        with disabled(plain):
+            (base,) = view(plain, tokenizer, TEXT, layers=2).texts
+    finally:
+        detach(plain)
+    assert all(head.links.keys() == {"attention"} for head in base.heads)
+    for head, own, matrices in zip(shown.heads, report.heads, views, strict=True):
+        assert (head.layer, head.head, head.jumps) == (own.layer, own.head, ())
+        assert f"It has {own.num_clusters} clusters" in head.note
+        attention, before, change = (
+            dense(head.links[kind], len(shown.tokens))
+            for kind in ("attention", "before", "difference")
+        )
+        torch.testing.assert_close(attention, matrices.attention)
+        torch.testing.assert_close(before, matrices.before)
+        torch.testing.assert_close(attention - before, change)
+        clusters = head.clusters
+        assert clusters is not None
+        assert clusters.joined == tuple(matrices.joined.tolist())
+        assert (clusters.block, clusters.whole) == (2, True)
+        for number, cluster in enumerate(own.clusters):
+            members = [n for n, joined in enumerate(clusters.joined) if joined == number]
+            assert [shown.positions[n] for n in members] == [
+                member.token.index for member in cluster.members
+            ]
+            assert clusters.sizes[number] == len(members) + cluster.hidden_members
+            keys = {shown.positions[row]: score for row, score in clusters.keys[number]}
+            every = {key.token.index: key.score for key in cluster.keys}
+            assert keys == pytest.approx({n: every[n] for n in keys}, abs=0.006)
+            assert len(keys) + clusters.left_out[number] == len(every) == 3
+        shares = [own.of_token(index)[1].exact for index in shown.positions]
+        assert clusters.exact == pytest.approx(shares, abs=0.006)
+
+
+def test_a_page_has_jumps_and_clusters_of_one_model(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    attach(plain, JatConfig(PairGraph(vote_rate=0.1), heads=(1,), layers=(3,)))
+    attach(plain, JatConfig.clustered(dense_below=0, keys=2, block=2, heads=(4,), layers=(3, 5)))
+    try:
+        (shown,) = view(plain, tokenizer, TEXT).texts
+    finally:
+        detach(plain)
+    found = [(head.layer, head.head, head.clusters is not None) for head in shown.heads]
+    assert found == [(3, 1, False), (3, 4, True), (5, 4, True)]
+    assert len(shown.heads[0].jumps) > 0
 
 
 def test_trees_know_the_words_of_tokens(

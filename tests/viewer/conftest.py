@@ -109,6 +109,28 @@ def with_jumps(head: Any, before: torch.Tensor, after: torch.Tensor) -> Any:
     return replace(head, links=links, jumps=found, num_jumps=17, note="A note.")
 
 
+def clustered_page(tokens: tuple[str, ...] = HOSTILE) -> Page:
+    """Return a page of one head: even tokens are in one cluster, odd ones and another in a second.
+
+    The first names the last token, the second the first two, and one that is not shown.
+    """
+    text = made_up_text(tokens, [(2, 9)])
+    (head,) = text.heads
+    number = len(tokens)
+    clusters = SimpleNamespace(
+        joined=tuple(n % 2 for n in range(number)),
+        exact=tuple(round(1 / (n + 1), 2) for n in range(number)),
+        sizes=(-(-number // 2), number // 2 + 1),
+        keys=(((number - 1, 2.5),), ((0, 1.25), (1, -0.5))),
+        left_out=(0, 1),
+        whole=True,
+        block=1,
+    )
+    links = {kind: head.links[kind] for kind in ("attention", "before", "difference")}
+    own = replace(head, links=links, jumps=(), num_jumps=0, clusters=clusters)
+    return Page("Clusters", (replace(text, heads=(own,)),))
+
+
 def made_up_atlas(points: int = 30, label: str = "bank") -> AtlasView:
     """Return a map of random places, in two layers."""
     torch.manual_seed(0)

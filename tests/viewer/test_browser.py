@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from jat_graph.viewer import AtlasLabel, Page, map_view
-from tests.viewer.conftest import HOSTILE, Opened, made_up_atlas, made_up_page
+from tests.viewer.conftest import (
+    HOSTILE,
+    Opened,
+    clustered_page,
+    made_up_atlas,
+    made_up_page,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -98,6 +104,44 @@ def test_before_after_and_difference_are_there_for_a_pair(opened: Opened) -> Non
         "attention", "before the jump", "what the jump changes", "jump graph",
     ]  # fmt: skip
     assert float(shown[3].split("\t")[1]) == pytest.approx(weight, rel=0.01)
+
+
+def test_a_token_shows_its_cluster_its_best_keys_and_what_is_exact(opened: Opened) -> None:
+    tab = opened(clustered_page((*WORDS, "pencil")))
+    assert tab.locator("#views button").all_inner_texts() == ["All heads", "One head"]
+    go(tab, "One head")
+    shown = tab.get_by_label("Shows").locator("option").all_inner_texts()
+    assert shown == ["attention", "by exact scores", "what clusters change"]
+    tab.get_by_role("button", name="book (1), looks").click()
+    details = tab.locator("#details")
+    assert "50 % of its attention is exact" in details.inner_text()
+    assert "Its cluster: 3 tokens" in details.inner_text()
+    members = [entry.split("\n") for entry in tab.locator("button.member").all_inner_texts()]
+    assert [own[0] for own in members] == ["book (1)", "more (3)"]
+    keys = tab.locator("table.keys tr").all_inner_texts()
+    assert [row.split("\t") for row in keys] == [["the (0)", "1.25"], ["book (1)", "−0.5"]]
+    assert details.inner_text().count("and 1 not shown") == 2
+    tab.locator("button.member").last.click()
+    assert details.locator("h3").first.inner_text() == "more (3)"
+    matrix = tab.locator("#picture svg[role=application]")
+    matrix.focus()
+    for keys, wanted in (
+        (["ArrowDown"], "exact: in the blocks around it"),
+        (["ArrowRight", "ArrowRight", "ArrowRight"], "its cluster's score"),
+        (["ArrowUp", "ArrowRight"], "exact: a best key of its cluster"),
+    ):
+        for key in keys:
+            tab.keyboard.press(key)
+        assert f"How it is read: {wanted}." in details.inner_text()
+
+
+def test_hostile_tokens_in_a_cluster_are_text(opened: Opened) -> None:
+    tab = opened(clustered_page())
+    go(tab, "One head")
+    tab.locator("#picture g[role=button]").first.click()
+    assert tab.locator("button.member").count() == 5
+    assert "<script>alert(1)" in tab.locator("button.member").first.inner_text()
+    assert tab.locator("#details script").count() == 0
 
 
 def test_a_click_on_a_pair_shows_the_stones_that_joined_it(opened: Opened) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
-from tests.viewer.conftest import HOSTILE, made_up_atlas, made_up_page
+from tests.viewer.conftest import HOSTILE, clustered_page, made_up_atlas, made_up_page
 
 
 class Parts(HTMLParser):
@@ -72,6 +72,24 @@ def test_hostile_tokens_are_text() -> None:
     (data,) = re.findall(r'id="data">(.*?)</script>', page.html, re.DOTALL)
     assert data.isascii()
     assert not set("<>&") & set(data)
+
+
+def test_clusters_are_in_the_file_as_numbers() -> None:
+    page = clustered_page()
+    (record,) = data_of(page)["texts"]
+    assert record["tokens"] == list(HOSTILE)
+    (head,) = record["heads"]
+    assert list(head["links"]) == ["attention", "before", "difference"]
+    assert head["clusters"] == {
+        "joined": [0, 1, 0, 1, 0, 1, 0, 1, 0],
+        "exact": [1.0, 0.5, 0.33, 0.25, 0.2, 0.17, 0.14, 0.12, 0.11],
+        "sizes": [5, 5],
+        "keys": [[[8, 2.5]], [[0, 1.25], [1, -0.5]]],
+        "left_out": [0, 1],
+        "whole": True,
+        "block": 1,
+    }
+    assert all(head["clusters"] is None for head in data_of(made_up_page())["texts"][0]["heads"])
 
 
 def test_the_page_runs_its_own_script_alone_and_loads_nothing() -> None:

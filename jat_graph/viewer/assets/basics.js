@@ -6,6 +6,7 @@ const KINDS = {
   attention: "attention", before: "before the jump", difference: "what the jump changes",
   graph: "jump graph",
 };
+const OF_CLUSTERS = { before: "by exact scores", difference: "what clusters change" };
 const [FEW, MANY] = [40, 300]; // links drawn at first: some of each token, between these
 const [STEP, NUMBER] = [20, 50]; // from token to token, and the room for numbers beside them
 const BINS = 32; // squares of a small matrix, each way
@@ -100,6 +101,7 @@ const head = () => text().heads[state.head];
 const headName = (own) => `layer ${own.layer}, head ${own.head}`;
 const token = (index) => shown(text().tokens[index]);
 const place = (index) => `${token(index)} (${text().positions[index]})`;
+const kindName = (kind) => (text().heads.some((own) => own.clusters) && OF_CLUSTERS[kind]) || KINDS[kind];
 const kindsOf = (own) => Object.keys(own.links);
 const kindOf = (own) => (own.links[state.kind] ? state.kind : "attention");
 

@@ -46,11 +46,11 @@ function drawAll() {
       step > 48 ? `head ${name}` : String(name))),
   ];
   const [width, height] = [66 + columns.length * step, 30 + layers.length * step];
-  put(`All heads: ${KINDS[state.kind]}`, picture(width, height, "All heads, layer by layer",
+  put(`All heads: ${kindName(state.kind)}`, picture(width, height, "All heads, layer by layer",
     ...names, ...items.map((item) => item.node)));
   say(`Each square is a head: rows look, columns are looked at. Full colour is ${
     valueText(state.kind, full).replace("+", "±")}${state.kind === "difference"
-    ? "; small orange squares are what the jump takes away" : ""}. Choose one to see it whole.`);
+    ? "; small orange squares are what is taken away" : ""}. Choose one to see it whole.`);
   detail(el("h3", {}, "Text"), el("p", {}, shown(text().title, 600)),
     el("p", {}, `${text().tokens.length} tokens, ${heads.length} heads.`));
 }
@@ -186,11 +186,12 @@ function leftOut(links) {
 function drawHead() {
   const own = head(), kind = kindOf(own), links = linksOf(own, kind);
   const lines = drawLines(links, kind), matrix = drawMatrix(links, kind, lines.viewBox.baseVal.width);
-  put(`Layer ${own.layer}, head ${own.head}: ${KINDS[kind]}`, lines, matrix);
+  put(`Layer ${own.layer}, head ${own.head}: ${kindName(kind)}`, lines, matrix);
   const drawn = chosenLinks(links).length;
   const which = state.token ? `The ${drawn} links of one token` : `The ${drawn} strongest links`;
   say(`${which} are drawn as lines. ${leftOut(links)} Full colour is ${
     valueText(kind, fullColour(kind, [own])).replace("+", "±")}.${kind === "difference"
     ? " Blue and whole: more than before; orange, dashed or small: less." : ""} ${own.note}`);
-  describePair(state.pair);
+  if (own.clusters && state.token?.side === 0 && !state.pair) describeToken(state.token.index);
+  else describePair(state.pair);
 }

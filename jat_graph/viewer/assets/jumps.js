@@ -8,10 +8,10 @@ function describePair(pair) {
   const rows = kindsOf(own).map((kind) => {
     const value = valueAt(own, kind, i, k);
     const known = value === null ? "not in the file, or 0" : valueText(kind, value);
-    return el("tr", {}, el("td", {}, KINDS[kind]), el("td", {}, known));
+    return el("tr", {}, el("td", {}, kindName(kind)), el("td", {}, known));
   });
   detail(el("h3", {}, named(i), " → ", named(k)), el("table", {}, el("tbody", {}, ...rows)),
-    ...(jump ? stoneTable(jump) : []));
+    own.clusters ? el("p", {}, `How it is read: ${howRead(own, i, k)}.`) : null, ...(jump ? stoneTable(jump) : []));
 }
 
 function stoneTable([, , , , , more, stones]) {

@@ -38,7 +38,7 @@ function textControls() {
     (value) => show({ text: Number(value), head: 0, token: null, pair: null, kind: "attention" })));
   if (state.view !== "All heads") found.push(choice("Head", heads.map((own, n) => [n, headName(own)]), state.head,
     (value) => show({ head: Number(value), pair: null })));
-  if (kinds.length > 1 && state.view !== "Jumps") found.push(choice("Shows", kinds.map((kind) => [kind, KINDS[kind]]),
+  if (kinds.length > 1 && state.view !== "Jumps") found.push(choice("Shows", kinds.map((kind) => [kind, kindName(kind)]),
     state.view === "All heads" ? state.kind : kindOf(head()), (kind) => show({ kind })));
   const links = linksOf(head(), kindOf(head())), lines = drawnLines(links);
   if (state.view === "One head") found.push(slider("Lines", 1, links.numbers.length, lines, lines,

@@ -76,7 +76,7 @@ function drawTree() {
     draw("text", { x, y: base + 37, "text-anchor": "middle", class: "small" }, tag),
   ]);
   const longest = Math.max(0, ...links.map(([i, k]) => Math.min(8, Math.abs(i - k))));
-  put(`Tree, and layer ${head().layer}, head ${head().head}: ${KINDS[kind]}`,
+  put(`Tree, and layer ${head().layer}, head ${head().head}: ${kindName(kind)}`,
     picture(places.at(-1).x + 60, base + 82 + 14 * longest, "Tree above the words, links of the head below",
       ...treeArcs(places, levels, base), ...names, ...attentionArcs(places, links, base + 46, fullColour(kind, [head()]))));
   say(`Above: from each head word to its dependents; the root, ${places[root].name}, is bold. Below: the ${links.length} strongest links of the head between words, to the word looked at, among those in the file.`);

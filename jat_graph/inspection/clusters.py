@@ -1,0 +1,350 @@
+"""What clusters choose on one text: who joined whom, the keys they name, and what is exact."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from jat_graph.attention.clusters import shortest_length
+from jat_graph.checks.numbers import check_integer
+from jat_graph.config import ClusterGraph, JatConfig
+from jat_graph.graphs import cluster_graph
+from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.capture import cluster_heads
+from jat_graph.inspection.selection import EncodedText, Indices, Token, choose_heads, encode_text
+from jat_graph.inspection.tracing import run_model
+from jat_graph.progress import track_progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class ClusterMember:
+    """A token that joined a cluster.
+
+    Args:
+        token: The token.
+        likeness: Cosine of its row of scores and the cluster's, both less the mean row.
+        exact: Share of its attention that goes to keys that it reads exactly.
+        tv: How far its attention is from that of exact scores, ½ Σ|p' − p|.
+    """
+
+    token: Token
+    likeness: float
+    exact: float
+    tv: float
+
+
+@dataclass(frozen=True)
+class BestKey:
+    """A key that a cluster names, and what the cluster scores it, k̄ subtracted."""
+
+    token: Token
+    score: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster: the tokens that joined it, and the keys that these read exactly.
+
+    Args:
+        members: Its tokens that are not hidden as special ones, in the order of the text.
+        keys: Its best keys, the highest score first; special ones are named, too.
+        hidden_members: Number of tokens that are hidden. (default: 0)
+    """
+
+    members: tuple[ClusterMember, ...]
+    keys: tuple[BestKey, ...]
+    hidden_members: int = 0
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """One head that reads by clusters, on one text.
+
+    Args:
+        layer, head: Which head it is, from 0.
+        dense: Whether the text is so short that the head reads it densely after all; everything
+            else says what clusters would choose.
+        block: Tokens of a block; 0 for no window.
+        num_clusters: Clusters that somebody joined.
+        median_size: Median number of their tokens.
+        density: Share of the pairs that are read exactly.
+        exact, tv: Means of those of all tokens.
+        clusters: Those that a shown token joined, the largest first.
+    """
+
+    layer: int
+    head: int
+    dense: bool
+    block: int
+    num_clusters: int
+    median_size: float
+    density: float
+    exact: float
+    tv: float
+    clusters: tuple[Cluster, ...]
+
+    def of_token(self, index: int) -> tuple[Cluster, ClusterMember]:
+        """Return the cluster of a token, and what there is to say of the token.
+
+        Args:
+            index: Its position among the model's tokens.
+
+        Returns:
+            Both.
+
+        Raises:
+            ValueError: If no cluster of the report has it.
+        """
+        for cluster in self.clusters:
+            for member in cluster.members:
+                if member.token.index == index:
+                    return cluster, member
+        raise ValueError(f"index must be that of a token in a reported cluster, got {index!r}")
+
+
+@dataclass(frozen=True)
+class ClusterInspection:
+    """What heads that read by clusters choose on one text.
+
+    Args:
+        text: The text.
+        tokens: The model's tokens of it, special ones included.
+        config: The settings of the heads.
+        heads: One report for each layer and head that was looked at, in order.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    config: JatConfig
+    heads: tuple[ClusterReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        tokens = [token.text for token in self.tokens]
+        heads = [asdict(head) for head in self.heads]
+        config = self.config.to_dict()
+        return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """One head that reads by clusters on one text; :func:`jat_graph.viz.draw_clusters` draws it.
+
+    Args:
+        report: The head's numbers and clusters.
+        tokens: The L tokens shown.
+        joined: The cluster of each, ``[L]``; a number from 0 for those of ``report.clusters``.
+        near: Which keys lie in the blocks around each token, ``[L, L]``.
+        best: Which keys the token's cluster names, ``[L, L]``.
+        before, attention: Attention by exact scores, and by clusters, ``[L, L]``.
+    """
+
+    report: ClusterReport
+    tokens: tuple[Token, ...]
+    joined: Tensor
+    near: Tensor
+    best: Tensor
+    before: Tensor
+    attention: Tensor
+
+
+def inspect_clusters(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    layers: Indices = None,
+    heads: Indices = None,
+    tokens: range | None = None,
+    top: int | None = None,
+    special_tokens: bool = False,
+) -> ClusterInspection:
+    """Report what clusters choose on a text: their tokens, their best keys, and what is exact.
+
+    A text that is shorter than ``dense_below`` is read densely by the model; the report says so,
+    and what clusters would choose.
+
+    Args:
+        model: A model with heads that read by clusters.
+        tokenizer: Its tokenizer.
+        text: One text that the model can take whole.
+        layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
+        heads: The heads to look at, from 0: one, or several. (default: None, all)
+        tokens: The positions whose clusters are reported, as ``range(40, 41)``. (default: None,
+            all)
+        top: Number of clusters to report for each head, the largest first. (default: None, all)
+        special_tokens: Show special tokens among the members, too. (default: False)
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: If the model has no such heads, or not those asked for, the text is empty, too
+            long, or lacks the tokens, or ``top`` is below 0. The model is not run then.
+
+    Reference:
+        "Improved clustered attention" of Vyas, Katharopoulos and Fleuret, *Fast Transformers with
+        Clustered Attention*, NeurIPS 2020.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> config = jat_graph.JatConfig.clustered(layers=(2,), dense_below=0, keys=1, block=1)
+        >>> model = jat_graph.attach(model.eval(), config)
+        >>> found = jat_graph.inspection.inspect_clusters(model, tokenizer, "dogs bark at cats")
+        >>> [(head.layer, head.head, head.dense) for head in found.heads]
+        [(2, 0, False), (2, 1, False), (2, 2, False), (2, 3, False)]
+    """
+    if top is not None:
+        check_integer("top", top, least=0)
+    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
+    reports = tuple(trace.report(encoded, top) for trace in traces)
+    config = attached_config(model, ClusterGraph)
+    return ClusterInspection(text, encoded.tokens, config, reports)
+
+
+def view_clusters(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    layer: int,
+    head: int,
+    tokens: range | None = None,
+    special_tokens: bool = False,
+) -> ClusterView:
+    """Return what one head that reads by clusters does on a text, as matrices.
+
+    Args:
+        model: A model with heads that read by clusters.
+        tokenizer: Its tokenizer.
+        text: One text that the model can take whole.
+        layer: The layer, from 0.
+        head: The head, from 0.
+        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        special_tokens: Show special tokens, too. (default: False)
+
+    Returns:
+        The matrices over the shown tokens, and the head's report.
+
+    Raises:
+        ValueError: If this head does not read by clusters, or as :func:`inspect_clusters` does.
+
+    Reference:
+        As for :func:`inspect_clusters`.
+    """
+    encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
+    order = trace.order(encoded)
+    joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]
+    matrices = trace.near, trace.best[trace.joined], trace.before, trace.attention
+    shown = (encoded.cut(matrix).cpu() for matrix in matrices)
+    return ClusterView(trace.report(encoded), encoded.shown, torch.tensor(joined), *shown)
+
+
+@dataclass(frozen=True)
+class ClusterTrace:
+    """What one head that reads by clusters did with a text."""
+
+    layer: CapturedLayer  # of this head alone
+    graph: HeteroData  # what its clusters choose
+    joined: Tensor  # the cluster of each token, [L]
+    near: Tensor  # which keys lie in the blocks around each token, bool [L, L]
+    best: Tensor  # which keys each cluster names, bool [m, L]
+    before: Tensor  # attention by exact scores, [L, L]
+    attention: Tensor  # attention by clusters, [L, L]
+
+    @classmethod
+    def of(cls, layer: CapturedLayer) -> ClusterTrace:
+        """Return what the one head of a layer did."""
+        query, key, (rule,) = layer.query, layer.key, layer.config.cluster_graph.rules(1)
+        graph = cluster_graph(query, key, config=layer.config, scale=layer.scale)[0]
+        joined, read = graph["joined"].edge_index[1], graph["read_by"]
+        rows = graph["cluster"].query @ graph["token"].key.mT  # [m, L]
+        best = torch.zeros_like(rows, dtype=torch.bool)
+        best[tuple(graph["best"].edge_index)] = True
+        block = torch.arange(len(joined), device=joined.device) // max(rule.block, 1)
+        near = ((block.unsqueeze(1) - block).abs() <= 1) & (rule.block > 0)
+        scores = rows[joined] if rule.propagate else torch.full_like(rows[joined], -torch.inf)
+        scores[tuple(read.edge_index.flip(0))] = read.score
+        before = (query[0, 0] @ key[0, 0].mT * layer.scale).softmax(-1)
+        attention = scores.softmax(-1).nan_to_num()  # a token without a key reads nothing
+        return cls(layer, graph, joined, near, best, before, attention)
+
+    def order(self, encoded: EncodedText) -> list[int]:
+        """Return the clusters of shown tokens, the largest first, of equal ones the lower first."""
+        sizes = Counter(self.joined.tolist())
+        shown = {int(self.joined[token.index]) for token in encoded.shown}
+        return sorted(shown, key=lambda cluster: (-sizes[cluster], cluster))
+
+    def report(self, encoded: EncodedText, top: int | None = None) -> ClusterReport:
+        """Report the head: its numbers, and the first of the clusters that shown tokens joined."""
+        (rule,), length = self.layer.config.cluster_graph.rules(1), len(self.joined)
+        exact = self.near | self.best[self.joined]
+        shares = (self.attention * exact).sum(-1)
+        tv = (self.attention - self.before).abs().sum(-1) / 2
+        columns = (x.tolist() for x in (self.graph["joined"].likeness, shares, tv))
+        members: dict[int, list[ClusterMember]] = {}
+        for cluster, *row in zip(self.joined.tolist(), encoded.tokens, *columns, strict=True):
+            members.setdefault(cluster, []).append(ClusterMember(*row))
+        keys: dict[int, list[BestKey]] = {}
+        best = self.graph["best"]
+        for (cluster, key), score in zip(
+            best.edge_index.T.tolist(), best.score.tolist(), strict=True
+        ):
+            keys.setdefault(cluster, []).append(BestKey(encoded.tokens[key], score))
+        found = []
+        for cluster in self.order(encoded)[:top]:
+            own = members[cluster]
+            named = tuple(member for member in own if member.token.index in encoded.named)
+            highest = sorted(keys.get(cluster, []), key=lambda key: -key.score)
+            found.append(Cluster(named, tuple(highest), len(own) - len(named)))
+        return ClusterReport(
+            self.layer.layer,
+            self.layer.heads[0],
+            length < shortest_length(rule, backward=False),
+            rule.block,
+            len(members),
+            statistics.median(map(len, members.values())),
+            float(exact.float().mean()),
+            float(shares.mean()),
+            float(tv.mean()),
+            tuple(found),
+        )
+
+
+def _look(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    layers: Indices,
+    heads: Indices,
+    tokens: range | None,
+    special_tokens: bool,
+) -> tuple[EncodedText, Iterator[ClusterTrace]]:
+    """Return the text, and what one head after the other does with it."""
+    there = cluster_heads(model)
+    if not there:
+        raise ValueError("model must have cluster heads, got none: attach them first")
+    chosen = choose_heads(there, layers, heads, "cluster ")
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+
+    def traces() -> Iterator[ClusterTrace]:
+        _, found = run_model(model, encoded.inputs, clusters=True)
+        known = {layer.layer: layer for layer in found}
+        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
+            yield ClusterTrace.of(known[layer].of_head(head))
+
+    return encoded, traces()

@@ -1,0 +1,140 @@
+"""A picture of one head that reads by clusters: what is read exactly, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jat_graph.directions import named
+from jat_graph.viz.figures import COLOURS, new_figure
+from jat_graph.viz.heads import GRAPH_COLOURS, LINE_HEIGHT, MAX_LABEL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from jat_graph.inspection import ClusterView, Token
+
+NEAR = "#c8ccd0"  # of keys in the blocks around
+SIDE = 4.2  # inches, of a panel
+MOST_NAMES = 48  # tokens up to which each row and column has its name
+LISTED = 8  # clusters that are written out
+TOKEN_LETTERS, KEY_LETTERS = 85, 45  # of a line, of which there is room for some 160
+
+
+def draw_clusters(view: ClusterView) -> Figure:
+    """Draw one head: what it reads exactly, its attention, and that of exact scores.
+
+    Rows are the tokens that look, sorted by cluster, the largest first, and within a cluster as in
+    the text; a line parts two clusters. Columns are the tokens looked at, in the order of the text.
+    In the first panel keys in the blocks around a token are grey, and those that its cluster names
+    in the cluster's colour; everywhere else the cluster's score stands for the token's own. The two
+    of attention share one colour scale of square roots. Below are the largest clusters, as words.
+
+    Args:
+        view: What the head did, from :func:`jat_graph.inspection.view_clusters`.
+
+    Returns:
+        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+
+    Raises:
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+
+    Reference:
+        Vyas, Katharopoulos and Fleuret, *Fast Transformers with Clustered Attention*, NeurIPS 2020,
+        Figure 1 shows queries sorted by cluster in the same way.
+    """
+    report, lines = view.report, _cluster_lines(view)
+    title = (
+        f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters; "
+        f"{report.density:.0%} of the pairs are read exactly, which is {report.exact:.0%} of the "
+        f"attention; {report.tv:.0%} of it goes elsewhere than by exact scores"
+    )
+    if report.dense:
+        title += ". So short a text is read densely: this is what clusters would do"
+    notes = LINE_HEIGHT * (len(lines) + 1)
+    figure = new_figure(3 * (SIDE + 0.5), SIDE + 0.8 + notes, heading=title, notes=notes)
+    axes = figure.subplots(1, 3)
+    order = view.joined.argsort(stable=True)
+    joined = view.joined[order].numpy()
+    _draw_read(axes[0], view.near[order].numpy(), view.best[order].numpy(), joined)
+    attention, before = view.attention[order].numpy(), view.before[order].numpy()
+    _draw_attention(axes[1:], attention, before)
+    for axis in axes:
+        for edge in np.flatnonzero(np.diff(joined)) + 0.5:
+            axis.axhline(edge, color="#777777", linewidth=0.4)
+        _name_sides(axis, view.tokens, order.tolist())
+    axes[0].set_ylabel("token that looks, by cluster", fontsize=9)
+    # A colour for each listed cluster, beside its line.
+    top = notes - LINE_HEIGHT / 2
+    for number, line in enumerate(lines):
+        height = (top - number * LINE_HEIGHT) / figure.get_figheight()
+        if 0 < number <= len(view.report.clusters[:LISTED]):
+            colour = COLOURS[(number - 1) % len(COLOURS)]
+            figure.text(0.012, height, "■", color=colour, fontsize=9, va="top")
+        figure.text(0.025, height, line, fontsize=9, va="top")
+    return figure
+
+
+def _draw_read(axis: Axes, near: np.ndarray, best: np.ndarray, joined: np.ndarray) -> None:
+    """Show which keys are read exactly: 0 for none, 1 for the blocks, then a cluster's colour."""
+    from matplotlib.colors import ListedColormap
+
+    read = np.where(best, 2 + joined[:, None] % len(COLOURS), near)
+    colours = ListedColormap(["#ffffff", NEAR, *COLOURS])
+    axis.imshow(read, cmap=colours, vmin=-0.5, vmax=len(COLOURS) + 1.5, interpolation="nearest")
+    axis.set_title("Read exactly: blocks around, best keys", fontsize=10)
+
+
+def _draw_attention(axes: Iterable[Axes], attention: np.ndarray, before: np.ndarray) -> None:
+    """Show both in one scale, in which the rest is still seen."""
+    from matplotlib.colors import PowerNorm
+
+    norm = PowerNorm(0.5, vmin=0.0, vmax=float(max(attention.max(), before.max())))
+    titles = ("Attention by clusters", "Attention by exact scores")
+    for axis, title, values in zip(axes, titles, (attention, before), strict=True):
+        image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, interpolation="nearest")
+        axis.set_title(title, fontsize=10)
+    bar = axis.figure.colorbar(image, ax=axis, location="right", shrink=0.8, aspect=30)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _name_sides(axis: Axes, tokens: tuple[Token, ...], order: list[int]) -> None:
+    """Name rows and columns where there is room for it."""
+    axis.set_xlabel("token looked at, in the text's order", fontsize=9)
+    axis.tick_params(labelsize=7)
+    if len(tokens) <= MOST_NAMES:
+        names = [_name(token) for token in tokens]
+        axis.set_xticks(range(len(names)), names, rotation=90)
+        axis.set_yticks(range(len(names)), [names[index] for index in order])
+    else:
+        axis.set_yticks([])
+
+
+def _cluster_lines(view: ClusterView) -> list[str]:
+    """Write out the largest clusters: their tokens, their best keys, and how much is exact."""
+    lines = ["Tokens of a cluster  →  its best keys;  share of the attention that is exact"]
+    for cluster in view.report.clusters[:LISTED]:
+        size = len(cluster.members) + cluster.hidden_members
+        share = sum(member.exact for member in cluster.members) / max(1, len(cluster.members))
+        own = _words([m.token for m in cluster.members], TOKEN_LETTERS, size)
+        keys = _words([key.token for key in cluster.keys], KEY_LETTERS, len(cluster.keys))
+        lines.append(f"{size}:  {own}  →  {keys};  {share:.0%}")
+    left = len(view.report.clusters) - LISTED
+    return [*lines, *[f"and {left} more clusters"] * (left > 0)]
+
+
+def _words(tokens: list[Token], letters: int, size: int) -> str:
+    """Return as many of the first tokens as there is room for, and how many more there are."""
+    names = [_name(token) for token in tokens]
+    ends = np.cumsum([len(name) + 1 for name in names])
+    said = names[: int((ends <= letters).sum())]
+    return " ".join(said) + f" … {size - len(said)} more" * (size > len(said))
+
+
+def _name(token: Token) -> str:
+    text = token.text
+    short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
+    return named(short.replace("$", r"\$"))  # which would begin mathematics
