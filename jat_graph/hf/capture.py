@@ -35,6 +35,8 @@ class CapturedLayer:
         scale: Factor of the scores.
         strength: What the heads have learned, ``[3, hops, H]``. (default: None, nothing)
         conv: Layers of PyG in the heads. (default: None, there are none)
+        value: The values ``[B, H, L, Dv]`` of heads that read by clusters. (default: None, of
+            others they are not kept)
     """
 
     layer: int
@@ -46,6 +48,7 @@ class CapturedLayer:
     scale: float
     strength: Tensor | None = None
     conv: HeadLayers | None = None
+    value: Tensor | None = None
 
     def of_head(self, head: int) -> CapturedLayer:
         """Return one of the heads, as if it were the only one that jumps.
