@@ -321,6 +321,17 @@ class JatConfig(Settings):
             raise ValueError("graph must be 'pairs' or 'stones' here, got 'clusters'")
         return self.graph
 
+    @property
+    def cluster_graph(self) -> ClusterGraph:
+        """The clusters that say where to look.
+
+        Raises:
+            ValueError: If the graph is one that jumps go along.
+        """
+        if not isinstance(self.graph, ClusterGraph):
+            raise ValueError(f"graph must be 'clusters' here, got {self.graph.kind!r}")
+        return self.graph
+
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
 
@@ -439,3 +450,10 @@ def check_config(config: object) -> None:
     """Refuse what is no config, with a ValueError."""
     if not isinstance(config, JatConfig):
         raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
+
+
+def check_clusters(config: object) -> None:
+    """Refuse what is no config of clusters, with a ValueError."""
+    check_config(config)
+    assert isinstance(config, JatConfig)
+    config.cluster_graph  # noqa: B018

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,6 +71,7 @@ class CapturedLayer:
             heads=(head,),
             query=self.query[:, one],
             key=self.key[:, one],
+            value=None if self.value is None else self.value[:, one],
             config=JumpHeads.everyone(self.config, len(self.heads)).of_head(index).config,
             mask=self.mask.select_heads((index,)),
             strength=None if self.strength is None else self.strength[..., one],
@@ -82,11 +83,35 @@ def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
     return {jump.index: jump.heads for _, jump in jumping_modules(model)}
 
 
-def jumping_modules(model: nn.Module) -> list[tuple[nn.Module, JumpLayer]]:
-    """Return the attention modules that have jump heads, with these."""
+def jumping_modules(
+    model: nn.Module, kind: type[LayerHeads] = JumpLayer
+) -> list[tuple[nn.Module, LayerHeads]]:
+    """Return the attention modules that have heads of a kind, with these."""
     find_attachment(model)  # which attaches heads that came by name
     found = ((module, heads) for module in model.modules() for heads in heads_of(module))
-    return [(module, heads) for module, heads in found if isinstance(heads, JumpLayer)]
+    return [(module, heads) for module, heads in found if isinstance(heads, kind)]
+
+
+@contextmanager
+def recording(
+    model: nn.Module, kind: type[LayerHeads], record: Callable[[CapturedLayer], None]
+) -> Iterator[None]:
+    """Show what heads of a kind see, call by call, of every forward inside the ``with``."""
+    attachment = find_attachment(model)
+    if attachment is None or kind not in attachment.configs:
+        got = f"got a {type(model).__name__} without"
+        raise ValueError(f"model must have {kind.word} heads, {got}")
+
+    def show(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
+        for heads in kinds:
+            if isinstance(heads, kind):
+                record(_captured(heads, inputs))
+
+    previous, attachment.recorder = attachment.recorder, show
+    try:
+        yield
+    finally:
+        attachment.recorder = previous
 
 
 @contextmanager
@@ -105,36 +130,37 @@ def capture_scores(model: nn.Module) -> Iterator[list[CapturedLayer]]:
     Raises:
         ValueError: If the model has no jump heads, or two forwards differ in length.
     """
-    attachment = find_attachment(model)
-    if attachment is None or JumpLayer not in attachment.configs:
-        raise ValueError(f"model must have jump heads, got a {type(model).__name__} without")
+    with capture_heads(model, JumpLayer) as layers:
+        yield layers
+
+
+@contextmanager
+def capture_heads(model: nn.Module, kind: type[LayerHeads]) -> Iterator[list[CapturedLayer]]:
+    """Keep what heads of a kind see, their layers in order."""
     layers: list[CapturedLayer] = []
 
-    def record(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
-        found = {layer.layer: layer for layer in layers}
-        for heads in kinds:
-            if isinstance(heads, JumpLayer):
-                layer, earlier = _captured(heads, inputs), found.get(heads.index)
-                found[heads.index] = layer if earlier is None else _joined(earlier, layer)
+    def keep(layer: CapturedLayer) -> None:
+        found = {known.layer: known for known in layers}
+        earlier = found.get(layer.layer)
+        found[layer.layer] = layer if earlier is None else _joined(earlier, layer)
         layers[:] = (found[number] for number in sorted(found))
 
-    previous, attachment.recorder = attachment.recorder, record
-    try:
+    with recording(model, kind, keep):
         yield layers
-    finally:
-        attachment.recorder = previous
 
 
-def _captured(jump: JumpLayer, inputs: AttentionInputs) -> CapturedLayer:
-    """Return what the jump heads of a layer see in one call of it."""
+def _captured(heads: LayerHeads, inputs: AttentionInputs) -> CapturedLayer:
+    """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
-    inputs, heads = inputs.repeat_keys(), list(jump.heads)
-    query, key = (x[:, heads].detach() for x in (inputs.query, inputs.key))
-    mask, strength = inputs.token_mask().select_heads(jump.heads), jump.learned(inputs.module)
+    inputs, own = inputs.repeat_keys(), list(heads.heads)
+    query, key, value = (x[:, own].detach() for x in (inputs.query, inputs.key, inputs.value))
+    mask = inputs.token_mask().select_heads(heads.heads)
+    seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
+    if not isinstance(heads, JumpLayer):
+        return CapturedLayer(*seen, value=value)
+    strength = heads.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()
-    conv = getattr(inputs.module, "jump_conv", None)
-    seen = (query, key, jump.config, mask, inputs.scale, strength, conv)
-    return CapturedLayer(jump.index, jump.heads, *seen)
+    return CapturedLayer(*seen, strength, getattr(inputs.module, "jump_conv", None))
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
@@ -158,5 +184,6 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
             filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
             sizes = [(len(layer.query), heads, *shape) for layer in both]
             masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
-    query, key = (torch.cat([getattr(layer, n) for layer in both]) for n in ("query", "key"))
-    return replace(first, query=query, key=key, mask=replace(first.mask, **masks))
+    names = ["query", "key"] if first.value is None else ["query", "key", "value"]
+    tensors = {name: torch.cat([getattr(layer, name) for layer in both]) for name in names}
+    return replace(first, **tensors, mask=replace(first.mask, **masks))

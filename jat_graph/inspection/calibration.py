@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
 from jat_graph.config import JatConfig, check_calibration
-from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.hf.capture import jumping_modules
-from jat_graph.hf.modules import layers_around
 from jat_graph.inspection.graphs import layer_pairs
+from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.statistics import check_batches, graph_statistics
-from jat_graph.inspection.tracing import Inputs, run_model
+from jat_graph.inspection.tracing import Inputs
 from jat_graph.progress import track_progress
 
 HOLD_OUT_EVERY = 5
@@ -158,71 +154,3 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
             torch.fmax(best, pairs.rule.product(left, right, norm), out=best)
     allowed = pairs.edge_mask().expand_as(critical)
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
-
-
-class Relay:
-    """Runs batches up to one jump layer after another, each from where it came the last time.
-
-    What a layer gave stands for all layers before it. Where the first batch shows that layers are
-    no chain, as where they share a module, every run goes through the whole model. None of the
-    model's jump heads may jump yet.
-    """
-
-    def __init__(self, model: PreTrainedModel, batches: Sequence[Inputs]) -> None:
-        self.model, self.batches = model, batches
-        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
-        _, whole = run_model(model, batches[0], jumps=True)
-        self.heads = [(layer.layer, layer.heads) for layer in whole]
-        self._chain, self._rows = _find_chain(model, len(whole))
-        if self._chain:
-            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
-            self._given[0] = None
-            for a, b in zip(found, whole, strict=True):
-                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
-                if a.layer != b.layer or not same:
-                    self._chain = []
-
-    def captured(self, row: int) -> Iterator[CapturedLayer]:
-        """Yield what a jump layer sees of each batch, in order, once those before are final."""
-        for number, batch in enumerate(self.batches):
-            yield self._capture(row, number, batch)
-
-    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
-        if not self._chain:
-            return run_model(self.model, batch, jumps=True)[1][row]
-        first, last = self._rows[row - 1] if row else 0, self._rows[row]
-        with _running(self._chain, first, last, self._given[number]) as latest:
-            _, (*_, layer) = run_model(self.model, batch, jumps=True)
-        self._given[number] = latest[0]
-        return layer
-
-
-@contextmanager
-def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
-    """Let layers run only from the first to the last; others hand on what there is."""
-    latest = [given, given]  # what the last layer that ran was given, and what it gave
-
-    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        if first <= index <= last:
-            latest[:] = latest[1], own(*args, **kwargs)
-        return latest[1]
-
-    for index, layer in enumerate(chain):
-        layer.forward = partial(forward, index, layer.forward)
-    try:
-        yield latest
-    finally:
-        for layer in chain:
-            del layer.forward
-
-
-def _find_chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
-    """Return the layers of the list in which all jump layers are, and where these are in it."""
-    jumping = sorted(jumping_modules(model), key=lambda entry: entry[1].index)
-    around = layers_around(model, [module for module, _ in jumping])
-    for part in model.modules():
-        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
-            chain = list(part)
-            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
-                return chain, [chain.index(layer) for layer in around]
-    return [], []

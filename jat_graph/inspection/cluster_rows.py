@@ -67,23 +67,18 @@ def sample_tokens(length: int, heads: int, number: int, seed: int) -> Tensor:  #
     return ((torch.arange(number) + within) * (length / number)).long().clamp(max=length - 1)
 
 
-def is_dense(length: int, rule: ClusterRule) -> bool:
-    """Tell whether a sequence is read densely when nothing is to be learned."""
-    return length < shortest_length(rule, backward=False)
-
-
 def measure_rows(
     sequence: Sequence,
     rules: Mapping[ClusterRule, tuple[int, ...]],  # of which heads
     queries: int,
     seed: int,
-) -> Tensor:  # [H, 5]
-    """Return means over sampled queries: MEASURES, then how many keys and clusters are read."""
+) -> Tensor:  # [H, 6]
+    """Return means over sampled queries: MEASURES, keys and clusters read, and if it is dense."""
     heads, length, width = sequence.query.shape
     tokens = sample_tokens(length, heads, queries, seed).to(sequence.query.device)
-    found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length)).repeat(heads, 1)
+    found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length, 1.0)).repeat(heads, 1)
     for rule, members in rules.items():
-        if is_dense(length, rule):
+        if length < shortest_length(rule, backward=False):
             continue
         step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
         for first in range(0, len(members), step):
@@ -92,7 +87,7 @@ def measure_rows(
     return found
 
 
-def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 5]
+def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
     """Compare the rows, in memory for r·n numbers a head."""
     query, key, value, scale = sequence
     length = query.size(1)
@@ -117,4 +112,5 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
     share = is_read.to(rows.dtype).mean(-1)
     mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    return torch.stack([share, mass, tv, lost, share * length + clusters], -1).mean(1)
+    found = [share, mass, tv, lost, share * length + clusters, torch.zeros_like(share)]
+    return torch.stack(found, -1).mean(1)
