@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.checks.numbers import check_indices, check_inside, check_integer
 from jat_graph.config_fields import (
     LEARNED,
     HopGroups,
@@ -321,17 +321,6 @@ class JatConfig(Settings):
             raise ValueError("graph must be 'pairs' or 'stones' here, got 'clusters'")
         return self.graph
 
-    @property
-    def cluster_graph(self) -> ClusterGraph:
-        """The clusters that say where to look.
-
-        Raises:
-            ValueError: If the graph is one that jumps go along.
-        """
-        if not isinstance(self.graph, ClusterGraph):
-            raise ValueError(f"graph must be 'clusters' here, got {self.graph.kind!r}")
-        return self.graph
-
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
 
@@ -434,16 +423,27 @@ def _from_flat(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_calibration(density: Any, config: JatConfig) -> None:
-    """Refuse what no thresholds can be measured for."""
-    if not isinstance(density, int | float) or not 0 < density < 1:
+def check_calibration(
+    config: JatConfig, density: float | None = None, tolerance: float | None = None
+) -> None:
+    """Refuse what nothing can be measured for."""
+    if density is not None and (
+        not isinstance(density, int | float) or not 0 < density < 1
+    ):
         raise ValueError(f"density must be in (0, 1), got {density!r}")
-    graph = config.jump_graph
-    if isinstance(graph, StoneGraph):
+    if tolerance is not None:
+        check_inside("tolerance", tolerance, 0.0)
+    if isinstance(config.graph, ClusterGraph):
+        if density is not None:
+            raise ValueError("density needs graph='pairs', got 'clusters'; give a tolerance")
+        return
+    if tolerance is not None:
+        raise ValueError(f"tolerance needs graph='clusters', got {config.graph.kind!r}")
+    if isinstance(config.graph, StoneGraph):
         why = "their threshold, in standard deviations, fits every head"
         raise ValueError(f"graph must be 'pairs' to calibrate, got 'stones'; {why}")
-    if graph.vote_rate is not None:
-        raise ValueError(f"vote_rate must be None to calibrate, got {graph.vote_rate}")
+    if config.graph.vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {config.graph.vote_rate}")
 
 
 def check_config(config: object) -> None:

@@ -94,9 +94,6 @@ def attach(
     """
     base = transformer_of(model)
     kind = next((kind for kind in KINDS if isinstance(config, kind.config_class)), None)
-    from jat_graph.hf.cluster_layer import ClusterLayer
-    if getattr(getattr(config, "graph", None), "kind", "") == "clusters":
-        kind = ClusterLayer
     if kind is None:
         names = " or ".join(f"a {kind.config_class.__name__}" for kind in KINDS)
         raise ValueError(f"config must be {names}, got {type(config).__name__}")
@@ -254,8 +251,7 @@ def attached_config(model: nn.Module) -> JatConfig | None:
         The config that :func:`attach` got; None if the model has no jump heads.
     """
     attachment = find_attachment(model)
-    from jat_graph.hf.cluster_layer import ClusterLayer
-    return None if attachment is None else attachment.configs.get(JumpLayer, attachment.configs.get(ClusterLayer))
+    return None if attachment is None else attachment.configs.get(JumpLayer)
 
 
 def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
@@ -309,8 +305,7 @@ def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, st
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
     """Return what the attention modules of a model share, or say that there is nothing."""
     attachment = find_attachment(model)
-    from jat_graph.hf.cluster_layer import ClusterLayer
-    wanted = [kind for kind in (*KINDS, ClusterLayer) if config_class in (None, kind.config_class)]
+    wanted = [kind for kind in KINDS if config_class in (None, kind.config_class)]
     if attachment is None or not any(kind in attachment.configs for kind in wanted):
         words = " or ".join(kind.word for kind in wanted)
         got = "plain " if attachment is None else ""
