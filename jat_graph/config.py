@@ -321,6 +321,17 @@ class JatConfig(Settings):
             raise ValueError("graph must be 'pairs' or 'stones' here, got 'clusters'")
         return self.graph
 
+    @property
+    def cluster_graph(self) -> ClusterGraph:
+        """The graph that says where to look.
+
+        Raises:
+            ValueError: If it is one that jumps go along.
+        """
+        if not isinstance(self.graph, ClusterGraph):
+            raise ValueError(f"graph must be 'clusters' here, got {self.graph.kind!r}")
+        return self.graph
+
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads that jump in a layer of ``num_heads``, in rising order.
 

@@ -267,6 +267,9 @@ class ClusterGraph(Settings):
 
     def rules(self, num_heads: int) -> dict[ClusterRule, tuple[int, ...]]:
         """Return the settings of one layer's heads, and which heads share them."""
+        for name, table in self._tables():
+            if len(table) != 1:
+                raise ValueError(f"{name} table must have one row for one layer, got {len(table)}")
         rows = {name: table_row(name, table, 0, num_heads) for name, table in self._tables()}
         groups: dict[ClusterRule, tuple[int, ...]] = {}
         for head in range(num_heads):

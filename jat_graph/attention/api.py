@@ -7,13 +7,14 @@ from typing import Any, Literal, overload
 import torch.distributed as dist
 from torch import Tensor
 
+from jat_graph.attention.clustered_heads import read_heads
 from jat_graph.attention.external_graphs import Graph, read_graph
 from jat_graph.attention.heads import HeadGroup, attend
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
-from jat_graph.config import JatConfig, check_config
+from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
 from jat_graph.operators import BackendChoice, Operator
 from jat_graph.patterns.base import Pattern
@@ -42,7 +43,9 @@ def jump_attention(
 
     The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
     ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
-    where the pattern allows it, and a query that may attend to nothing gives zeros.
+    where the pattern allows it, and a query that may attend to nothing gives zeros. With clusters,
+    ``JatConfig.clustered()``, it is :func:`jat_graph.clustered_attention`, and takes neither causal
+    order nor any of the arguments after ``scale``.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -91,18 +94,33 @@ def jump_attention(
         torch.Size([1, 4, 12, 8])
     """
     check_config(config)
+    if isinstance(config.graph, ClusterGraph):
+        _check_clustered(is_causal, strength=strength, excluded=excluded, group=group, graph=graph)
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
+    if isinstance(config.graph, ClusterGraph):
+        rules = config.graph.rules(query.size(1))
+        return read_heads(query, key, value, rules, mask=mask, dropout_p=dropout_p, scale=scale)
     jumping = JumpHeads.everyone(config, query.size(1))
     external = read_graph(graph, query, mask, jumping.heads)
     groups = head_groups(
         query, key, value, jumping, mask=mask, scale=scale, strength=strength, external=external
     )
     return attend_groups(groups, jumping.pattern, mask=mask, dropout_p=dropout_p, scale=scale)
+
+
+def _check_clustered(is_causal: bool, **others: object) -> None:
+    """Refuse what heads that read by clusters cannot use."""
+    if is_causal:
+        raise ValueError("is_causal must be False with graph='clusters', got True")
+    for name, value in others.items():
+        if value is not None:
+            got = type(value).__name__
+            raise ValueError(f"{name} must be left alone with graph='clusters', got a {got}")
 
 
 def attend_groups(

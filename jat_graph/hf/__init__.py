@@ -1,11 +1,12 @@
 """Jump heads, and heads of other kinds, in models of Hugging Face transformers.
 
-Importing it registers the attention function "jat" with transformers, and changes nothing of it.
+Importing it registers the attention functions "jat" and "clustered" with transformers, and changes
+nothing of it.
 """
 
 import lazy_loader
 
-import jat_graph.hf.interface  # noqa: F401  # registers the attention function
+import jat_graph.hf.clustered  # noqa: F401  # which registers, with jat_graph.hf.interface
 
 # Imported at their first use, from the modules that __init__.pyi names.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,7 @@
 from .adapter import attach, attached_config, detach, disabled
 from .capture import CapturedLayer, capture_scores
 from .checkpointing import keep_graphs
+from .clustered import register_clustered
 from .filters import FilterConfig
 from .given_graphs import using_graphs
 from .loading import from_pretrained
@@ -20,6 +21,7 @@ __all__ = [
     "from_pretrained",
     "keep_graphs",
     "model_card_text",
+    "register_clustered",
     "resize_position_embeddings",
     "save_heads",
     "save_pretrained",

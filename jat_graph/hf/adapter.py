@@ -15,6 +15,7 @@ from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
+from jat_graph.graph_config import PairGraph
 from jat_graph.hf.filters import FilterConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
@@ -93,12 +94,13 @@ def attach(
           layers 0-11: jump heads 0-1 of 4: pairs, vote rate 0.05, hop weights (0, 1)
     """
     base = transformer_of(model)
-    kind = next((kind for kind in KINDS if isinstance(config, kind.config_class)), None)
+    kind = next((kind for kind in KINDS if kind.takes(config)), None)
     if kind is None:
-        names = " or ".join(f"a {kind.config_class.__name__}" for kind in KINDS)
+        classes = dict.fromkeys(kind.config_class.__name__ for kind in KINDS)
+        names = " or ".join(f"a {name}" for name in classes)
         raise ValueError(f"config must be {names}, got {type(config).__name__}")
-    if conv is not None and not isinstance(config, JatConfig):
-        raise ValueError(f"conv needs a JatConfig, got a {type(config).__name__}")
+    if conv is not None and kind is not JumpLayer:
+        raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
     attachment = find_attachment(base)
     if attachment is not None and kind in attachment.configs:
@@ -167,8 +169,8 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Args:
         model: What :func:`attach` got, or a wrapper around it.
-        config_class: The kind of heads to take off, by the class of its settings.
-            (default: None, all kinds)
+        config_class: The kind of heads to take off, by the class of its settings, or of their
+            graph: ``ClusterGraph`` for those that read by clusters. (default: None, all kinds)
 
     Returns:
         The same model.
@@ -191,7 +193,7 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         name = type(model).__name__
         raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
     modules = [module for module in base.modules() if layer_state(module)]
-    for kind in [kind for kind in attachment.configs if config_class in (None, kind.config_class)]:
+    for kind in [kind for kind in attachment.configs if kind.goes_by(config_class)]:
         for module in modules:
             state: LayerState = getattr(module, STATE_ATTRIBUTE)
             gone = [heads for heads in state.heads if isinstance(heads, kind)]
@@ -241,17 +243,20 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         attachment.enabled = previous
 
 
-def attached_config(model: nn.Module) -> JatConfig | None:
-    """Return the settings of a model's jump heads.
+def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> Any:
+    """Return the settings of a model's jump heads, or of its heads of another kind.
 
     Args:
         model: The model, or a wrapper around it.
+        config_class: The kind of heads, by the class of its settings, or of their graph:
+            ``ClusterGraph`` for those that read by clusters. (default: ``JatConfig``, jump heads)
 
     Returns:
-        The config that :func:`attach` got; None if the model has no jump heads.
+        The config that :func:`attach` got; None if the model has no such heads.
     """
     attachment = find_attachment(model)
-    return None if attachment is None else attachment.configs.get(JumpLayer)
+    kind = next((kind for kind in KINDS if kind.goes_by(config_class)), None)
+    return None if attachment is None or kind is None else attachment.configs.get(kind)
 
 
 def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
@@ -273,7 +278,7 @@ def attach_again(
     """Give a model the jump heads of another config, or none; what they have learned stays."""
     given: Any = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
     if attached_config(model) is not None:
-        detach(model, JatConfig)
+        detach(model, PairGraph)  # the jump heads, and not those that read by clusters
     if config is not None:
         own = given is not None and config.conv == EXTERNAL
         attach(model, config, tokenizer, (lambda _: deepcopy(given)) if own else None)
@@ -285,7 +290,7 @@ def attach_again(
 
 def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
-    if not isinstance(config, JatConfig) or (conv is None and config.conv is None):
+    if not JumpLayer.takes(config) or (conv is None and config.conv is None):
         return config
     from jat_graph.nn.head_layers import with_conv  # PyG takes seconds to load
 
@@ -305,7 +310,7 @@ def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, st
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
     """Return what the attention modules of a model share, or say that there is nothing."""
     attachment = find_attachment(model)
-    wanted = [kind for kind in KINDS if config_class in (None, kind.config_class)]
+    wanted = [kind for kind in KINDS if kind.goes_by(config_class)]
     if attachment is None or not any(kind in attachment.configs for kind in wanted):
         words = " or ".join(kind.word for kind in wanted)
         got = "plain " if attachment is None else ""

@@ -14,7 +14,7 @@ from jat_graph.attention.external_graphs import read_graph
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.propagation import head_groups, strength_is_zero
-from jat_graph.config import JatConfig, PairGraph
+from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.kinds import Builders, HeadParts, LayerHeads, ModuleHeads
@@ -32,6 +32,7 @@ class JumpLayer(LayerHeads):
     learning: bool = field(init=False, compare=False, repr=False)  # whether a strength is learned
 
     config_class = JatConfig
+    graphs = (PairGraph, StoneGraph)
     name = "jat"
     word = "jump"
 

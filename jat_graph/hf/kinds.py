@@ -38,6 +38,7 @@ class LayerHeads(ABC):
     config: Any  # over ``heads`` where they differ from head to head
 
     config_class: ClassVar[type[Any]]  # what attach takes for the kind
+    graphs: ClassVar[tuple[type[Any], ...]] = ()  # of its settings, if another kind shares them
     name: ClassVar[str]  # where a model's configuration holds and saves the settings
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
@@ -53,12 +54,26 @@ class LayerHeads(ABC):
                 f"several layers of this model, got {config.layers}"
             )
         rows = enumerate(config.layer_indices(len(found)))
-        return {found[i].module: cls.in_module(found[i], i, row, config) for row, i in rows}
+        made = {found[i].module: cls.in_module(found[i], i, row, config) for row, i in rows}
+        return {module: heads for module, heads in made.items() if heads is not None}
 
     @classmethod
-    def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> LayerHeads:
-        """Return the heads of one module, the ``row``-th that gets some."""
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: Any
+    ) -> LayerHeads | None:
+        """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
         return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+
+    @classmethod
+    def takes(cls, config: Any) -> bool:
+        """Tell whether some settings are of this kind."""
+        known = isinstance(config, cls.config_class)
+        return known and (not cls.graphs or isinstance(config.graph, cls.graphs))
+
+    @classmethod
+    def goes_by(cls, config_class: type[Any] | None) -> bool:
+        """Tell whether a class of settings, or of a graph, means this kind; None means all."""
+        return config_class in (None, cls.config_class, *cls.graphs)
 
     @classmethod
     def learns(cls, config: Any) -> bool:

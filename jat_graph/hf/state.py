@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
 from jat_graph.config import JatConfig
+from jat_graph.hf.cluster_heads import ClusterLayer
 from jat_graph.hf.filters import FilterLayer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
@@ -78,7 +79,7 @@ def heads_of(module: nn.Module) -> tuple[LayerHeads, ...]:
     return () if state is None else state.heads
 
 
-KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, TripletLayer, FilterLayer)
+KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, ClusterLayer, TripletLayer, FilterLayer)
 # What settings of ours always hold, filter heads the second.
 OURS = ({"heads", "layers"}, {"rule", "layers"})
 
@@ -133,8 +134,9 @@ def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> Layer
     """Return the heads of a kind in a module; None where its layer has none."""
     module, settings = entry.module, entry.module.config
     index: Any = getattr(module, "layer_idx", None)
-    # Triplets have a seed of their own in each layer, and a table has thresholds.
-    alike = isinstance(config, JatConfig) and not isinstance(config.jump_graph.threshold, tuple)
+    # Triplets have a seed of their own in each layer, and tables have rows.
+    graph = getattr(config, "graph", None)
+    alike = graph is not None and not any(isinstance(x, tuple) for x in vars(graph).values())
     if index is None and (config.layers is not None or not alike):
         raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")
     index = index or 0

@@ -27,7 +27,7 @@ def with_excluded_tokens(
         return config
     if isinstance(tokenizer, Sequence):
         return config.replace(excluded_token_ids=tuple(tokenizer))
-    if config.jump_graph.kind != "stones":
+    if config.graph.kind != "stones":
         return config
     found = {getattr(tokenizer, f"{role}_token_id") for role in ROLES}
     return config.replace(excluded_token_ids=tuple(sorted(found - {None})))

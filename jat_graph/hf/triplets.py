@@ -63,7 +63,9 @@ class TripletLayer(LayerHeads):
     on_features = False
 
     @classmethod
-    def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> LayerHeads:
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: Any
+    ) -> LayerHeads | None:
         """Return the triplet heads of one module, which must not be causal."""
         kind = type(entry.module).__name__
         if entry.is_causal:

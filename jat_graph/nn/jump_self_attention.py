@@ -9,13 +9,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from jat_graph.attention.api import attend_groups, sharded
+from jat_graph.attention.clustered_heads import layer_rules, read_heads
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.jump_heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
-from jat_graph.config import JatConfig, check_config
+from jat_graph.config import ClusterGraph, JatConfig, check_config
+from jat_graph.graph_config import ClusterRule
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention
@@ -35,7 +37,8 @@ class JumpSelfAttention(SelfAttention):
     thresholds must have one row, with an entry for each jump head. A stack of layers takes one
     config each. ``config.pattern`` limits what all heads read, those that do not jump, too. In a
     layer trained from scratch the scores start near 0, so that a fixed threshold joins nothing:
-    take ``vote_rate``, or stones, whose threshold fits scores of any size.
+    take ``vote_rate``, or stones, whose threshold fits scores of any size. With
+    ``JatConfig.clustered()`` heads read by clusters, as :func:`jat_graph.clustered_attention` does.
 
     Where the config's ``strength`` is ``"learned"``, the module owns a parameter
     ``strength.theta`` ``[3, hops, jump heads]``, for queries, keys and values, that begins at 0.
@@ -103,17 +106,31 @@ class JumpSelfAttention(SelfAttention):
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig()
+        self._rules: dict[ClusterRule, tuple[int, ...]] = {}  # of heads that read by clusters
         if config is not None:
             config.layer_indices(1)
-            config.jump_graph.thresholds(len(self.jump_heads))
-            layer_config = config.for_layer(0, self.jump_heads)
-        self._jumping = JumpHeads(layer_config, self.jump_heads)
+            if isinstance(config.graph, ClusterGraph):
+                self._rules = self._clustered(config.graph, group)
+            else:
+                config.graph.thresholds(len(self.jump_heads))
+                layer_config = config.for_layer(0, self.jump_heads)
+        self._jumping = JumpHeads(layer_config, () if self._rules else self.jump_heads)
         self.group = group
         theta = self._jumping.new_strength()
         self.strength = None if theta is None else JumpStrength(theta)
         self.jump_conv: HeadLayers | None = None
         if layer_config.conv is not None:
             self.jump_conv = build_layers(layer_config, conv, self.head_channels)
+
+    def _clustered(
+        self, graph: ClusterGraph, group: dist.ProcessGroup | None
+    ) -> dict[ClusterRule, tuple[int, ...]]:
+        """Return the rule of each head, if there is nothing that clusters cannot use."""
+        if self.is_causal:
+            raise ValueError("is_causal must be False with graph='clusters', got True")
+        if group is not None:
+            raise ValueError("group must be None with graph='clusters', got a ProcessGroup")
+        return layer_rules(graph, self.jump_heads, self.heads)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -139,6 +156,9 @@ class JumpSelfAttention(SelfAttention):
         query, key, value = self.project(x, x)
         jumping, scale = self._jumping, default_scale(self.head_channels)
         token_mask = resolve_mask(mask, self.is_causal, query)
+        if self._rules:
+            options: dict[str, Any] = {"mask": token_mask, "dropout_p": 0.0, "scale": scale}
+            return read_heads(query, key, value, self._rules, **options)
         token_mask = sharded(jumping.config, token_mask, self.group, query)
         groups = head_groups(
             query,

@@ -1,0 +1,187 @@
+"""Attention by clusters under a name that any model of transformers takes: nothing is attached."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+import weakref
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from jat_graph.checks.tensors import default_scale
+from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
+from jat_graph.hf.inputs import resolve_once
+from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
+from jat_graph.hf.modules import SEPARATE_KEYS
+from jat_graph.masks.tokens import TokenMask, shared_row
+
+CLUSTERED = "clustered"
+DECODER = "it is causal, or its keys come from elsewhere than its queries"
+_warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
+
+
+def register_clustered(**settings: Any) -> str:
+    """Return a name for attention by clusters with some settings, which transformers then knows.
+
+    ``"clustered"`` is known from the import of :mod:`jat_graph.hf` on, with the default settings or
+    those that the model's own configuration holds in a dict ``clustered``, which is saved with it.
+    A name is for a model whose configuration is to stay as it is, or has several parts. It is not
+    saved, and is known in this process only.
+
+    Args:
+        settings: Fields of :class:`jat_graph.ClusterGraph`, the same for all heads; they count
+            before those of a configuration.
+
+    Returns:
+        The name, such as ``"clustered:keys=64,block=32"``.
+
+    Raises:
+        ValueError: If a field is unknown or out of its range.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> from jat_graph.hf import register_clustered
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model.set_attn_implementation(register_clustered(keys=64, block=32))
+        >>> model.config._attn_implementation
+        'clustered:keys=64,block=32'
+    """
+    _rule({}, settings)
+    order = sorted(settings, key=ClusterGraph.names().index)
+    words = ",".join(f"{name}={settings[name]}" for name in order)
+    name = f"{CLUSTERED}:{words}" if words else CLUSTERED
+    AttentionInterface.register(name, partial(_attend, settings))
+    AttentionMaskInterface.register(name, jat_mask)
+    return name
+
+
+def _attend(
+    settings: Mapping[str, Any],  # those of the name
+    module: nn.Module,
+    query: Tensor,  # after rotary embeddings, [B, H, L, D]
+    key: Tensor,  # one for each group of query heads, [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    attention_mask: Tensor | None,  # bool or additive [B, 1, L, L]
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:  # [B, L, H, Dv]
+    """Run one attention module by clusters, or by SDPA where it is short or they cannot serve."""
+    from jat_graph.attention.clustered import read_by_clusters  # which few processes need
+    from jat_graph.attention.clustered_heads import reads_densely
+
+    name, mask = type(module).__name__, None
+    for argument in (*SDPA_IGNORES, "softcap"):
+        if kwargs.get(argument) is not None:
+            raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
+    rule = _rule(getattr(module.config, CLUSTERED, {}), settings)
+    if attention_mask is not None:
+        attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
+    reason = _reason(module, query, key, attention_mask, kwargs)
+    local = kwargs.get("sliding_window") is not None  # as it is meant to be
+    if reason is None and not local and not reads_densely(rule, query, key, value):
+        mask = _padding_or_documents(attention_mask, query)
+        reason = None if mask else "its mask says more than padding and documents"
+    if reason is not None:
+        _warn(module, f"{name} runs on SDPA instead of clusters where {reason}")
+    if mask is None:
+        return sdpa_attention_forward(  # type: ignore[no-any-return]
+            module, query, key, value, attention_mask, dropout, scaling, **kwargs
+        )
+    if kwargs.get("output_attentions"):
+        _warn(module, f"{name} gives no attention probabilities with clusters: take 'eager'")
+    scale = default_scale(query.size(-1)) if scaling is None else scaling
+    output = read_by_clusters(query, key, value, rule, mask=mask, dropout_p=dropout, scale=scale)
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _rule(saved: Any, settings: Mapping[str, Any]) -> ClusterRule:
+    """Return the settings of all heads: those of a name before those of a configuration."""
+    if not saved and not settings:
+        return _DEFAULT
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"config.clustered must be a dict of settings, got {saved!r}")
+    graph = change_graph(ClusterGraph(), {**saved, **settings})
+    for name, value in vars(graph).items():
+        if isinstance(value, tuple):
+            raise ValueError(
+                f"{name} must be one number for all heads by name, got a table, which "
+                "jat_graph.attach takes"
+            )
+    return ClusterRule(**vars(graph))
+
+
+def _reason(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]
+) -> str | None:
+    """Return why clusters cannot serve a module, whatever its mask says."""
+    if kwargs.get("position_bias") is not None:
+        return "it adds a position bias to its scores"
+    causal = kwargs.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    by_row = mask is not None and mask.size(-2) == 1
+    cross = (
+        _may_read_elsewhere(type(module))
+        or getattr(module, "is_cross_attention", False)
+        or (getattr(module, "is_decoder", False) and not causal)
+    )
+    sizes = (query.size(0), query.size(2)) == (key.size(0), key.size(2))
+    return DECODER if cross or (causal and not by_row) or not sizes else None
+
+
+def _padding_or_documents(mask: Tensor | None, query: Tensor) -> TokenMask | None:
+    """Return a mask that clusters can follow; None if it says more, or hides what it says."""
+    from jat_graph.masks.documents import token_documents
+
+    if mask is None:
+        return TokenMask()
+    if torch.compiler.is_compiling():  # when no branch may depend on values
+        padding = mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1
+        return resolve_once(mask, False, query) if padding else None
+    found = resolve_once(mask, False, query)
+    try:
+        token_documents(found, query)
+    except ValueError:
+        return None
+    return found
+
+
+@torch.compiler.assume_constant_result  # type: ignore[no-untyped-call, untyped-decorator]
+def _may_read_elsewhere(kind: type[nn.Module]) -> bool:
+    return _signature_has_keys(kind)
+
+
+@cache
+def _signature_has_keys(kind: type[nn.Module]) -> bool:
+    parameters = set(inspect.signature(kind.forward).parameters)
+    return "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS)
+
+
+def _warn(module: nn.Module, text: str) -> None:
+    """Warn of a model once; a compiled one when it is traced, and then for all alike."""
+    if torch.compiler.is_compiling():
+        _warn_once(0, text)
+        return
+    model: Any = module.config
+    if _warn_once(id(model), text):
+        weakref.finalize(model, _warned.discard, (id(model), text))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[no-untyped-call, untyped-decorator]
+def _warn_once(model: int, text: str) -> bool:
+    new = (model, text) not in _warned
+    if new:
+        _warned.add((model, text))
+        warnings.warn(text, stacklevel=4)
+    return new
+
+
+_DEFAULT = ClusterRule(**vars(ClusterGraph()))
+
+register_clustered()
