@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -443,7 +444,7 @@ def check_calibration(
     ):
         raise ValueError(f"density must be in (0, 1), got {density!r}")
     if tolerance is not None:
-        check_inside("tolerance", tolerance, 0.0)
+        check_inside("tolerance", tolerance, 0.0, math.inf)
     if isinstance(config.graph, ClusterGraph):
         if density is not None:
             raise ValueError("density needs graph='pairs', got 'clusters'; give a tolerance")

@@ -1,4 +1,4 @@
-"""Find the threshold ρ that gives every head's graph the density asked for."""
+"""Find the threshold ρ that gives every head's graph the density asked for, or its clusters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from transformers import PreTrainedModel
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.config import JatConfig, check_calibration
+from jat_graph.config import ClusterGraph, JatConfig, check_calibration
 from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
+from jat_graph.inspection.cluster_heads import cluster_config
+from jat_graph.inspection.cluster_tables import choose_clusters
 from jat_graph.inspection.graphs import layer_pairs
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.statistics import check_batches, graph_statistics
 from jat_graph.inspection.tracing import Inputs
 from jat_graph.progress import track_progress
 
+DENSITY, TOLERANCE = 0.05, 0.1  # unless others are wanted
 HOLD_OUT_EVERY = 5
 FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
 
@@ -35,33 +38,47 @@ def calibrate(
     model: PreTrainedModel,
     batches: Iterable[Inputs],
     *,
-    density: float = 0.05,
+    density: float | None = None,
+    tolerance: float | None = None,
     config: JatConfig | None = None,
 ) -> JatConfig:
-    """Measure the ρ of every jump head that joins the wanted share of token pairs.
+    """Measure the ρ of every jump head that joins the wanted share of token pairs, or its clusters.
 
-    The layers are taken in order, each with the jumps of the layers below it. A pair's critical ρ
+    The layers are taken in order, each with those below as chosen. With pairs, a pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
-    no pair. Every fifth batch is held out (the last, if there are two to four), and the density
-    reached on those is logged, as a warning where its mean is off by more than a factor of two.
+    no pair. With clusters each head gets the cheapest of eight settings, from √n clusters, 8 keys
+    and blocks of 4 to 4√n, 64 and 64, whose mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and
+    is dense (``dense_below=inf``) where none of them is, or none is cheaper; cost is the number of
+    keys that a query reads exactly plus that of clusters, and n the length of the longest input.
+    Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
+    sequences of all lengths are on clusters for them.
 
-    Runs each layer at most twice on each batch and the model once more for the densities; where
-    layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
-    Memory: one number a pair and head, and a layer's output for all batches.
+    Every fifth batch is held out (the last, if there are two to four), and the density or the error
+    reached on those is logged, as a warning where the mean density is off by more than a factor of
+    two, or the mean error of heads on clusters above the tolerance.
+
+    Runs each layer at most twice on each batch and the model once more for the log; where layers
+    share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory:
+    one number a pair and head, none with clusters, and a layer's output for all batches.
 
     Args:
-        model: A model of transformers, with or without jump heads; it comes back as it was.
+        model: A model of transformers, with or without heads of ours; it comes back as it was.
         batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
-        density: Share of pairs to join, in (0, 1). (default: 0.05)
-        config: The settings, except ``threshold``. (default: the model's own, or the default)
+        density: Share of pairs to join, in (0, 1). (default: None, with pairs 0.05)
+        tolerance: Largest mean error of a head on clusters, above 0. (default: None, with clusters
+            0.1)
+        config: The settings, except those that are measured. (default: the model's own of that
+            kind, or the default; with a tolerance those of clusters)
 
     Returns:
-        The config with the table ``threshold[jump layer][jump head]``.
+        The config with the table ``threshold[jump layer][jump head]``, or the tables ``clusters``,
+        ``keys``, ``block`` and ``dense_below``.
 
     Raises:
-        ValueError: If the density is out of range, there is no batch, ``vote_rate`` is set, or the
-            jumps go along stones, whose threshold fits all heads.
+        ValueError: If the density or the tolerance is out of range or belongs to another graph,
+            there is no batch, ``vote_rate`` is set, or the jumps go along stones, whose threshold
+            fits all heads.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
@@ -78,12 +95,18 @@ def calibrate(
         (1, 4)
         >>> model = jat_graph.attach(model, config)
     """
+    if config is None and tolerance is not None:
+        config = cluster_config(model)
     config = config or attached_config(model) or JatConfig()
-    check_calibration(density, config)
+    check_calibration(config, density, tolerance)
     batches = check_batches(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
     used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
+    if isinstance(config.graph, ClusterGraph):
+        wanted = TOLERANCE if tolerance is None else tolerance
+        return choose_clusters(model, used, held_out, wanted, config)
+    density = DENSITY if density is None else density
     before, learned = attached_config(model), learned_by_heads(model)
     try:
         result = config.replace(threshold=_measure_table(model, learned, used, density, config))

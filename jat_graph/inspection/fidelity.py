@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.config import ClusterGraph, JatConfig, check_clusters
+from jat_graph.config import JatConfig
 from jat_graph.files import read_object, write_text
-from jat_graph.hf import CapturedLayer, attached_config, disabled
-from jat_graph.hf.adapter import attach_again, learned_by_heads
+from jat_graph.hf import CapturedLayer, disabled
 from jat_graph.hf.capture import recording
-from jat_graph.hf.cluster_layer import ClusterLayer
+from jat_graph.hf.cluster_heads import ClusterLayer
+from jat_graph.inspection.cluster_heads import change_clusters, cluster_config, keeping_clusters
 from jat_graph.inspection.cluster_rows import (
     MEASURES,
     layer_documents,
@@ -195,30 +194,15 @@ def fidelity(
     """
     check_integer("queries", queries, least=1)
     batches = check_batches(batches)
-    with reading_by_clusters(model, config) as config:
-        tally = _Tally(config, queries)
+    config = cluster_config(model, config)
+    tally = Tally(config, queries)
+    with keeping_clusters(model):
+        change_clusters(model, config)
         for batch in track_progress(batches, "Comparing", len(batches), transient=True):
             with disabled(model), recording(model, ClusterLayer, tally.add_layer):
                 own = _last_states(model, batch)
             tally.add_states(own, _last_states(model, batch))
     return tally.report()
-
-
-@contextmanager
-def reading_by_clusters(model: PreTrainedModel, config: JatConfig | None) -> Iterator[JatConfig]:
-    """Let a model read by clusters inside the ``with``, unless told otherwise as it does now."""
-    before, learned = attached_config(model), learned_by_heads(model)
-    if config is None and before is not None and isinstance(before.graph, ClusterGraph):
-        config = before
-    config = config or JatConfig.clustered()
-    check_clusters(config)
-    try:
-        if config != before:
-            attach_again(model, config, learned)
-        yield config
-    finally:
-        if attached_config(model) != before:
-            attach_again(model, before, learned)
 
 
 def _last_states(model: PreTrainedModel, batch: Inputs) -> Tensor:  # [B, L, C]
@@ -228,7 +212,7 @@ def _last_states(model: PreTrainedModel, batch: Inputs) -> Tensor:  # [B, L, C]
     return states[-1]  # type: ignore[no-any-return]
 
 
-class _Tally:
+class Tally:
     """What is found of each sequence: in each head, and in the states of the whole model."""
 
     def __init__(self, config: JatConfig, queries: int) -> None:
@@ -258,17 +242,21 @@ class _Tally:
                 whole = float(F.cosine_similarity(a.mean(0), b.mean(0), dim=0))
                 self.cosines.append((len(a), tokens, whole))
 
-    def report(self) -> Fidelity:
-        """Return the means over all tokens, and those over all sequences."""
-        heads = []
+    def heads(self) -> tuple[HeadFidelity, ...]:
+        """Return the means over all tokens of what is known of the heads."""
+        found = []
         for index, rows in sorted(self.rows.items()):
             *measures, length, dense = torch.stack(rows, -1)
             means = [float((x * length).sum() / length.sum()) for x in measures]
-            heads.append(HeadFidelity(*index, *means, dense=int(dense.sum())))
+            found.append(HeadFidelity(*index, *means, dense=int(dense.sum())))
+        return tuple(found)
+
+    def report(self) -> Fidelity:
+        """Return everything."""
         lengths, tokens, whole = torch.tensor(self.cosines, dtype=torch.float64).T
         return Fidelity(
             self.config,
-            tuple(heads),
+            self.heads(),
             token_cosine=float((tokens * lengths).sum() / lengths.sum()),
             embedding_cosine=float(whole.mean()),
             sequences=len(lengths),
