@@ -30,7 +30,7 @@ LADDER = (
     (4, 16, 16),
     (2, 32, 32),
     (4, 32, 32),
-    (4, 64, 32),
+    (2, 32, 64),
     (4, 64, 64),
 )
 QUERIES = 16  # measured of each head and sequence
