@@ -42,11 +42,10 @@ def read_heads(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read, those of one rule together."""
     names = list(rules.values())
-    parts = zip(*(split_heads(x, names) for x in (query, key, value)), strict=True)
-    options = {"dropout_p": dropout_p, "scale": scale}
+    cut = (split_heads(x, names) for x in (query, key, value))
     outputs = [
-        read_by_clusters(*part, rule, mask=mask, **options)
-        for rule, part in zip(rules, parts, strict=True)
+        read_by_clusters(q, k, v, rule, mask=mask, dropout_p=dropout_p, scale=scale)
+        for rule, q, k, v in zip(rules, *cut, strict=True)
     ]
     return merge_heads(names, outputs)
 

@@ -92,15 +92,16 @@ class ClusterLayer(LayerHeads):
 
         inputs.check_whole("cluster heads")
         options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
-        rules, parts = self.rules, []
-        groups = list(rules.values())
+        parts: list[HeadGroup | HeadOutput] = []
+        groups = list(self.rules.values())
         cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
-        for (rule, heads), *part in zip(rules.items(), *cut, strict=True):
-            if reads_densely(rule, *part):
-                parts.append(HeadGroup(heads, *part, jumps=False))
-                continue
-            output = read_by_clusters(*part, rule, mask=inputs.token_mask(), **options)
-            parts.append(HeadOutput(heads, output))
+        for rule, heads, query, key, value in zip(self.rules, groups, *cut, strict=True):
+            if reads_densely(rule, query, key, value):
+                parts.append(HeadGroup(heads, query, key, value, jumps=False))
+            else:
+                options["mask"] = inputs.token_mask()
+                output = read_by_clusters(query, key, value, rule, **options)
+                parts.append(HeadOutput(heads, output))
         return parts
 
 

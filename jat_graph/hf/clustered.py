@@ -89,7 +89,9 @@ def _attend(
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    rule = _rule(getattr(module.config, CLUSTERED, {}), settings)
+    saved = getattr(module.config, CLUSTERED, {})
+    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
+    rule = ClusterRule(*_rule(saved, settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     reason = _reason(module, query, key, attention_mask, kwargs)
@@ -100,7 +102,7 @@ def _attend(
     if reason is not None:
         _warn(module, f"{name} runs on SDPA instead of clusters where {reason}")
     if mask is None:
-        return sdpa_attention_forward(  # type: ignore[no-any-return]
+        return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
     if kwargs.get("output_attentions"):
@@ -110,11 +112,12 @@ def _attend(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _rule(saved: Any, settings: Mapping[str, Any]) -> ClusterRule:
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the settings of all heads: those of a name before those of a configuration."""
     if not saved and not settings:
         return _DEFAULT
-    if not isinstance(saved, Mapping):
+    if not isinstance(saved, dict):
         raise ValueError(f"config.clustered must be a dict of settings, got {saved!r}")
     graph = change_graph(ClusterGraph(), {**saved, **settings})
     for name, value in vars(graph).items():
@@ -123,7 +126,7 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> ClusterRule:
                 f"{name} must be one number for all heads by name, got a table, which "
                 "jat_graph.attach takes"
             )
-    return ClusterRule(**vars(graph))
+    return tuple(vars(graph).values())
 
 
 def _reason(
@@ -161,13 +164,13 @@ def _padding_or_documents(mask: Tensor | None, query: Tensor) -> TokenMask | Non
     return found
 
 
-@torch.compiler.assume_constant_result  # type: ignore[no-untyped-call, untyped-decorator]
-def _may_read_elsewhere(kind: type[nn.Module]) -> bool:
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _may_read_elsewhere(kind: Any) -> bool:
     return _signature_has_keys(kind)
 
 
 @cache
-def _signature_has_keys(kind: type[nn.Module]) -> bool:
+def _signature_has_keys(kind: Any) -> bool:
     parameters = set(inspect.signature(kind.forward).parameters)
     return "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS)
 
@@ -182,7 +185,7 @@ def _warn(module: nn.Module, text: str) -> None:
         weakref.finalize(model, _warned.discard, (id(model), text))
 
 
-@torch.compiler.assume_constant_result  # type: ignore[no-untyped-call, untyped-decorator]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _warn_once(model: int, text: str) -> bool:
     new = (model, text) not in _warned
     if new:
@@ -191,6 +194,6 @@ def _warn_once(model: int, text: str) -> bool:
     return new
 
 
-_DEFAULT = ClusterRule(**vars(ClusterGraph()))
+_DEFAULT = tuple(vars(ClusterGraph()).values())
 
 register_clustered()
