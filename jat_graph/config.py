@@ -439,9 +439,7 @@ def check_calibration(
     config: JatConfig, density: float | None = None, tolerance: float | None = None
 ) -> None:
     """Refuse what nothing can be measured for."""
-    if density is not None and (
-        not isinstance(density, int | float) or not 0 < density < 1
-    ):
+    if density is not None and (not isinstance(density, int | float) or not 0 < density < 1):
         raise ValueError(f"density must be in (0, 1), got {density!r}")
     if tolerance is not None:
         check_inside("tolerance", tolerance, 0.0, math.inf)

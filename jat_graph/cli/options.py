@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from jat_graph.config import JatConfig
 
-PRESETS = ("paper", "released", "stones")
-KINDS = ("jat", "triplet", "attention_filter")  # of heads that a model may be saved with
+PRESETS = ("paper", "released", "stones", "clustered")
+# Of heads that a model may be saved with.
+KINDS = ("jat", "jat_clusters", "triplet", "attention_filter")
 
 
 def parse_span(text: str) -> range:
@@ -96,6 +97,21 @@ def load_model(
     if wanted is not None and wanted != attached_config(model):
         attach_again(model, wanted, learned_by_heads(model), tokenizer)
     return model, tokenizer
+
+
+def load_for_clusters(
+    path: str, config: str | None, changes: list[str] | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
+    """Load a model without new heads, and settings of clusters, by default those that it has."""
+    from jat_graph.config import JatConfig, check_clusters
+
+    # Refused before weights are read.
+    check_clusters(read_settings(config, changes, JatConfig.clustered()))
+    model, tokenizer = load_model(path)
+    from jat_graph.inspection.cluster_heads import cluster_config
+
+    wanted = read_settings(config, changes, cluster_config(model))
+    return model, tokenizer, cluster_config(model, wanted)
 
 
 def _reason(error: Exception) -> str:

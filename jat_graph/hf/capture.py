@@ -185,5 +185,7 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
             sizes = [(len(layer.query), heads, *shape) for layer in both]
             masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
     names = ["query", "key"] if first.value is None else ["query", "key", "value"]
-    tensors = {name: torch.cat([getattr(layer, name) for layer in both]) for name in names}
+    tensors: dict[str, Any] = {
+        name: torch.cat([getattr(layer, name) for layer in both]) for name in names
+    }
     return replace(first, **tensors, mask=replace(first.mask, **masks))

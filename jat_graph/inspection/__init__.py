@@ -1,6 +1,7 @@
 """What heads do on real input: graphs of texts, reports on them, and thresholds from data."""
 
 from jat_graph.inspection.calibration import calibrate
+from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, fidelity
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -17,8 +18,10 @@ from jat_graph.inspection.statistics import GraphStructure, HeadStatistics, grap
 from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
+    "Fidelity",
     "GraphStructure",
     "GraphView",
+    "HeadFidelity",
     "HeadReport",
     "HeadStatistics",
     "HeadView",
@@ -30,6 +33,7 @@ __all__ = [
     "StoneReport",
     "Token",
     "calibrate",
+    "fidelity",
     "graph_statistics",
     "inspect_text",
     "view_graphs",

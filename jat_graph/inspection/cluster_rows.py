@@ -35,7 +35,8 @@ class Sequence(NamedTuple):
 
     def of_heads(self, heads: list[int]) -> Sequence:
         """Return some of the heads."""
-        return Sequence(*(x[heads] for x in self[:3]), self.scale)
+        query, key, value = (x[heads] for x in self[:3])
+        return Sequence(query, key, value, self.scale)
 
 
 def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
@@ -47,7 +48,8 @@ def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
     for names, *item in zip(documents, *parts, strict=True):
         for name in names[names >= 0].unique():
             tokens = torch.nonzero(names == name).squeeze(-1)
-            yield Sequence(*(x[:, tokens].to(dtype) for x in item), layer.scale)
+            query, key, value = (x[:, tokens].to(dtype) for x in item)
+            yield Sequence(query, key, value, layer.scale)
 
 
 def layer_documents(layer: CapturedLayer) -> Tensor:  # [B, L]

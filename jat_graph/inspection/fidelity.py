@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from jat_graph.inspection.cluster_rows import (
     measure_rows,
     split_sequences,
 )
+from jat_graph.inspection.selection import Indices, choose_heads
 from jat_graph.inspection.statistics import check_batches
 from jat_graph.inspection.tracing import Inputs, run_model
 from jat_graph.progress import track_progress
@@ -80,6 +81,26 @@ class Fidelity:
     def dense(self) -> int:
         """Number of sequences that every head read densely."""
         return min(head.dense for head in self.heads)
+
+    def of_heads(self, layers: Indices = None, heads: Indices = None) -> Fidelity:
+        """Return the report of some heads; the cosines are those of the whole model all the same.
+
+        Args:
+            layers: The layers to keep: one, or several. (default: None, all)
+            heads: The heads to keep: one, or several. (default: None, all)
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: If there is no such head.
+        """
+        known: dict[int, tuple[int, ...]] = {}
+        for head in self.heads:
+            known[head.layer] = (*known.get(head.layer, ()), head.head)
+        chosen = choose_heads(known, layers, heads, kind="cluster ")
+        kept = tuple(head for head in self.heads if (head.layer, head.head) in chosen)
+        return replace(self, heads=kept)
 
     def table(self, *, by_head: bool = False) -> str:
         """Return the numbers as lines of text.
@@ -245,10 +266,10 @@ class Tally:
     def heads(self) -> tuple[HeadFidelity, ...]:
         """Return the means over all tokens of what is known of the heads."""
         found = []
-        for index, rows in sorted(self.rows.items()):
+        for (layer, head), rows in sorted(self.rows.items()):
             *measures, length, dense = torch.stack(rows, -1)
-            means = [float((x * length).sum() / length.sum()) for x in measures]
-            found.append(HeadFidelity(*index, *means, dense=int(dense.sum())))
+            share, mass, tv, error = (float((x @ length) / length.sum()) for x in measures)
+            found.append(HeadFidelity(layer, head, share, mass, tv, error, int(dense.sum())))
         return tuple(found)
 
     def report(self) -> Fidelity:
