@@ -120,7 +120,7 @@ def _show_fidelity(
     if layers or heads:
         report = report.of_heads(layers, heads)
     Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
-    if report.dense == report.sequences:
+    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
         Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
     if json_file is not None:
         report.save(json_file)

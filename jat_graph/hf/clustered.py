@@ -66,7 +66,7 @@ def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
     name = str(config._attn_implementation)
     if name.partition(":")[0] != CLUSTERED:
         return None
-    attend: Any = AttentionInterface()[name]
+    attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
     return ClusterGraph(**_rule(getattr(config, CLUSTERED, {}), *attend.args)._asdict())
 
 
