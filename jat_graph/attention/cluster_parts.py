@@ -50,7 +50,7 @@ def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
     if kept is None:
         return None
     share, generator = kept
-    return torch.empty_like(weights).bernoulli_(share, generator=generator).div_(share)
+    return torch.empty_like(weights).bernoulli_(share, generator=generator).div_(share or 1.0)
 
 
 class Window:

@@ -1,0 +1,296 @@
+"""Attention by clusters against its oracle, and what holds for it whatever the input."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from jat_graph import JatConfig, PairGraph, clustered_attention, jump_attention
+from jat_graph.operators import DenseOperator
+from tests.inputs import random_padding_mask
+from tests.oracles import reference_clustered_attention, reference_clusters
+from tests.support import assert_equal, random_tensors
+
+LENGTHS = (1, 2, 3, 5, 17, 31, 63, 64, 65, 100, 129, 257)
+SIDES = ("right", "left", "scattered")
+SETTINGS = {"clusters": 5, "keys": 3, "block": 4}
+
+seeds = st.integers(0, 2**20)
+
+
+def fast(heads: list[Tensor], **options: Any) -> Tensor:
+    """Return attention by clusters, of short sequences, too."""
+    return clustered_attention(*heads, **{"dense_below": 0, "enable_gqa": True} | options)
+
+
+def with_gradients(output: Tensor, leaves: list[Tensor], cotangent: Tensor) -> list[Tensor]:
+    """Return a result and its gradients."""
+    return [output, *torch.autograd.grad(output, leaves, cotangent, retain_graph=True)]
+
+
+def assert_agree(ours: Tensor, theirs: Tensor, leaves: list[Tensor], valid: Tensor) -> None:
+    """Compare values and gradients of what valid tokens, [B, L], read."""
+    assert valid.any()
+    shown = valid[:, None, :, None].to(ours.dtype)
+    (cotangent,) = random_tensors(0, tuple(ours.shape))
+    results = [with_gradients(x * shown, leaves, cotangent) for x in (ours, theirs)]
+    for mine, other in zip(*results, strict=True):
+        assert_equal(mine, other)
+
+
+def everyone(heads: list[Tensor]) -> Tensor:
+    return torch.ones(heads[0].size(0), heads[0].size(2), dtype=torch.bool)
+
+
+def mask_of(sequence: Tensor) -> Tensor:
+    """Return which tokens see which, [B, 1, L, L], for the number of each token's sequence."""
+    return ((sequence[:, :, None] == sequence[:, None]) & (sequence >= 0)[:, None])[:, None]
+
+
+def additive(mask: Tensor, lowest: float = -math.inf) -> Tensor:
+    return torch.zeros(mask.shape).masked_fill(~mask, lowest)
+
+
+@st.composite
+def drawn_heads(draw: st.DrawFn, lengths: tuple[int, ...] = LENGTHS) -> list[Tensor]:
+    """Draw queries, keys and values, some of them of grouped heads, that want a gradient."""
+    batch, groups, shared = (draw(st.integers(1, 2)) for _ in range(3))
+    length = draw(st.sampled_from(lengths))
+    width, value_width = draw(st.sampled_from((2, 3, 8))), draw(st.sampled_from((1, 5, 8)))
+    shapes = ((groups * shared, width), (groups, width), (groups, value_width))
+    heads = random_tensors(draw(seeds), *((batch, h, length, size) for h, size in shapes))
+    return [x.requires_grad_() for x in heads]
+
+
+@st.composite
+def drawn_settings(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw all that changes what is computed."""
+    return {
+        "clusters": draw(st.sampled_from((None, 1, 2, 5, 300))),
+        "keys": draw(st.sampled_from((0, 1, 3, 32))),
+        "block": draw(st.sampled_from((0, 1, 2, 16, 64))),
+        "refine": draw(st.integers(0, 3)),
+        "scale": draw(st.sampled_from((None, 0.5, -0.3, 2.0))),
+    }
+
+
+# --- the oracle ----------------------------------------------------------------------------------
+
+
+@given(heads=drawn_heads(), settings=drawn_settings())
+def test_it_is_the_oracles_head(heads, settings):
+    theirs = reference_clustered_attention(*heads, **settings)
+    assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
+
+
+@pytest.mark.parametrize("form", ["[B, L]", "additive", "4D", "4D of pairs", "4D additive"])
+@pytest.mark.parametrize("side", SIDES)
+@given(heads=drawn_heads(), settings=drawn_settings(), seed=seeds)
+def test_padding_is_no_token(heads, settings, side, form, seed):
+    batch, _, length, _ = heads[0].shape
+    valid = random_padding_mask(batch, length, side=side, seed=seed)
+    row = valid[:, None, None]
+    mask = {
+        "[B, L]": valid,
+        "additive": additive(valid),
+        "4D": row,
+        "4D of pairs": row & valid[:, None, :, None],
+        "4D additive": additive(row.expand(-1, -1, length, -1), torch.finfo(torch.float32).min),
+    }[form]
+    theirs = reference_clustered_attention(*heads, sequence=valid.long() - 1, **settings)
+    assert_agree(fast(heads, attention_mask=mask, **settings), theirs, heads, valid)
+
+
+@pytest.mark.parametrize("form", ["bool", "additive", "one for the batch"])
+@pytest.mark.parametrize("arranged", ["packed", "interleaved", "with padding"])
+@given(heads=drawn_heads(), settings=drawn_settings(), seed=seeds)
+def test_documents_are_sequences_of_their_own(heads, settings, arranged, form, seed):
+    batch, _, length, _ = heads[0].shape
+    generator = torch.Generator().manual_seed(seed)
+    first = -1 if arranged == "with padding" else 0
+    sequence = torch.randint(first, 3, (batch, length), generator=generator)
+    sequence[:, 0] = 0
+    if arranged == "packed":
+        sequence = sequence.sort(dim=-1).values
+    if form == "one for the batch":
+        sequence = sequence[:1]
+    mask = mask_of(sequence)
+    sequence = sequence.expand(batch, -1)
+    theirs = reference_clustered_attention(*heads, sequence=sequence, **settings)
+    ours = fast(heads, attention_mask=additive(mask) if form == "additive" else mask, **settings)
+    assert_agree(ours, theirs, heads, sequence >= 0)
+
+
+@given(seed=seeds, settings=drawn_settings())
+def test_ties_go_to_the_lower_landmark_and_position(seed, settings):
+    # Each product of such tokens has one term, so that equal ones are equal to the bit; with as
+    # many of each sign their means are 0.
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.cat([torch.eye(4), -torch.eye(4)]).double().repeat(4, 1)  # [32, 4]
+    query, key = (
+        torch.stack([tokens[torch.randperm(32, generator=generator)] for _ in range(2)])[None]
+        for _ in range(2)
+    )
+    (value,) = random_tensors(seed, (1, 2, 32, 3))
+    heads = [x.requires_grad_() for x in (query, key, value)]
+    settings = settings | {"refine": min(settings["refine"], 1)}  # means may have more terms
+    theirs = reference_clustered_attention(*heads, **settings)
+    assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
+
+
+@given(heads=drawn_heads(), settings=drawn_settings(), seed=seeds)
+def test_sequences_shorter_than_dense_below_are_read_by_sdpa(heads, settings, seed):
+    batch, _, length, _ = heads[0].shape
+    sequence = torch.randint(0, 3, (batch, length), generator=torch.Generator().manual_seed(seed))
+    mask, shortest = mask_of(sequence), length // 3 + 1
+    ours = fast(heads, attention_mask=mask, **settings | {"dense_below": shortest})
+    scale = settings["scale"]
+    plain = F.scaled_dot_product_attention(*heads, mask, scale=scale, enable_gqa=True)
+    clustered = reference_clustered_attention(*heads, sequence=sequence, **settings)
+    short = (mask.sum(-1) < shortest)[:, 0]  # [B, L]
+    theirs = torch.where(short[:, None, :, None], plain, clustered)
+    assert_agree(ours, theirs, heads, everyone(heads))
+
+
+# --- batches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("side", SIDES)
+def test_a_batch_is_its_items_bit_for_bit(side, dtype):
+    heads = [x.to(dtype) for x in random_tensors(1, *((4, h, 130, 8) for h in (4, 2, 2)))]
+    valid = random_padding_mask(4, 130, side=side, seed=5, min_valid=20)
+    leaves = [x.clone().requires_grad_() for x in heads]
+    cotangent = random_tensors(2, (4, 4, 130, 8))[0].to(dtype) * valid[:, None, :, None]
+    together = with_gradients(fast(leaves, attention_mask=valid, **SETTINGS), leaves, cotangent)
+    for item in range(4):
+        own = valid[item]
+        alone = [x[item : item + 1, :, own].clone().requires_grad_() for x in heads]
+        results = with_gradients(fast(alone, **SETTINGS), alone, cotangent[item : item + 1, :, own])
+        for part, whole in zip(results, together, strict=True):
+            assert torch.equal(part[0], whole[item][:, own])
+            assert not whole[item][:, ~own].any()
+
+
+def test_the_same_again_is_the_same_bit_for_bit():
+    heads = [x.float() for x in random_tensors(3, *[(2, 2, 300, 8)] * 3)]
+    heads = [x[:1].expand(2, -1, -1, -1) for x in heads]  # two equal sequences
+    first = None
+    for _ in range(20):
+        leaves = [x.clone().requires_grad_() for x in heads]
+        output = fast(leaves, **SETTINGS)
+        results = with_gradients(output, leaves, torch.ones_like(output))
+        assert all(torch.equal(x[0], x[1]) for x in results)
+        first = results if first is None else first
+        assert all(map(torch.equal, results, first))
+
+
+# --- what holds (clusters, section 3) ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"keys": 65}, {"keys": 0, "block": 33}, {"keys": 999}])
+@pytest.mark.parametrize("side", [None, "left", "scattered"])
+def test_where_all_keys_are_exact_it_is_sdpa_bit_for_bit(settings, side):
+    heads = [x.requires_grad_() for x in random_tensors(4, *[(2, 2, 65, 8)] * 3)]
+    valid = None if side is None else random_padding_mask(2, 65, side=side)
+    shown = everyone(heads) if valid is None else valid
+    mask = None if valid is None else valid[:, None, None]
+    plain = F.scaled_dot_product_attention(*heads, mask).transpose(1, 2)[shown]
+    ours = fast(heads, attention_mask=valid, **settings).transpose(1, 2)[shown]
+    results = [with_gradients(x, heads, torch.ones_like(x)) for x in (ours, plain)]
+    assert all(map(torch.equal, *results))
+
+
+@given(heads=drawn_heads((3, 17, 64, 65)), keys=st.integers(0, 2), block=st.integers(0, 1))
+def test_tokens_that_are_their_own_landmarks_make_it_attention(heads, keys, block):
+    ours = fast(heads, clusters=99, refine=0, keys=keys, block=block)
+    theirs = F.scaled_dot_product_attention(*heads, enable_gqa=True)
+    assert_agree(ours, theirs, heads, everyone(heads))
+
+
+@given(heads=drawn_heads((1, 17, 64, 100)), refine=st.integers(1, 2), seed=seeds)
+def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, refine, seed):
+    """P is the mean over clusters, PyG's ``HypergraphConv`` in the oracle's own tests."""
+    query, key, value = heads
+    key, value = (x.repeat_interleave(query.size(1) // key.size(1), 1) for x in (key, value))
+    valid = random_padding_mask(query.size(0), query.size(2), side="scattered", seed=seed)
+    walk = query.new_zeros(*query.shape[:3], query.size(2))
+    for b, h in ((b, h) for b in range(query.size(0)) for h in range(query.size(1))):
+        own = valid[b].nonzero().squeeze(-1)
+        q, k = query[b, h, own], key[b, h, own]
+        joined = reference_clusters(q, k, scale=1.0, clusters=5, refine=refine).joined
+        together = (joined[:, None] == joined).double()
+        walk[b, h, own[:, None], own] = together / together.sum(-1, keepdim=True)
+    theirs = jump_attention(
+        query,
+        key,
+        value,
+        config=JatConfig(PairGraph(), strength=(1.0, 0.0, 0.0)),
+        graph=DenseOperator(walk),
+        attention_mask=valid,
+    )
+    options = {"clusters": 5, "keys": 0, "block": 0, "refine": refine, "attention_mask": valid}
+    assert_agree(fast(heads, **options), theirs, heads, valid)
+
+
+@given(heads=drawn_heads((3, 17, 64, 65)), settings=drawn_settings())
+def test_weights_are_positive_and_sum_to_one(heads, settings):
+    batch, groups, length, _ = heads[1].shape
+    unit = torch.eye(length, dtype=torch.float64).expand(batch, groups, -1, -1)
+    weights = fast([*heads[:2], unit], **settings | {"scale": 0.3})
+    assert (weights > 0).all()
+    assert_equal(weights.sum(-1), torch.ones_like(weights[..., 0]))
+
+
+@given(
+    heads=drawn_heads((3, 17, 64, 65)), settings=drawn_settings(), factor=st.sampled_from((8, 0.25))
+)
+def test_a_constant_on_all_keys_and_a_factor_moved_change_nothing(heads, settings, factor):
+    query, key, value = heads
+    output = fast(heads, **settings)
+    moved = fast([query, key + torch.arange(key.size(-1)), value], **settings)
+    assert_agree(moved, output, heads, everyone(heads))
+    scaled = fast([query * factor, key / factor, value], **settings)
+    assert_agree(scaled, output, heads, everyone(heads))
+
+
+@given(seed=seeds, settings=drawn_settings())
+def test_permuting_tokens_changes_only_the_windows_part(seed, settings):
+    heads = [x.requires_grad_() for x in random_tensors(seed, *[(1, 2, 33, 4)] * 3)]
+    order = list(range(33))
+    kept = {0, 8, 16, 24, 32}  # the landmarks of five clusters, which are told by their places
+    moved = [i for i in order if i not in kept]
+    for i, j in zip(moved, random.Random(seed).sample(moved, len(moved)), strict=True):
+        order[i] = j
+    options = settings | {"clusters": 5, "block": 0}
+    permuted = fast([x[:, :, order] for x in heads], **options)
+    assert_agree(permuted, fast(heads, **options)[:, :, order], heads, everyone(heads))
+    any_order = random.Random(seed).sample(range(33), 33)
+    options["block"] = 33
+    permuted = fast([x[:, :, any_order] for x in heads], **options)
+    assert_agree(permuted, fast(heads, **options)[:, :, any_order], heads, everyone(heads))
+
+
+@pytest.mark.parametrize(
+    ("seekers", "distance", "found"),
+    [(1, 5, True), (1, 300, False), (200, 300, True)],
+    ids=["in the window", "far away", "far away, and its cluster seeks it, too"],
+)
+def test_a_needle_that_one_token_seeks_is_lost_outside_the_window(seekers, distance, found):
+    """The method's limit: what no cluster scores is read nowhere but near."""
+    query, key, value = random_tensors(0, *[(1, 1, 512, 8)] * 3, spread=0.1)
+    query[:, :, 0::2, 1], query[:, :, 1::2, 1] = -8, 8  # two clusters
+    key[:, :, ::25, 1] = 4  # for keys that one of them scores higher than the needle
+    needle, seeker = 101 + distance, 101
+    query[:, :, seeker : seeker + 2 * seekers : 2, 0] = 12
+    key[:, :, needle, 0], value[:, :, needle] = 12, 9
+    dense = F.scaled_dot_product_attention(query, key, value)[0, 0, seeker]
+    ours = fast([query, key, value], clusters=2, keys=8, block=8)[0, 0, seeker]
+    assert (dense - 9).abs().max() < 1e-3
+    assert (ours - 9).abs().max() < 1e-3 if found else ours.abs().max() < 1

@@ -1,0 +1,345 @@
+"""Attention by clusters as it runs: precision, dropout, compiled code, memory, bad input."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
+
+from jat_graph import clustered_attention
+from jat_graph.testing import assert_within_budget
+from tests.inputs import random_padding_mask
+from tests.oracles import reference_clustered_attention
+from tests.support import assert_equal, random_tensors
+
+SETTINGS: dict[str, Any] = {"clusters": 6, "keys": 4, "block": 8}
+FAST = SETTINGS | {"dense_below": 0}
+
+
+def leaves_of(heads: list[Tensor]) -> list[Tensor]:
+    return [x.detach().clone().requires_grad_() for x in heads]
+
+
+def run(function: Any, heads: list[Tensor], **options: Any) -> list[Tensor]:
+    """Return a function's output for heads, and its gradients."""
+    leaves = leaves_of(heads)
+    output = function(*leaves, **options)
+    cotangent = random_tensors(9, tuple(output.shape))[0].to(output.dtype)
+    return [output.detach(), *torch.autograd.grad(output, leaves, cotangent)]
+
+
+# --- precision -----------------------------------------------------------------------------------
+
+
+def assert_precise(ours: list[Tensor], heads: list[Tensor], **options: Any) -> None:
+    """Compare values and gradients with the plain formula at the precision of ``heads``.
+
+    The truth is the formula in float64 on the same rounded numbers; and where a near tie could be
+    decided by a rounding, the plain formula reads what the truth has chosen.
+    """
+    exact = [x.detach().double() for x in heads]
+    options = SETTINGS | options
+    truth = run(reference_clustered_attention, exact, **options)
+    plain = run(reference_clustered_attention, heads, chosen_by=tuple(exact[:2]), **options)
+    for mine, low, true in zip(ours, plain, truth, strict=True):
+        assert_within_budget(mine, low.to(mine.dtype), true)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("settings", [{}, {"refine": 0}, {"refine": 2}, {"block": 0}, {"keys": 0}])
+def test_low_precision_stays_inside_the_budget(dtype, settings):
+    heads = [x.to(dtype) for x in random_tensors(0, *((2, h, 150, 16) for h in (4, 2, 2)))]
+    valid = random_padding_mask(2, 150, side="scattered", seed=1)
+    options = {"attention_mask": valid, "enable_gqa": True} | FAST | settings
+    ours = run(clustered_attention, heads, **options)
+    assert ours[0].dtype == dtype
+    assert_precise(ours, heads, sequence=valid.long() - 1, **settings)
+
+
+def test_autocast_makes_one_precision_of_all():
+    heads = [x.float() for x in random_tensors(0, *[(2, 2, 150, 16)] * 3)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = run(clustered_attention, heads, **FAST)
+        mixed = clustered_attention(heads[0].bfloat16(), *heads[1:], **FAST)
+    assert ours[0].dtype == mixed.dtype == torch.bfloat16
+    assert [x.dtype for x in ours[1:]] == [torch.float32] * 3
+    assert torch.equal(mixed, ours[0])
+    assert_precise(ours, [x.bfloat16() for x in heads])
+
+
+def extreme_heads(kind: str) -> list[Tensor]:
+    query, key, value = random_tensors(2, *[(1, 2, 150, 8)] * 3, spread=1.0)
+    if kind == "scores of 200":
+        query, key = query * 8, key * 8
+        assert 200 < (query @ key.mT * 8**-0.5).abs().max() < 600
+    if kind == "equal keys":
+        key = key[:, :, :1].mul(8).round().div(8).expand_as(key)  # whose mean is exact
+    if kind == "equal queries":
+        query = query[:, :, :1].mul(8).round().div(8).expand_as(query)
+    if kind == "a large value":
+        value[0, 0, 77] = 1e6
+    if kind == "a large key":
+        key[0, :, 40] *= 100
+    if kind == "a large constant":
+        key = key + 100
+    return [query, key, value]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "kind",
+    ["scores of 200", "equal keys", "equal queries", "a large value", "a large key"],
+)
+def test_extreme_values(kind, dtype):
+    heads = [x.to(dtype) for x in extreme_heads(kind)]
+    ours = run(clustered_attention, heads, **FAST)
+    if dtype == torch.float32:
+        return assert_precise(ours, heads)
+    for mine, other in zip(
+        ours, run(reference_clustered_attention, heads, **SETTINGS), strict=True
+    ):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10 * other.abs().max().item())
+    return None
+
+
+@pytest.mark.parametrize("options", [FAST, SETTINGS])
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_valid_token_reads_itself_and_none_reads_nothing(count, options):
+    heads = random_tensors(3, *[(2, 2, 40, 8)] * 3)
+    valid = torch.ones(2, 40, dtype=torch.bool)
+    valid[1] = torch.arange(40) - 17 == 0 if count else False
+    output, *gradients = run(clustered_attention, heads, attention_mask=valid, **options)
+    if count:
+        assert_equal(output[1, :, 17], heads[2][1, :, 17])
+    assert all(x.isfinite().all() for x in (output, *gradients))
+    assert not any(x[1, :, ~valid[1]].any() for x in gradients)
+    if options is FAST:
+        assert not output[1, :, ~valid[1]].any()
+
+
+@pytest.mark.parametrize("options", [FAST, SETTINGS], ids=["clusters", "dense"])
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_what_padding_holds_reaches_nobody(poison, options):
+    heads = random_tensors(4, *[(2, 2, 70, 8)] * 3)
+    valid = random_padding_mask(2, 70, side="scattered", seed=2)
+    poisoned = [x.masked_fill(~valid[:, None, :, None], poison) for x in heads]
+    shown = valid[:, None, :, None]
+    results = [
+        run(lambda *x: clustered_attention(*x, attention_mask=valid, **options) * shown, tensors)
+        for tensors in (heads, poisoned)
+    ]
+    assert all(map(torch.equal, *results))
+
+
+# --- dropout -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heads() -> list[Tensor]:
+    return random_tensors(5, *[(2, 2, 60, 4)] * 3)
+
+
+def dropped(*heads: Tensor, p: float = 0.3, seed: int | None = 0, **options: Any) -> Tensor:
+    """Return the output with dropout, of a seed of its own."""
+    if seed is not None:
+        torch.manual_seed(seed)
+    return clustered_attention(*heads, dropout_p=p, **FAST | options)
+
+
+def test_dropout_of_nothing_and_of_everything(heads):
+    nothing, plain = run(dropped, heads, p=0.0), run(clustered_attention, heads, **FAST)
+    assert all(map(torch.equal, nothing, plain))
+    assert not any(x.any() for x in run(dropped, heads, p=1.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"block": 0}, {"keys": 0}, {"dense_below": 99}])
+def test_the_mean_over_many_draws_is_the_output(heads, options):
+    torch.manual_seed(0)
+    draws = torch.stack([dropped(*heads, seed=None, **options) for _ in range(300)])
+    assert len(draws[:, 0, 0, 0, 0].unique()) > 200
+    assert not torch.equal(draws[:, 0, 0], draws[:, 0, 1])
+    away = (draws.mean(0) - clustered_attention(*heads, **FAST | options)).abs()
+    assert (away / (draws.std(0) / math.sqrt(300))).max() < 5  # standard errors, of 960 numbers
+
+
+@pytest.mark.parametrize("options", [{}, {"block": 0}, {"refine": 0}, {"dense_below": 99}])
+def test_gradients_under_dropout(options):
+    heads = [x.requires_grad_() for x in random_tensors(6, *((1, h, 30, 3) for h in (2, 1, 1)))]
+    valid = random_padding_mask(1, 30)
+    settings = {"attention_mask": valid, "enable_gqa": True, "block": 3} | options
+    for p in (0.0, 0.3):
+        torch.autograd.gradcheck(lambda *x: dropped(*x, p=p, **settings), heads, fast_mode=True)  # noqa: B023
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_draws_the_same_again(heads, reentrant):
+    def again(*x):
+        torch.manual_seed(0)
+        return checkpoint(lambda *y: dropped(*y, seed=None), *x, use_reentrant=reentrant)
+
+    results = []
+    for function in (dropped, again):
+        leaves = leaves_of(heads)
+        output = function(*leaves)
+        output.square().sum().backward()
+        results.append([output, *(x.grad for x in leaves)])
+    assert all(map(torch.equal, *results))
+
+
+# --- compiled code -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_compiled_code_is_few_graphs_for_all_lengths_and_batches(padded):
+    counter = CompileCounterWithBackend("aot_eager")
+    options = {"clusters": 3, "keys": 2, "block": 2, "dense_below": 10}  # lengths on both sides
+    torch._dynamo.reset()
+
+    def attend(*x, valid):
+        return clustered_attention(*x, attention_mask=valid, **options)
+
+    compiled = torch.compile(attend, backend=counter, fullgraph=True)
+    for batch in (2, 1, 3, 4):
+        for length in range(5, 17):
+            heads = random_tensors(length, *[(batch, 2, length, 4)] * 3)
+            valid = random_padding_mask(batch, length, seed=length) if padded else None
+            ours, theirs = (run(f, heads, valid=valid) for f in (compiled, attend))
+            assert all(map(torch.equal, ours, theirs))
+    assert counter.frame_count <= 8
+
+
+@pytest.mark.parametrize("engine", ["aot_eager", "inductor"])
+def test_compiled_code_of_changing_shapes_with_everything(engine):
+    torch._dynamo.reset()
+
+    def attend(*x, mask):
+        return clustered_attention(*x, attention_mask=mask, enable_gqa=True, **FAST)
+
+    compiled = torch.compile(attend, backend=engine, fullgraph=True, dynamic=True)
+    for length in (40, 57):
+        heads = random_tensors(length, *((2, h, length, 4) for h in (4, 2, 2)))
+        documents = torch.arange(length) // 19
+        mask = (documents[:, None] == documents)[None, None]
+        assert all(map(torch.equal, run(compiled, heads, mask=mask), run(attend, heads, mask=mask)))
+
+
+def test_an_exported_program_takes_any_length():
+    class Attention(torch.nn.Module):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor, valid: Tensor) -> Tensor:
+            return clustered_attention(query, key, value, attention_mask=valid, **FAST)
+
+    heads = random_tensors(7, *[(2, 2, 40, 4)] * 3)
+    length = torch.export.Dim("length", min=20, max=4096)
+    shapes = [{2: length}] * 3 + [{1: length}]
+    example = (*heads, random_padding_mask(2, 40))
+    program = torch.export.export(Attention(), example, dynamic_shapes=tuple(shapes)).module()
+    for size in (20, 40, 99):
+        others = random_tensors(size, *[(2, 2, size, 4)] * 3)
+        valid = random_padding_mask(2, size, side="left")
+        assert torch.equal(program(*others, valid), Attention()(*others, valid))
+
+
+def test_the_operators_keep_torchs_rules():
+    operators = torch.ops.jat_graph
+    for dtype in (torch.float32, torch.bfloat16):
+        heads = [x.to(dtype) for x in random_tensors(8, *((2, h, 30, 4) for h in (4, 2, 2)))]
+        documents = torch.arange(30).expand(2, -1).int() // 20 - 1
+        for own, seed in ((None, None), (documents, torch.tensor(3))):
+            settings = (own, seed, 0.5, 0.2, None, 3, 2, 1, 8, True)
+            torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
+            results = operators.read_clusters(*heads, *settings)
+            torch.library.opcheck(
+                operators.read_clusters_backward,
+                (torch.ones_like(results[0]), *heads, *results, *settings),
+            )
+    mask = documents[:, :, None] == documents[:, None]
+    torch.library.opcheck(operators.packed_documents, (mask,))
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def largest_tensor(length: int, heads: int = 2) -> int:
+    """Return the bytes of the largest tensor of a forward and a backward pass."""
+    tensors = leaves_of([torch.randn(1, heads, length, 8) for _ in range(3)])
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        clustered_attention(*tensors, **FAST).sum().backward()
+    assert all(x.grad.any() for x in tensors)
+    return max(event.self_cpu_memory_usage for event in profiler.events())
+
+
+def test_nothing_l_by_l_is_stored():
+    sizes = [largest_tensor(length) for length in (1024, 2048, 4096)]
+    assert sizes[0] > 1024 * 8 * 4  # it sees what is inside of operators
+    assert sizes[1] < 2.1 * sizes[0]
+    assert sizes[2] < 2.1 * sizes[1]
+    assert sizes[2] < 4096**2 * 4 / 16
+
+
+# --- bad input -----------------------------------------------------------------------------------
+
+GOOD = {name: torch.randn(2, 4, 6, 8) for name in ("query", "key", "value")}
+GROUPED = {name: torch.randn(2, 3, 6, 8) for name in ("key", "value")}
+TRIANGLE = torch.ones(1, 1, 6, 6).tril()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"query": [1.0]}, "query must be a tensor, got list"),
+        ({"query": torch.randn(4, 6, 8)}, r"query must be \[B, H, L, D\], got \[4, 6, 8\]"),
+        ({name: GOOD[name][:, :, :0] for name in GOOD}, "query must have no empty axis"),
+        ({"query": GOOD["query"].long()}, "query must be floating point, got torch.int64"),
+        ({"query": GOOD["query"] * math.nan}, "query must be finite in valid tokens"),
+        ({"key": torch.randn(2, 4, 5, 8)}, r"key must be \[2, 4, 6, 8\] like query"),
+        ({"key": torch.randn(2, 4, 6, 7)}, r"key must be \[2, 4, 6, 8\] like query"),
+        ({"key": GOOD["key"].double()}, "key must be torch.float32 like query"),
+        ({"key": GOOD["key"] / 0}, "key must be finite .* sequence 0, head 0, token 0"),
+        ({"value": torch.randn(2, 4, 5, 8)}, r"value must be \[2, 4, 6, Dv\]"),
+        ({"value": GOOD["value"].half()}, "value must be torch.float32 like query"),
+        ({"value": GOOD["value"] / 0}, "value must be finite in valid tokens"),
+        (GROUPED, r"key must be \[2, 4, 6, 8\] like query, got \[2, 3, 6, 8\]"),
+        (GROUPED | {"enable_gqa": True}, "query must have a multiple of 3 heads"),
+        ({"key": GOOD["key"][:, :2], "enable_gqa": True}, r"value must be \[2, 2, 6, Dv\]"),
+        ({"enable_gqa": 1}, "enable_gqa must be True or False, got 1"),
+        ({"attention_mask": "left"}, "attention_mask must be a tensor, got str"),
+        ({"attention_mask": torch.ones(2, 5).bool()}, "attention_mask must be"),
+        ({"attention_mask": torch.ones(2, 6).long()}, "attention_mask must be bool or additive"),
+        ({"attention_mask": torch.full((2, 6), math.nan)}, "attention_mask must hold finite"),
+        ({"attention_mask": torch.randn(2, 6)}, "attention_mask must be padding .* got biases"),
+        ({"attention_mask": torch.randn(1, 4, 6, 6)}, "attention_mask must be .* got biases"),
+        ({"attention_mask": TRIANGLE.bool()}, "attention_mask must be .* got causal order"),
+        ({"attention_mask": TRIANGLE.bool().flip(-1)}, "attention_mask must be .* another rule"),
+        ({"attention_mask": torch.ones(2, 4, 1, 6).bool()}, "attention_mask must be the same"),
+        ({"dropout_p": -0.1}, "dropout_p must be at least 0, got -0.1"),
+        ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
+        ({"dropout_p": "half"}, "dropout_p must be a number, got 'half'"),
+        ({"scale": math.nan}, "scale must be a number, got nan"),
+        ({"scale": math.inf}, "scale must be finite, got inf"),
+        ({"scale": torch.ones(())}, "scale must be a number, got tensor"),
+        ({"clusters": 0}, "clusters must be at least 1, got 0"),
+        ({"clusters": 1.5}, "clusters must be an integer, got 1.5"),
+        ({"clusters": math.inf}, "clusters must be an integer, got inf"),
+        ({"keys": -1}, "keys must be at least 0, got -1"),
+        ({"keys": None}, "keys must be an integer, got None"),
+        ({"keys": True}, "keys must be an integer, got True"),
+        ({"block": -64}, "block must be at least 0, got -64"),
+        ({"block": "64"}, "block must be an integer, got '64'"),
+        ({"refine": -1}, "refine must be at least 0, got -1"),
+        ({"refine": 0.5}, "refine must be an integer, got 0.5"),
+        ({"dense_below": -1}, "dense_below must be at least 0, got -1"),
+        ({"dense_below": math.nan}, "dense_below must be an integer, got nan"),
+        ({"keys": ((1, 2),)}, "keys .*1 entries.* got 2"),
+    ],
+)
+def test_bad_input_gives_one_clear_line(change, words):
+    arguments = {**GOOD, **change}
+    tensors = [arguments.pop(name) for name in GOOD]
+    for options in ({}, {"dense_below": 0} | SETTINGS):
+        with pytest.raises(ValueError, match=words) as caught:
+            clustered_attention(*tensors, **options | arguments)
+        assert "\n" not in str(caught.value)
