@@ -67,7 +67,7 @@ def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
     if name.partition(":")[0] != CLUSTERED:
         return None
     attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
-    return ClusterGraph(**_rule(getattr(config, CLUSTERED, {}), *attend.args)._asdict())
+    return ClusterGraph(*_rule(getattr(config, CLUSTERED, {}), *attend.args))
 
 
 def _attend(
