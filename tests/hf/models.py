@@ -34,7 +34,7 @@ QUERIES_AND_KEYS = re.compile(
 )
 
 _WORDS: dict[str, Any] = {"vocab_size": VOCABULARY, "pad_token_id": PAD}
-_ENCODER: dict[str, Any] = _WORDS | {
+ENCODER: dict[str, Any] = _WORDS | {
     "hidden_size": 32,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
@@ -43,23 +43,23 @@ _ENCODER: dict[str, Any] = _WORDS | {
 }
 
 
-_SPECIAL: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2}
+SPECIAL: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2}
 _SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
 _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "bert": (hf.BertModel, hf.BertConfig, _ENCODER),
-    "roberta": (hf.RobertaModel, hf.RobertaConfig, _ENCODER),
+    "bert": (hf.BertModel, hf.BertConfig, ENCODER),
+    "roberta": (hf.RobertaModel, hf.RobertaConfig, ENCODER),
     "distilbert": (
         hf.DistilBertModel,
         hf.DistilBertConfig,
         _WORDS | {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48},
     ),
-    "albert": (hf.AlbertModel, hf.AlbertConfig, _ENCODER | {"embedding_size": 16}),
-    "electra": (hf.ElectraModel, hf.ElectraConfig, _ENCODER | {"embedding_size": 16}),
+    "albert": (hf.AlbertModel, hf.AlbertConfig, ENCODER | {"embedding_size": 16}),
+    "electra": (hf.ElectraModel, hf.ElectraConfig, ENCODER | {"embedding_size": 16}),
     "modernbert": (
         hf.ModernBertModel,
         hf.ModernBertConfig,
-        _ENCODER
-        | _SPECIAL
+        ENCODER
+        | SPECIAL
         | {"cls_token_id": 1, "sep_token_id": 2}
         | {"local_attention": 8, "global_attn_every_n_layers": 3},
     ),
@@ -72,25 +72,25 @@ _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "gpt2": (
         hf.GPT2LMHeadModel,
         hf.GPT2Config,
-        _WORDS | _SPECIAL | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
+        _WORDS | SPECIAL | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
     ),
     "llama": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig,
-        _ENCODER | _SPECIAL | {"num_key_value_heads": 2},
+        ENCODER | SPECIAL | {"num_key_value_heads": 2},
     ),
     "bart": (
         hf.BartModel,
         hf.BartConfig,
         _WORDS
-        | _SPECIAL
+        | SPECIAL
         | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in _SIDE.items()}
         | {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2},
     ),
     "opt": (
         hf.OPTForCausalLM,
         hf.OPTConfig,
-        _ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32},
+        ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32},
     ),
 }
 ARCHITECTURES = tuple(name for name in _CONFIGS if name != "opt")

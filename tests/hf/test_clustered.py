@@ -1,0 +1,373 @@
+"""Attention by clusters under its name: what it equals, what is left to SDPA, and its settings."""
+
+import copy
+import gc
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+from torch.testing import assert_close
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from jat_graph import JatConfig, attach, clustered_attention, detach
+from jat_graph.hf import register_clustered
+from tests.hf.encoders import (
+    FAMILIES,
+    LENGTHS,
+    SETTINGS,
+    TEXTS,
+    Call,
+    calls,
+    clustered_model,
+)
+from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_jump_model, tiny_model
+
+__all__ = ["calls"]
+SERVED = [name for name, family in FAMILIES.items() if family.served]
+CASES = [pytest.param(name, (LENGTH,) * 3, "right", id=f"{name}-unpadded") for name in FAMILIES]
+CASES += [
+    pytest.param(name, LENGTHS, side, id=f"{name}-{side}")
+    for name in TEXTS
+    for side in ("right", "left")
+]
+LEFT_ALONE = "ignore:.* runs on SDPA instead of clusters:UserWarning"
+
+
+def on_sdpa(model: hf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    """Return what a model gives on SDPA."""
+    model.set_attn_implementation("sdpa")
+    return run(model, inputs)
+
+
+def by_function(call: Call, **settings: Any) -> Tensor:
+    """Return what the function makes of a call's queries, keys and values."""
+    return clustered_attention(
+        call.query,
+        call.key,
+        call.value,
+        attention_mask=call.mask,
+        scale=call.options["scaling"],
+        enable_gqa=True,
+        **SETTINGS | settings,
+    )
+
+
+@pytest.mark.filterwarnings(LEFT_ALONE)
+@pytest.mark.parametrize(("name", "lengths", "side"), CASES)
+def test_each_family_reads_as_the_function_does(
+    name: str, lengths: tuple[int, ...], side: str, calls: list[Call]
+) -> None:
+    family, model = FAMILIES[name], clustered_model(name)
+    inputs = family.inputs(lengths, side)
+    run(model, inputs)
+    dense = [torch.equal(call.output, dense_output(call)) for call in calls]
+    assert (dense.count(False), dense.count(True)) == (family.served, family.others)
+    for call, left_alone in zip(calls, dense, strict=True):
+        if not left_alone:
+            assert torch.equal(call.output, by_function(call))
+
+
+def dense_output(call: Call) -> Tensor:
+    """Return what transformers' own attention makes of a call."""
+    parts = (call.module, call.query, call.key, call.value, call.mask)
+    output, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](*parts, **call.options)
+    return output.transpose(1, 2)
+
+
+@pytest.mark.filterwarnings(LEFT_ALONE)
+@pytest.mark.parametrize("settings", [{}, {"keys": 40}, {"block": 20}], ids=str)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[str, int]) -> None:
+    model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
+    want = on_sdpa(model, inputs)
+    if settings:
+        model.config.clustered = {"dense_below": 0} | settings
+    model.set_attn_implementation("clustered")
+    assert torch.equal(run(model, inputs), want)
+
+
+# Other models' positions count padding on the left.
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "modernbert", "nomic"])
+def test_padding_and_batch_change_no_token(name: str, side: str) -> None:
+    model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, side)
+    whole = run(model, inputs)
+    assert not torch.allclose(whole, on_sdpa(model, inputs), atol=1e-3)
+    model.set_attn_implementation("clustered")
+    for row, length in enumerate(LENGTHS):
+        valid = place(length, LENGTH, side)
+        alone = {key: x[row : row + 1, valid] for key, x in inputs.items()}
+        assert_close(whole[row, valid], run(model, alone)[0], rtol=0, atol=1e-5)
+
+
+def test_holes_in_a_sequence_change_no_token() -> None:
+    model, inputs = clustered_model("bert"), tiny_inputs("bert", (LENGTH, LENGTH))
+    mask = torch.ones(2, LENGTH, dtype=torch.long)
+    mask[0, [0, 4, 5]] = mask[1, [7, LENGTH - 1]] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    whole = run(model, inputs | {"attention_mask": mask, "position_ids": positions})
+    for row in (0, 1):
+        valid = mask[row].bool()
+        alone = run(model, {"input_ids": inputs["input_ids"][row : row + 1, valid]})
+        assert_close(whole[row, valid], alone[0], rtol=0, atol=1e-5)
+
+
+def four(pairs: Tensor) -> dict[str, Tensor]:
+    """Return inputs with a mask of pairs, as transformers takes it."""
+    inputs = tiny_inputs("bert", (LENGTH,))
+    return inputs | {"attention_mask": pairs[None, None]}
+
+
+def test_packed_documents_are_sequences_of_their_own() -> None:
+    model, sizes = clustered_model("bert"), (5, 7)
+    pairs = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
+    inputs = four(pairs)
+    inputs["position_ids"] = torch.cat([torch.arange(size) for size in sizes])[None]
+    whole = run(model, inputs)
+    assert not torch.allclose(whole, on_sdpa(model, inputs), atol=1e-3)
+    model.set_attn_implementation("clustered")
+    for document, positions in zip(
+        inputs["input_ids"].split(sizes, 1), whole.split(sizes, 1), strict=True
+    ):
+        assert_close(positions, run(model, {"input_ids": document}), rtol=0, atol=1e-5)
+
+
+def band() -> Tensor:
+    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
+    return distance.abs() <= 3
+
+
+MASKS: dict[str, Tensor] = {
+    "a band": band(),
+    "causal order": torch.ones(LENGTH, LENGTH).tril().bool(),
+    "biases": torch.linspace(0, 1, LENGTH * LENGTH).view(LENGTH, LENGTH),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None:
+    model, inputs = clustered_model("bert"), four(MASKS[mask])
+    wanted = "BertSelfAttention runs on SDPA instead of clusters where its mask says more than pad"
+    with pytest.warns(UserWarning, match=wanted) as seen:
+        got = run(model, inputs)
+    assert len(seen) == 1  # of three layers
+    assert torch.equal(got, on_sdpa(model, inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("bart", "BartAttention runs on SDPA instead of clusters where it is causal, or its keys"),
+        ("clip text", "CLIPAttention runs on SDPA instead of clusters where it is causal, or its"),
+        ("t5", "T5Attention runs on SDPA instead of clusters where it adds a position bias to its"),
+        ("gpt2", "GPT2Attention runs on SDPA instead of clusters where it is causal"),
+        ("llama", "LlamaAttention runs on SDPA instead of clusters where it is causal"),
+    ],
+)
+def test_each_model_warns_once_of_what_clusters_do_not_serve(name: str, wanted: str) -> None:
+    for _ in range(2):  # two models
+        if name in FAMILIES:
+            model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, "right")
+        else:
+            model, inputs = tiny_model(name), tiny_inputs(name, LENGTHS)
+            model.set_attn_implementation("clustered")
+        with pytest.warns(UserWarning, match=wanted) as seen:
+            run(model, inputs)
+            run(model, inputs)
+        assert len(seen) == 1
+        del model
+        gc.collect()
+
+
+def test_what_is_served_and_windows_of_a_model_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("bert", "modernbert", "gemma3", "vit"):
+            run(clustered_model(name), FAMILIES[name].inputs(LENGTHS, "right"))
+
+
+@pytest.mark.filterwarnings(LEFT_ALONE)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
+def test_a_decoder_generates_as_it_does_on_sdpa(name: str) -> None:
+    model = tiny_model(name)
+    if name == "bart":
+        torch.manual_seed(0)
+        model = hf.BartForConditionalGeneration(model.config).eval()
+    model.config.clustered = {**SETTINGS}
+    ids, options = tiny_inputs("gpt2")["input_ids"], {"max_new_tokens": 6, "do_sample": False}
+    outputs = []
+    for implementation in ("sdpa", "clustered"):
+        model.set_attn_implementation(implementation)
+        outputs.append(model.generate(ids, attention_mask=torch.ones_like(ids), **options))
+    if name != "bart":
+        assert torch.equal(*outputs)
+    assert outputs[0].shape == outputs[1].shape
+
+
+@pytest.mark.parametrize("argument", ["softcap", "s_aux", "sinks", "indices"])
+def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
+    model = tiny_model("bert")
+    module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
+    wanted = f"BertSelfAttention passes {argument}, which neither clusters nor SDPA can use"
+    with pytest.raises(ValueError, match=wanted):
+        ALL_ATTENTION_FUNCTIONS["clustered"](
+            module, heads, heads, heads, None, **{argument: torch.ones(4)}
+        )
+
+
+def test_a_position_bias_is_added_by_sdpa() -> None:
+    model = tiny_model("bert")
+    model.config.clustered = {**SETTINGS}
+    module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
+    call = (module, heads, heads, heads, None)
+    options = {"position_bias": torch.randn(1, 4, LENGTH, LENGTH)}
+    with pytest.warns(UserWarning, match="where it adds a position bias to its scores"):
+        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](*call, **options)
+    want, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](*call, **options)
+    assert torch.equal(got, want)
+
+
+def test_keys_from_elsewhere_are_left_to_sdpa() -> None:
+    model = tiny_model("bert")
+    model.config.clustered = {**SETTINGS}
+    module = model.encoder.layer[0].attention.self
+    query, keys = torch.randn(2, 4, LENGTH, 8), torch.randn(2, 4, LENGTH + 5, 8)
+    with pytest.warns(UserWarning, match="its keys come from elsewhere than its queries"):
+        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](module, query, keys, keys, None)
+    assert torch.equal(got, ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, keys, keys, None)[0])
+
+
+def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone() -> None:
+    """An encoder's states of as many tokens as its own cannot be told by their shape."""
+    torch.manual_seed(0)
+    settings = {"is_decoder": True, "add_cross_attention": True}
+    model = hf.BertModel(hf.BertConfig(**tiny_model("bert").config.to_dict() | settings)).eval()
+    inputs: dict[str, Any] = tiny_inputs("bert")
+    inputs["encoder_hidden_states"] = torch.randn(3, LENGTH, 32)
+    model.config.clustered = {**SETTINGS}
+    model.set_attn_implementation("clustered")
+    with pytest.warns(UserWarning, match="where it is causal, or its keys come from elsewhere"):
+        got = run(model, inputs)
+    assert torch.equal(got, on_sdpa(model, inputs))
+
+
+def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
+    model, inputs = clustered_model("bert"), tiny_inputs("bert")
+    found = []
+    wanted = "BertSelfAttention gives no attention probabilities with clusters: take 'eager'"
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match=wanted):
+            found.append(model(**inputs, output_attentions=True).attentions)
+        model.set_attn_implementation("sdpa")
+        found.append(model(**inputs, output_attentions=True).attentions)
+    assert found[0] == found[1]
+    assert not any(row is not None for row in found[0] or ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        (3, "config.clustered must be a dict of settings, got 3"),
+        ({"key": 3}, "unknown config field 'key', wanted one of"),
+        ({"keys": -1}, "keys must be at least 0, got -1"),
+        ({"threshold": 2.0}, "threshold needs graph='pairs', got 'clusters'"),
+        ({"keys": [[1, 2]]}, "keys must be one number for all heads by name, got a table, which"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> None:
+    model = clustered_model("bert")
+    model.config.clustered = settings
+    with pytest.raises(ValueError, match=wanted):
+        run(model, tiny_inputs("bert"))
+    if isinstance(settings, dict):
+        with pytest.raises(ValueError, match=wanted):
+            register_clustered(**settings)
+
+
+def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -> None:
+    model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
+    want = run(model, inputs)
+    del model.config.clustered
+    name = register_clustered(**SETTINGS)
+    assert name == "clustered:clusters=4,keys=3,block=1,dense_below=0"
+    model.set_attn_implementation(name)
+    assert torch.equal(run(model, inputs), want)
+    model.config.clustered = {"keys": 1, "block": 5}
+    assert torch.equal(run(model, inputs), want)
+    assert register_clustered() == "clustered"
+    with pytest.raises(ValueError, match='"clustered:keys=7"` is not supported'):
+        model.set_attn_implementation("clustered:keys=7")
+    model.set_attn_implementation(register_clustered(keys=7))
+    assert torch.equal(run(model, inputs), on_sdpa(model, inputs))  # a short input
+
+
+def test_a_name_reaches_every_part_of_a_model() -> None:
+    text = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    vision = {**text, "image_size": 16, "patch_size": 4}
+    vision.pop("vocab_size")
+    layers = {"num_hidden_layers": 1}
+    config = hf.SiglipConfig(text_config=text | layers, vision_config=vision | layers)
+    torch.manual_seed(0)
+    model = hf.SiglipModel(config).eval()
+    inputs = {"input_ids": tiny_inputs("roberta")["input_ids"]} | tiny_inputs("vit")
+    outputs = []
+    for name in ("sdpa", register_clustered(**SETTINGS)):
+        model.set_attn_implementation(name)
+        with torch.no_grad():
+            outputs.append(model(**inputs))
+    for part in ("text_embeds", "image_embeds"):
+        assert not torch.equal(outputs[0][part], outputs[1][part])
+
+
+def test_nothing_is_kept_but_the_settings(tmp_path: Path) -> None:
+    model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
+    plain = tiny_model("bert")
+    assert list(model.state_dict()) == list(plain.state_dict())
+    want = run(model, inputs)
+    assert torch.equal(run(copy.deepcopy(model), inputs), want)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["clustered"] == SETTINGS
+    assert not any("attn_implementation" in key for key in saved)
+    loaded = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="clustered")
+    assert torch.equal(run(loaded, inputs), want)
+    stock = hf.AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(run(stock, inputs), on_sdpa(model, inputs))
+    stock.set_attn_implementation("clustered")
+    assert torch.equal(run(stock, inputs), want)
+
+
+def test_a_configuration_given_to_from_pretrained_brings_its_settings(tmp_path: Path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    config = hf.AutoConfig.from_pretrained(tmp_path)
+    config.clustered = SETTINGS
+    loaded = hf.AutoModel.from_pretrained(tmp_path, config=config, attn_implementation="clustered")
+    inputs = tiny_inputs("bert", LENGTHS)
+    assert torch.equal(run(loaded, inputs), run(clustered_model("bert"), inputs))
+
+
+def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -> None:
+    model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
+    want = run(model, inputs)
+    attach(model, JatConfig(threshold_config(), heads=2))
+    assert torch.equal(run(model, inputs), run(tiny_jump_model("bert", heads=2), inputs))
+    assert torch.equal(run(detach(model), inputs), want)
+
+
+def threshold_config() -> Any:
+    return tiny_jump_model("bert").config.jat["graph"]
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_clusters_change_long_inputs(name: str) -> None:
+    """Which would be SDPA's, were nothing served."""
+    model, inputs = clustered_model(name), FAMILIES[name].inputs((LENGTH,) * 3, "right")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = run(model, inputs)
+    assert not torch.equal(got, on_sdpa(model, inputs))
