@@ -163,9 +163,7 @@ def test_a_sample_is_without_bias() -> None:
     model, batch = tiny_bert(1), padded_batch((200, 150))
     config = JatConfig.clustered(keys=4, block=8, dense_below=0)
     whole = jat_graph.fidelity(model, [batch], config, queries=200)
-    samples = [
-        jat_graph.fidelity(model, [batch], config.replace(seed=seed)) for seed in range(40)
-    ]
+    samples = [jat_graph.fidelity(model, [batch], config.replace(seed=seed)) for seed in range(40)]
     for place, head in enumerate(whole.heads):
         found = torch.tensor([measures(report.heads[place]) for report in samples])
         spread = found.std(0) / len(samples) ** 0.5
