@@ -20,14 +20,17 @@ import jat_graph
 ROOT = Path(__file__).resolve().parents[1]
 
 PUBLIC_NAMES = [
+    "ClusterGraph",
     "JatConfig",
     "PairGraph",
     "StoneGraph",
     "attach",
     "attention_graph",
     "calibrate",
+    "clustered_attention",
     "detach",
     "disabled",
+    "fidelity",
     "from_pretrained",
     "jump_attention",
     "jump_operator",
