@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, PairGraph, StoneGraph
+from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.config import CONFIG_VERSION
 from jat_graph.graph_config import SELECTIONS
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
 indices = st.lists(st.integers(0, 40), min_size=1, max_size=5, unique=True)
+tokens = st.lists(st.integers(0, 99), max_size=3, unique=True)
 
 
 @st.composite
@@ -73,6 +74,24 @@ def stone_graphs(draw):
     )
 
 
+@st.composite
+def cluster_graphs(draw):
+    """Draw any settings of clusters."""
+
+    def of_heads(least):
+        one = st.integers(least, 2**31)
+        return one | st.lists(st.lists(one, min_size=1, max_size=3), min_size=1, max_size=3)
+
+    return ClusterGraph(
+        clusters=draw(st.none() | of_heads(1)),
+        keys=draw(of_heads(0)),
+        block=draw(of_heads(1)),
+        refine=draw(st.integers(0, 9)),
+        dense_below=draw(st.none() | st.just(math.inf) | st.just([[math.inf, 4]]) | of_heads(0)),
+        propagate=draw(st.booleans()),
+    )
+
+
 def strengths(hops):
     """Draw any strengths for some hops."""
     one = st.just("learned") | st.floats(-9, 9)
@@ -84,8 +103,10 @@ def strengths(hops):
 @st.composite
 def any_config(draw):
     """Draw any config there is."""
-    graph = draw(pair_graphs() | stone_graphs())
-    if isinstance(graph, StoneGraph):
+    graph = draw(pair_graphs() | stone_graphs() | cluster_graphs())
+    if isinstance(graph, ClusterGraph):
+        reach = {}
+    elif isinstance(graph, StoneGraph):
         number = draw(st.integers(1, 3))
         reach = {"hops": number, "strength": draw(strengths(number))}
     else:
@@ -94,7 +115,7 @@ def any_config(draw):
         graph,
         heads=draw(st.integers(1, 99) | indices | st.just("all") | st.just("even:3")),
         layers=draw(st.none() | indices),
-        excluded_token_ids=draw(st.lists(st.integers(0, 99), max_size=3, unique=True)),
+        excluded_token_ids=draw(tokens) if reach else (),
         seed=draw(st.integers(0, 2**63 - 1)),
         **reach,
     )
@@ -185,7 +206,9 @@ def test_a_config_cannot_be_changed():
         JatConfig().graph.threshold = 3.0
 
 
-@pytest.mark.parametrize("fields", [{}, {"graph": "stones"}, {"heads": 2, "strength": 0.5}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"graph": "stones"}, {"graph": "clusters"}, {"heads": 2, "strength": 0.5}]
+)
 def test_a_config_is_made_in_compiled_code(fields):
     @torch.compile(backend="eager", fullgraph=True)
     def scaled(x):
@@ -201,6 +224,18 @@ def test_stones_begin_at_no_jump():
     assert config.head_indices(3) == (0, 1, 2)
     assert JatConfig.stones(strength=0.5, hops=2).strengths() == ((0.5,) * 3,) * 2
     assert JatConfig().strengths() == ()
+
+
+def test_clusters_take_all_heads_and_nothing_of_jumps():
+    config = JatConfig.clustered()
+    assert config == JatConfig(ClusterGraph(), heads="all") == JatConfig("clusters", heads="all")
+    assert JatConfig.clustered(keys=64, layers=(1,)) == JatConfig(
+        ClusterGraph(keys=64), heads="all", layers=(1,)
+    )
+    assert config.strengths() == ()
+    assert JatConfig().replace(graph="clusters").graph == ClusterGraph()
+    with pytest.raises(ValueError, match="graph must be 'pairs' or 'stones' here, got 'clusters'"):
+        _ = config.jump_graph
 
 
 def test_presets():
@@ -305,7 +340,26 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ),
         ({"sides": "positive"}, "sides needs graph='stones', got 'pairs'"),
         ({"graph": "stones", "self_weight": math.inf}, "self_weight must be finite"),
-        ({"graph": "webs"}, "graph must be a PairGraph or a StoneGraph, .*, got 'webs'"),
+        ({"graph": "webs"}, "graph must be a PairGraph or a .* or clusters, got 'webs'"),
+        ({"graph": "clusters", "clusters": 0}, "clusters must be at least 1, got 0"),
+        ({"graph": "clusters", "keys": 0.5}, "keys must be an integer, got 0.5"),
+        ({"graph": "clusters", "keys": [1, 2]}, r"keys must be a number or a table .*got \[1, 2\]"),
+        ({"graph": "clusters", "keys": [[1], [-2]]}, "keys must be at least 0, got -2"),
+        ({"graph": "clusters", "block": None}, "block must be an integer, got None"),
+        ({"graph": "clusters", "block": "inf"}, "block must be an integer, got inf"),
+        ({"graph": "clusters", "refine": -1}, "refine must be at least 0, got -1"),
+        ({"graph": "clusters", "refine": [[1]]}, r"refine must be an integer, got \[\[1\]\]"),
+        ({"graph": "clusters", "dense_below": -1}, "dense_below must be at least 0, got -1"),
+        ({"graph": "clusters", "propagate": 1}, "propagate must be True or False, got 1"),
+        ({"graph": "clusters", "propagate": None}, "propagate must be True or False, got None"),
+        ({"graph": "clusters", "threshold": 1}, "threshold needs graph='pairs', got 'clusters'"),
+        ({"keys": 8}, "keys needs graph='clusters', got 'pairs'"),
+        ({"graph": "clusters", "hops": 2}, "hops must be left alone with graph='clusters', got 2"),
+        ({"graph": "clusters", "strength": 1.0}, "strength must be left alone .*, got 1.0"),
+        ({"graph": "clusters", "pattern": "window:9"}, "pattern must be left alone .*, got"),
+        ({"graph": "clusters", "conv": "GCNConv"}, "conv must be left alone with .*, got"),
+        ({"graph": "clusters", "hop_weights": (1,)}, "hop_weights must be left alone .*, got"),
+        ({"graph": "clusters", "excluded_token_ids": [1]}, "excluded_token_ids must be left alone"),
         ({"hops": 2}, "hops needs a strength, or hop_weights, got hops=2"),
         ({"strength": "much"}, "strength must be a number or 'learned', got 'much'"),
         ({"strength": (1, 2)}, "strength must be three numbers, for queries, keys and values, got"),
@@ -375,9 +429,38 @@ def test_the_config_of_one_layer():
     assert second.for_layer(0, (0, 1, 2)) == second
 
 
+def test_heads_that_share_the_settings_of_clusters_are_read_together():
+    config = JatConfig.clustered(
+        keys=((32, 8, 32), (1, 2, 3)),
+        dense_below=((0, 0, 0), (math.inf, 0, math.inf)),
+        clusters=7,
+        propagate=False,
+    )
+    first, second = (config.for_layer(row, (0, 1, 2)).graph for row in (0, 1))
+    assert (first.keys, second.dense_below) == (((32, 8, 32),), ((math.inf, 0, math.inf),))
+    assert (first.clusters, first.block, first.propagate) == (7, 64, False)
+    assert first.rules(3) == {(7, 32, 64, 1, 0, False): (0, 2), (7, 8, 64, 1, 0, False): (1,)}
+    assert [rule.dense_below for rule in second.rules(3)] == [math.inf, 0, math.inf]
+    assert ClusterGraph().rules(4) == {(None, 32, 64, 1, None, True): (0, 1, 2, 3)}
+    with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):
+        first.rules(2)
+
+
 @pytest.mark.parametrize(
     ("settings", "row", "heads", "words"),
     [
+        (
+            {"graph": "clusters", "block": ((1, 2),)},
+            1,
+            (0, 1),
+            "block needs a row for jump layer 1",
+        ),
+        (
+            {"graph": "clusters", "keys": ((1, 2),)},
+            0,
+            (0,),
+            "keys row 0 must have 1 entries.*got 2",
+        ),
         ({"threshold": ((1, 2),)}, 1, (0, 1), "threshold needs a row for jump layer 1"),
         ({"threshold": ((1, 2),)}, 0, (0, 1, 2), "threshold row 0 must have 3 entries.*got 2"),
         ({"hop_weights": {(0,): (1,)}}, 0, (0, 1), r"wanted \[0, 1\], got \[0\]"),

@@ -10,6 +10,9 @@ import math
 import torch
 from torch import Tensor
 
+GROUP = 64  # keys that are looked at together
+STEP = 2**20  # scores that are looked at at a time: 4 MiB in float32
+
 
 def number_of_clusters(length: int, clusters: int | None) -> int:
     """Return how many clusters so many tokens join: ⌈2√n⌉ unless given, and at most n."""
@@ -23,7 +26,7 @@ def landmarks(length: int, num_clusters: int, device: torch.device) -> Tensor:  
 
 def join_clusters(
     query: Tensor,  # [H, n, D]
-    key: Tensor,  # [H, n, D]
+    key: Tensor,  # less its mean, [H, n, D]
     num_clusters: int,
     refine: int,
 ) -> Tensor:  # [H, n]
@@ -31,13 +34,27 @@ def join_clusters(
 
     The inner product of two centred rows is n · q C q', C being the keys' covariance.
     """
-    query, key = (x - x.mean(1, keepdim=True) for x in (query, key))
-    covariance = key.mT @ (key / key.size(1))
+    mean = query.mean(1, keepdim=True)
+    covariance = key.mT @ key / key.size(1)
+    step = max(1, STEP // (len(query) * num_clusters))
 
     def nearest(centres: Tensor) -> Tensor:
+        centres = centres - mean
         towards = centres @ covariance
-        norm = (towards * centres).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
-        return (query @ (towards / norm).mT).argmax(-1)  # the first of equal ones
+        norm = (
+            (towards * centres)
+            .sum(-1, keepdim=True)
+            .clamp(min=torch.finfo(query.dtype).tiny)
+            .sqrt()
+        )
+        towards = (towards / norm).mT
+        offset = -mean @ towards  # centres the tokens' queries, too
+        # Of equal ones argmax takes the first.
+        parts = [
+            torch.baddbmm(offset, part, towards).argmax(-1)
+            for part in torch.split(query, step, dim=1)
+        ]
+        return torch.cat(parts, dim=1)
 
     joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])
     for _ in range(refine - 1):
@@ -71,13 +88,39 @@ def cluster_queries(
     return cluster_means(query, joined, num_clusters)
 
 
-def best_keys(rows: Tensor, keys: int) -> Tensor:  # [H, m, keys]
-    """Return the keys that each row scores highest, the lower position of equal ones."""
-    top = rows.topk(keys, dim=-1, sorted=False)
-    if not keys:
-        return top.indices
-    least = top.values.amin(-1, keepdim=True)
-    if bool(((rows >= least).sum(-1) == keys).all()):
-        return top.indices
-    order = rows.sort(dim=-1, descending=True, stable=True).indices
-    return order[..., :keys]
+def best_keys(
+    queries: Tensor,  # of clusters, times the scale, [H, m, D]
+    key: Tensor,  # [H, n, D]
+    keys: int,  # fewer than n
+) -> tuple[Tensor, Tensor]:  # [H, m, keys], [H, m]
+    """Return the keys that each cluster scores highest, and the highest score of the others.
+
+    Of equal keys the lower position comes first.
+    """
+    best, largest = [], []
+    for part in torch.split(queries, max(1, 4 * STEP // key[..., 0].numel()), dim=1):
+        rows = part @ key.mT
+        values, index = _highest(rows, keys + 1)
+        if keys and bool((values[..., keys - 1] == values[..., keys]).any()):
+            index = rows.sort(dim=-1, descending=True, stable=True).indices
+        best.append(index[..., :keys])
+        largest.append(values[..., keys])
+    return torch.cat(best, dim=1), torch.cat(largest, dim=1)
+
+
+def _highest(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:  # [H, m, number] each
+    """Return the highest scores in falling order, and where they are.
+
+    They are in those groups of keys whose own highest ones are highest, which are found first.
+    """
+    groups = rows.size(-1) // GROUP
+    if rows.size(-1) % GROUP or groups < 2 * number:
+        return rows.topk(number)
+    grouped = rows.view(-1, groups, GROUP)
+    chosen = grouped.amax(-1).topk(number, sorted=False).indices
+    index = chosen + torch.arange(len(chosen), device=rows.device).unsqueeze(-1) * groups
+    found = grouped.flatten(0, 1).index_select(0, index.flatten()).view(len(chosen), -1)
+    values, place = found.topk(number)
+    position = chosen.gather(1, place // GROUP) * GROUP + place % GROUP
+    shape = *rows.shape[:2], number
+    return values.view(shape), position.view(shape)

@@ -1,13 +1,15 @@
 """The three parts of attention by clusters, each with its gradients: around, best keys, the rest.
 
-They read some heads of one sequence, in float32 or float64. The weights of a part are e to its
-scores less the log-sum-exp of all scores, so that the gradients of the parts just add up.
+They read some heads of one sequence, in float32 or float64, and add up what they read in one
+softmax. Backward takes the same weights, e to the scores less a shift, and the sum of all, so that
+the gradients of the parts just add up, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,33 +18,81 @@ from torch import Tensor
 from jat_graph.adjacency.clusters import cluster_sizes
 
 TILE = 32  # tokens of one cluster that read its best keys together
+CACHE = 2**18  # numbers that a core works on at a time: 1 MiB in float32
+NOTHING = -1e30  # where nothing was read; infinity would give NaN
 
-Gradients: TypeAlias = tuple[Tensor, Tensor, Tensor]  # of queries, keys and values
 Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
 
 
-class Read(NamedTuple):
-    """What tokens read of some of their keys."""
+class Tokens:
+    """Some heads of one sequence: whole blocks, and room for one more on both sides of the keys."""
 
-    output: Tensor  # [H, n, Dv]
-    lse: Tensor  # log-sum-exp of the scores, [H, n]; -inf where there is no key
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, block: int) -> None:
+        self.heads, self.length, _ = query.shape
+        self.margin, self.block = block, block or self.length
+        self.blocks = -(-self.length // self.block)
+        self.query = self._filled(query, 0)
+        self.key = self._filled(key, self.margin)
+        # One more column of ones sums the weights, too.
+        self.value = self._filled(value, self.margin, 1)
+        self.of_tokens(self.value)[..., -1] = 1.0
+
+    def _filled(self, x: Tensor, margin: int, columns: int = 0) -> Tensor:
+        length = self.blocks * self.block + 2 * margin
+        filled = x.new_empty(len(x), length, x.size(-1) + columns)
+        filled[:, :margin] = 0.0
+        filled[:, margin + self.length :] = 0.0
+        filled[:, margin : margin + self.length, : x.size(-1)] = x
+        return filled
+
+    def of_tokens(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n, D]
+        """Cut off what is no token."""
+        return self.whole(x)[:, : self.length]
+
+    def whole(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, blocks · block, D]
+        """Cut the room at both sides off keys and values, if there is any."""
+        length = self.blocks * self.block
+        return x if x.size(1) == length else x[:, self.margin : self.margin + length]
+
+    def blocked(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, blocks, block, D]
+        """Return the blocks of tokens, a view."""
+        return self.whole(x).view(len(x), self.blocks, self.block, x.size(-1))
 
 
-class Back(NamedTuple):
-    """What comes back to a part: nothing of it but the merged output's."""
+@dataclass
+class Reading:
+    """What tokens have read so far: sums with weights e to the scores less a shift."""
 
-    grad: Tensor  # of that output, [H, n, Dv]
-    delta: Tensor  # its product with the output, [H, n]
-    lse: Tensor  # of all scores, [H, n]
+    total: Tensor  # of weights times values, and of weights last, [H, blocks · block, Dv + 1]
+    shift: Tensor  # [H, blocks · block, 1]
+
+    @classmethod
+    def nothing(cls, tokens: Tokens) -> Reading:
+        """Return what tokens have read before they read anything."""
+        size = tokens.query.shape[:2]
+        shift = tokens.query.new_full((*size, 1), NOTHING)
+        return cls(tokens.query.new_zeros(*size, tokens.value.size(-1)), shift)
 
 
-def merge(parts: list[Read]) -> Read:
-    """Return what tokens read of all their keys."""
-    lse = torch.stack([part.lse for part in parts]).logsumexp(0)
-    output = torch.zeros_like(parts[0].output)
-    for part in parts:
-        output.addcmul_(part.output, (part.lse - lse).exp_().unsqueeze(-1))
-    return Read(output, lse)
+class Gradients:
+    """What comes back to some heads, and what they have passed on so far."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        grad: Tensor,  # of the outputs, [H, n, Dv]
+        output: Tensor,  # [H, n, Dv]
+        shift: Tensor,  # [H, n]
+        weight: Tensor,  # [H, n]
+    ) -> None:
+        fill = (0, 0, 0, tokens.blocks * tokens.block - tokens.length)
+        grad = grad / weight.unsqueeze(-1)  # from now on weights are e to the scores less the shift
+        self.grad = F.pad(grad, fill)
+        self.delta = F.pad((grad * output).sum(-1, keepdim=True), fill)
+        self.shift = F.pad(shift.unsqueeze(-1), fill, value=torch.inf)  # what is filled weighs 0
+        self.query, self.key, self.value = (
+            torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
+        )
 
 
 def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
@@ -53,72 +103,192 @@ def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
     return torch.empty_like(weights).bernoulli_(share, generator=generator).div_(share or 1.0)
 
 
+def masked(weights: Tensor, mask: Tensor | None) -> Tensor:
+    """Return weights after dropout; these themselves where there is none."""
+    return weights if mask is None else weights * mask
+
+
+def read_values(weights: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the weighted sum of values, and of weights, which dropout leaves alone."""
+    total = masked(weights, mask) @ value
+    if mask is not None:
+        total[..., -1:] = weights @ value[..., -1:]
+    return total
+
+
+def rows(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [a, b] -> [a, b, D]
+    """Return rows of all heads by number."""
+    return x.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, x.size(-1))
+
+
+class Rest:
+    """The keys that a token does not read exactly, with the scores of its cluster."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        queries: Tensor,  # of clusters, times the scale, [H, m, D]
+        joined: Tensor,  # [H, n]
+        best: Tensor,  # [H, m, keys]
+        largest: Tensor,  # score of the other keys, [H, m]
+    ) -> None:
+        self.tokens, self.queries, self.largest = tokens, queries, largest
+        # Blocks from a token's own to the nearest that it reads here, before and after it.
+        self.before, self.after = (2, 2) if tokens.margin else (0, 1)
+        (heads, clusters, _), length = queries.shape, tokens.blocks * tokens.block
+        taken = torch.zeros(heads, clusters, length, dtype=torch.bool, device=queries.device)
+        taken[:, :, tokens.length :] = True  # what fills the last block up
+        self.taken = taken.scatter_(-1, best, True)
+        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * clusters
+        index = F.pad(joined + of_head, (0, length - tokens.length))
+        self.index = [part.flatten() for part in torch.split(index, tokens.block, dim=1)]
+        # Weights of so many blocks of keys are made at a time.
+        self.step = max(1, 2 * CACHE // (heads * clusters * tokens.block))
+
+    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield some blocks, and the weights of their keys, [H, blocks, m, block]."""
+        tokens, shift = self.tokens, -self.largest.unsqueeze(-1)
+        for start in range(0, tokens.blocks, self.step):
+            blocks = slice(start, min(start + self.step, tokens.blocks))
+            inside = slice(start * tokens.block, blocks.stop * tokens.block)
+            key = tokens.whole(tokens.key)[:, inside]
+            weights = torch.baddbmm(shift, self.queries, key.mT).exp_()
+            weights = weights.masked_fill_(self.taken[:, :, inside], 0.0)
+            yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
+
+    def _sweep(self, forward: bool) -> list[tuple[int, int]]:
+        """Return each block of tokens with the next block of keys that comes into its sums."""
+        blocks = self.tokens.blocks
+        if forward:
+            return [(block, block - self.before) for block in range(self.before, blocks)]
+        return [(block, block + self.after) for block in reversed(range(blocks - self.after))]
+
+    def read(self, kept: Kept) -> Reading:
+        """Return what the tokens read there, by running sums over blocks from both ends.
+
+        Nothing is subtracted, so that nothing cancels.
+        """
+        reading = Reading.nothing(self.tokens)
+        values, outputs = self.tokens.blocked(self.tokens.value), self.tokens.blocked(reading.total)
+        sums = [
+            part
+            for blocks, weights in self._pieces()
+            for part in read_values(weights, values[:, blocks], draw_mask(weights, kept)).unbind(1)
+        ]  # [blocks][H, m, Dv + 1]
+        for forward in (True, False):
+            running = torch.zeros_like(sums[0])
+            flat = running.flatten(0, 1)
+            for block, far in self._sweep(forward):
+                running += sums[far]
+                output = outputs[:, block]
+                output += flat.index_select(0, self.index[block]).view_as(output)
+        reading.shift = self._shift().masked_fill_(reading.total[..., -1:] == 0, NOTHING)
+        return reading
+
+    def _shift(self) -> Tensor:  # of each token's cluster, [H, blocks · block, 1]
+        flat = self.largest.flatten()
+        parts = [flat[index].view(len(self.largest), -1, 1) for index in self.index]
+        return torch.cat(parts, dim=1)
+
+    def differentiate(self, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
+        """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
+        tokens, (heads, clusters, _) = self.tokens, self.queries.shape
+        # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.
+        limit = 70.0 if back.shift.dtype == torch.float32 else 600.0
+        factor = (self._shift() - back.shift).clamp_(max=limit).exp_()
+        unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
+        x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
+        passed = [part.flatten(0, 1) for part in torch.split(x, tokens.block, dim=1)]
+        # What comes from the tokens that read a block of keys, by cluster, from both sides of it.
+        sums = x.new_zeros(tokens.blocks, heads * clusters, x.size(-1))
+        for forward in (True, False):
+            running = torch.zeros_like(sums[0])
+            for block, far in reversed(self._sweep(forward)):
+                running.index_add_(0, self.index[block], passed[block])
+                sums[far] += running
+        grads = sums.view(-1, heads, clusters, x.size(-1)).transpose(0, 1)
+        keys, values, by_keys, by_values = (
+            tokens.blocked(part) for part in (tokens.key, tokens.value, back.key, back.value)
+        )
+        by_query = torch.zeros_like(self.queries)
+        for blocks, weights in self._pieces():
+            grad, mask = grads[:, blocks], draw_mask(weights, kept)
+            by_values[:, blocks] += masked(weights, mask).mT @ grad * unit
+            by_score = grad @ values[:, blocks].mT
+            if mask is not None:  # it is not for the last column
+                by_score = by_score.sub_(grad[..., -1:]).mul_(mask).add_(grad[..., -1:])
+            by_score = by_score.mul_(weights)
+            by_query += (by_score @ keys[:, blocks]).sum(1)
+            by_keys[:, blocks] += by_score.mT @ self.queries.unsqueeze(1) * unit
+        return by_query.mul_(unit)
+
+
 class Window:
     """The keys in a token's own block, the one before and the one after."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, block: int, scale: float) -> None:
-        self.length, self.block, self.scale = query.size(1), block, scale
-        self.blocks = -(-self.length // block)
-        self.query = self._blocks(query)
-        self.key, self.value = self._around(key), self._around(value)
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        self.tokens, self.scale, self.block = tokens, scale, tokens.block
+        # Scores of so many blocks stay in the cache of a core.
+        self.step = max(1, CACHE // (3 * self.block * self.block))
 
-    def _blocks(self, x: Tensor) -> Tensor:  # [H, blocks, block, D]
-        filled = F.pad(x, (0, 0, 0, -self.length % self.block))
-        return filled.view(len(x), -1, self.block, x.size(-1))
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
+        step = self.block * x.size(-1)  # each overlaps the next
+        size = blocks.stop - blocks.start, 3 * self.block, x.size(-1)
+        return x.as_strided(size, (step, *x.stride()), x.storage_offset() + blocks.start * step)
 
-    def _around(self, x: Tensor) -> Tensor:  # [H, blocks, 3 · block, D]
-        width, end = x.size(-1), (self.blocks + 1) * self.block - self.length
-        padded = F.pad(x, (0, 0, self.block, end))
-        size = len(x), self.blocks, 3 * self.block, width  # each overlaps the next
-        return padded.as_strided(size, (padded.stride(0), self.block * width, width, 1))
+    def _pieces(self) -> Iterator[tuple[int, slice, slice]]:
+        """Yield some blocks of each head, as blocks and as tokens."""
+        for head in range(self.tokens.heads):
+            for start in range(0, self.tokens.blocks, self.step):
+                blocks = slice(start, min(start + self.step, self.tokens.blocks))
+                yield head, blocks, slice(start * self.block, blocks.stop * self.block)
 
-    def _scores(self, head: int) -> Tensor:  # [blocks, block, 3 · block]
-        scores = (self.query[head] * self.scale) @ self.key[head].mT
-        scores[0, :, : self.block] = -torch.inf
-        scores[-1, :, 2 * self.block :] = -torch.inf
-        fill = -self.length % self.block
-        if fill:
-            scores[-1, :, 2 * self.block - fill : 2 * self.block] = -torch.inf
-            scores[-2:-1, :, 3 * self.block - fill :] = -torch.inf
-        return scores
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:
+        scores = (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
+        first = self.block if blocks.start == 0 else 0  # nothing is before the first block
+        scores[:1, :, :first] = -torch.inf
+        for back in (1, 2):  # what comes after the last token
+            number = self.tokens.blocks - back - blocks.start
+            if 0 <= number < len(scores):
+                end = self.tokens.length - (self.tokens.blocks - back - 1) * self.block
+                scores[number, :, end:] = -torch.inf
+        return scores  # [blocks, block, 3 · block]
 
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there; head by head, for then nothing is copied."""
-        output, lse = self.query.new_empty(*self.query.shape[:3], self.value.size(-1)), []
-        for head in range(len(self.query)):
-            scores = self._scores(head)
-            lse.append(scores.logsumexp(-1))
-            weights = scores.sub_(lse[-1].unsqueeze(-1)).exp_()
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        for head, blocks, inside in self._pieces():
+            query, total, shift = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, reading.total, reading.shift)
+            )
+            scores = self._scores(head, blocks, query)
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            total.mul_(shift.sub_(largest).exp_())
+            weights = scores.sub_(largest).exp_()
+            value = self._around(self.tokens.value[head], blocks)
+            total += read_values(weights, value, draw_mask(weights, kept))
+            shift.copy_(largest)
+
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        for head, blocks, inside in self._pieces():
+            query, grad, delta, shift, by_query = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, back.grad, back.delta, back.shift, back.query)
+            )
+            weights = self._scores(head, blocks, query).sub_(shift).exp_()
             mask = draw_mask(weights, kept)
-            weights = weights if mask is None else weights.mul_(mask)
-            torch.bmm(weights, self.value[head], out=output[head])
-        return Read(*(x.flatten(1, 2)[:, : self.length] for x in (output, torch.stack(lse))))
+            value = self._around(self.tokens.value[head], blocks)[..., :-1]
+            by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
+            by_query += by_score @ self._around(self.tokens.key[head], blocks)
+            self._add(back.value[head, :, :-1], blocks, masked(weights, mask).mT @ grad)
+            self._add(back.key[head], blocks, by_score.mT @ query)
 
-    def gradients(self, back: Back, kept: Kept) -> Gradients:
-        """Return the gradients by these keys."""
-        grad, delta, lse = self._blocks(back.grad), *map(self._rows, back[1:])
-        found = []
-        for head in range(len(self.query)):
-            weights = self._scores(head).sub_(lse[head]).exp_()
-            mask = draw_mask(weights, kept)
-            by_weight = grad[head] @ self.value[head].mT
-            by_value = (weights if mask is None else weights * mask).mT @ grad[head]
-            by_weight = by_weight if mask is None else by_weight.mul_(mask)
-            by_score = by_weight.sub_(delta[head]).mul_(weights).mul_(self.scale)
-            by_query = by_score @ self.key[head]
-            by_key = by_score.mT @ self.query[head]
-            found.append((by_query.flatten(0, 1), self._fold(by_key), self._fold(by_value)))
-        query, key, value = (torch.stack(x)[:, : self.length] for x in zip(*found, strict=True))
-        return query, key, value
-
-    def _rows(self, x: Tensor) -> Tensor:  # [H, blocks, block, 1]
-        return self._blocks(x.unsqueeze(-1))
-
-    def _fold(self, around: Tensor) -> Tensor:  # [n, D]
-        total = around[:, self.block : 2 * self.block].clone()
-        total[:-1] += around[1:, : self.block]
-        total[1:] += around[:-1, 2 * self.block :]
-        return total.flatten(0, 1)
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
+        for third, part in enumerate(torch.split(around, self.block, dim=1)):
+            start = (blocks.start + third) * self.block
+            inside = total[start : start + len(around) * self.block]
+            inside += part.reshape(-1, part.size(-1))
 
 
 class BestKeys:
@@ -126,174 +296,84 @@ class BestKeys:
 
     def __init__(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        tokens: Tokens,
         joined: Tensor,  # [H, n]
         best: Tensor,  # [H, m, keys]
-        block: int,  # 0 for no window
         scale: float,
     ) -> None:
-        (heads, length), clusters = joined.shape, best.size(1)
-        self.shape, self.scale = (heads, length), scale
+        (heads, length), (_, clusters, keys) = joined.shape, best.shape
+        self.tokens, self.scale = tokens, scale
         # Tokens sorted by cluster, each cluster in tiles of its own.
-        sizes = cluster_sizes(joined, clusters)
+        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1)
+        members = (joined + of_head * clusters).flatten()
+        order = members.sort(stable=True).indices
+        sizes = cluster_sizes(joined, clusters).flatten()
         tiles = (sizes + TILE - 1) // TILE
-        order = joined.sort(stable=True).indices
-        index = joined.gather(1, order)
-        first = (tiles.flatten().cumsum(0) - tiles.flatten()).view_as(tiles) * TILE
-        start = first - (sizes.cumsum(1) - sizes)
-        slot = start.gather(1, index) + torch.arange(length, device=joined.device)
-        self.slot = torch.empty_like(slot).scatter_(1, order, slot)  # of each token
-        number = torch.arange(heads * clusters, device=joined.device)
-        self.cluster = number.repeat_interleave(tiles.flatten())
-        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1) * length
-        # A slot without a token reads as the first one would, and nobody takes it.
-        self.token = order.new_zeros(len(self.cluster) * TILE)
-        self.token[slot.flatten()] = (order + of_head).flatten()
-        self.index = (best + of_head.unsqueeze(-1)).flatten(0, 1)  # [H · m, keys]
-        self.query = self._tiled(query)
-        self.key, self.value = self._of_clusters(key), self._of_clusters(value)
-        around = (self.token % length).view(-1, TILE, 1) // max(block, 1)
-        around = around - best.flatten(0, 1)[self.cluster].unsqueeze(1) // max(block, 1)
-        self.near = around.abs() <= 1 if block else None
+        number = torch.arange(len(sizes), device=sizes.device)
+        start = (tiles.cumsum(0) - tiles) * TILE - (sizes.cumsum(0) - sizes)
+        slot = start[members[order]] + torch.arange(len(order), device=order.device)
+        row = order + order // length * (tokens.query.size(1) - length)
+        token = order.new_full((int(tiles.sum()) * TILE,), -1)
+        token = token.scatter_(0, slot, row).view(-1, TILE)
+        empty = token < 0  # such slots repeat the first token of their tile
+        token = torch.where(empty, token[:, :1], token)
+        best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
+        best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
+        width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
+        pieces = (torch.split(x, max(1, CACHE // width)) for x in (token, best, empty))
+        self.pieces = list(zip(*pieces, strict=True))
 
-    def _tiled(self, x: Tensor) -> Tensor:  # [tiles, TILE, D]
-        return x.flatten(0, 1)[self.token].view(-1, TILE, x.size(-1))
+    def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        scores = (query * self.scale) @ key.mT  # [tiles, TILE, keys]
+        if self.tokens.margin:
+            block, rows = self.tokens.block, (self.tokens.query.size(1), self.tokens.key.size(1))
+            own, others = (
+                (x % row // block).int() for x, row in zip((token, best), rows, strict=True)
+            )
+            # Blocks of keys are counted from the margin, which is one.
+            near = (own.unsqueeze(-1) - others.unsqueeze(1) + 1).abs_() <= 1
+            scores = scores.masked_fill_(near, -torch.inf)
+        return scores
 
-    def _of_clusters(self, x: Tensor) -> Tensor:  # [tiles, keys, D]
-        return x.flatten(0, 1)[self.index][self.cluster]
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        tokens = self.tokens
+        for token, best, empty in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            total, shift = rows(reading.total, token), rows(reading.shift, token)
+            scores = self._scores(token, best, query, key)
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            weights = scores.sub_(largest).exp_()
+            total.mul_(shift.sub_(largest).exp_())
+            mask = draw_mask(weights, kept)
+            if mask is not None:  # what is repeated must not be another number
+                mask = torch.where(empty.unsqueeze(-1), mask[:, :1], mask)
+            total += read_values(weights, value, mask)
+            for x, part in ((reading.total, total), (reading.shift, largest)):
+                x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
 
-    def _of_tokens(self, x: Tensor) -> Tensor:  # [H, n, ...]
-        return x.flatten(0, 1)[self.slot]
-
-    def _scores(self) -> Tensor:  # [tiles, TILE, keys]
-        scores = (self.query * self.scale) @ self.key.mT
-        return scores if self.near is None else scores.masked_fill_(self.near, -torch.inf)
-
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there."""
-        scores = self._scores()
-        lse = scores.logsumexp(-1)
-        weights = scores.sub_(lse.clamp(min=-1e30).unsqueeze(-1)).exp_()
-        mask = draw_mask(weights, kept)
-        weights = weights if mask is None else weights.mul_(mask)
-        return Read(self._of_tokens(weights @ self.value), self._of_tokens(lse))
-
-    def gradients(self, back: Back, kept: Kept) -> Gradients:
-        """Return the gradients by these keys."""
-        empty = torch.ones(len(self.token), dtype=torch.bool, device=self.token.device)
-        empty[self.slot.flatten()] = False
-        lse = self._tiled(back.lse.unsqueeze(-1))
-        lse = lse.masked_fill_(empty.view_as(lse), torch.inf)
-        grad, delta = self._tiled(back.grad), self._tiled(back.delta.unsqueeze(-1))
-        weights = self._scores().sub_(lse).exp_()
-        mask = draw_mask(weights, kept)
-        by_weight = grad @ self.value.mT
-        by_value = (weights if mask is None else weights * mask).mT @ grad
-        by_weight = by_weight if mask is None else by_weight.mul_(mask)
-        by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)
-        query = self._of_tokens(by_score @ self.key)
-        return query, self._to_keys(by_score.mT @ self.query), self._to_keys(by_value)
-
-    def _to_keys(self, x: Tensor) -> Tensor:  # [tiles, keys, D] -> [H, n, D]
-        total = x.new_zeros(*self.shape, x.size(-1))
-        index = self.index[self.cluster].flatten()
-        total.flatten(0, 1).index_add_(0, index, x.flatten(0, 1))
-        return total
-
-
-class Rest:
-    """All other keys, with the scores of a token's cluster."""
-
-    def __init__(
-        self,
-        rows: Tensor,  # scores of clusters, overwritten, [H, m, n]
-        value: Tensor,  # [H, n, Dv]
-        joined: Tensor,  # [H, n]
-        best: Tensor,  # [H, m, keys]
-        block: int,  # 0 for no window
-    ) -> None:
-        heads, clusters, self.length = rows.shape
-        self.block = block or self.length
-        self.reach = 2 if block else 0  # blocks from a token's own to the next one that is read
-        fill = -self.length % self.block
-        rows.scatter_(-1, best, -torch.inf)
-        self.largest = rows.amax(-1, keepdim=True)
-        weights = F.pad(rows.sub_(self.largest).exp_(), (0, fill))
-        self.weights = weights.view(heads, clusters, -1, self.block)  # [H, m, blocks, block]
-        self.value = F.pad(value, (0, 0, 0, fill)).view(heads, -1, self.block, value.size(-1))
-        self.blocks = self.value.size(1)
-        of_head = torch.arange(heads, device=joined.device).view(-1, 1) * clusters
-        joined = F.pad(joined, (0, fill)) + of_head
-        self.index = joined.view(heads, self.blocks, self.block).transpose(0, 1).contiguous()
-
-    def _far(self, forward: bool) -> Iterator[tuple[int, int]]:
-        """Yield pairs of a token's block and one that comes into its sums, the nearest last."""
-        later = max(self.reach, 1)
-        if forward:
-            yield from ((block, block - self.reach) for block in range(self.reach, self.blocks))
-        else:
-            yield from ((block, block + later) for block in reversed(range(self.blocks - later)))
-
-    def _sums(self) -> Tensor:  # [H, n]
-        """Return the weight of all keys for each token; nothing is subtracted, nothing cancels."""
-        later, of_blocks = max(self.reach, 1), self.weights.sum(-1)
-        before = F.pad(of_blocks.cumsum(-1), (self.reach, 0))[..., : self.blocks]
-        after = F.pad(of_blocks.flip(-1).cumsum(-1).flip(-1), (0, later))[..., later:]
-        sums = (before + after).flatten(0, 1).mT.gather(1, self.index.flatten(1))
-        return self._of_tokens(sums.unsqueeze(-1)).squeeze(-1)
-
-    def _of_tokens(self, x: Tensor) -> Tensor:  # [blocks, H · block, D] -> [H, n, D]
-        x = x.view(self.blocks, -1, self.block, x.size(-1)).transpose(0, 1)
-        return x.flatten(1, 2)[:, : self.length]
-
-    def _of_blocks(self, x: Tensor) -> Tensor:  # [H, n, D] -> [blocks, H · block, D]
-        x = F.pad(x, (0, 0, 0, -self.length % self.block))
-        return x.view(len(x), -1, self.block, x.size(-1)).transpose(0, 1).flatten(1, 2)
-
-    def _largest(self) -> Tensor:  # of each token's cluster, [H, n]
-        largest = self.largest.flatten()[self.index].flatten(1).unsqueeze(-1)
-        return self._of_tokens(largest).squeeze(-1)
-
-    def read(self, kept: Kept) -> Read:
-        """Return what the tokens read there, by running sums over blocks from both ends."""
-        (heads, clusters), width = self.weights.shape[:2], self.value.size(-1)
-        mask = draw_mask(self.weights, kept)
-        weights = self.weights if mask is None else self.weights * mask
-        output = self.value.new_zeros(self.blocks, heads * self.block, width)
-        for forward in (True, False):
-            running = self.value.new_zeros(heads, clusters, width)
-            for block, far in self._far(forward):
-                running.baddbmm_(weights[:, :, far], self.value[:, far])
-                index = self.index[block].flatten()
-                output[block] += running.flatten(0, 1).index_select(0, index)
-        sums = self._sums()
-        tiny = torch.finfo(sums.dtype).tiny
-        output = self._of_tokens(output) / sums.clamp(min=tiny).unsqueeze(-1)
-        return Read(output, sums.log() + self._largest())
-
-    def gradients(self, back: Back, kept: Kept) -> tuple[Tensor, Tensor]:
-        """Return the gradients of the scores of clusters, and of values."""
-        (heads, clusters), width = self.weights.shape[:2], self.value.size(-1)
-        # What is larger belongs to weights that are 0 in this precision.
-        limit = 80.0 if back.lse.dtype == torch.float32 else 700.0
-        factor = (self._largest() - back.lse).clamp(max=limit).exp().unsqueeze(-1)
-        x = self._of_blocks(torch.cat([back.grad, back.delta.unsqueeze(-1)], -1) * factor)
-        sums = x.new_zeros(self.blocks, heads, clusters, width + 1)
-        for forward in (True, False):
-            running = x.new_zeros(heads * clusters, width + 1)
-            for block, far in reversed(list(self._far(forward))):
-                running.index_add_(0, self.index[block].flatten(), x[block])
-                sums[far] += running.view_as(sums[far])
-        sums = sums.transpose(0, 1)  # [H, blocks, m, Dv + 1]
-        weights = self.weights.transpose(1, 2)  # [H, blocks, m, block]
-        mask = draw_mask(self.weights, kept)
-        by_weight = sums[..., :width] @ self.value.mT
-        if mask is not None:
-            mask = mask.transpose(1, 2)
-            by_weight = by_weight * mask
-        by_value = (weights if mask is None else weights * mask).mT @ sums[..., :width]
-        by_row = (by_weight - sums[..., width:]) * weights
-        by_row = by_row.transpose(1, 2).flatten(2)[..., : self.length]
-        return by_row, by_value.flatten(1, 2)[:, : self.length]
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        tokens = self.tokens
+        for token, best, empty in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            grad, delta, shift = (rows(x, token) for x in (back.grad, back.delta, back.shift))
+            shift = shift.masked_fill_(empty.unsqueeze(-1), torch.inf)
+            weights = self._scores(token, best, query, key).sub_(shift).exp_()
+            mask = draw_mask(weights, kept)
+            by_weight = masked(grad @ value[..., :-1].mT, mask)
+            by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)
+            for total, index, part in (
+                (back.query, token, by_score @ key),
+                (back.key, best, by_score.mT @ query),
+                (back.value, best, F.pad(masked(weights, mask).mT @ grad, (0, 1))),
+            ):
+                total.flatten(0, 1).index_add_(0, index.flatten(), part.flatten(0, 1))

@@ -125,7 +125,8 @@ def read_by_clusters(
         query, key, value = (x.to(dtype) for x in (query, key, value))
     rule = rule._replace(dense_below=shortest)
     output: Tensor
-    output, *_ = read_clusters(query, key, value, documents, seed, scale, dropout_p, *rule)
+    with torch.autocast(query.device.type, enabled=False):
+        output, *_ = read_clusters(query, key, value, documents, seed, scale, dropout_p, *rule)
     return output
 
 

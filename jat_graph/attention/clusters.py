@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,17 +17,20 @@ from jat_graph.adjacency.clusters import (
     number_of_clusters,
 )
 from jat_graph.attention.cluster_parts import (
-    Back,
     BestKeys,
     Gradients,
     Kept,
-    Read,
+    Reading,
     Rest,
+    Tokens,
     Window,
     draw_mask,
-    merge,
+    masked,
 )
 from jat_graph.graph_config import ClusterRule
+
+Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
+Sums: TypeAlias = tuple[Tensor, Tensor]  # the shift of weights and their sum, [H, n] each
 
 # Tokens from which the default settings are faster than SDPA, without and with a backward pass.
 DENSE_BELOW = (2048, 1280)
@@ -51,37 +56,38 @@ class ClusterHeads:
         joined: Tensor | None = None,  # [H, n], as the forward pass found it
     ) -> None:
         number = number_of_clusters(query.size(1), rule.clusters)
+        self.tokens = tokens = Tokens(query, key, value, rule.block)
+        key = tokens.of_tokens(tokens.key)
+        key -= key.mean(1, keepdim=True)  # softmax does not see it
         if joined is None:
             joined = join_clusters(query, key, number, rule.refine)
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
-        self.key = key - key.mean(1, keepdim=True)  # softmax does not see it
-        self.queries = cluster_queries(query, joined, number, rule.refine)  # [H, m, D]
-        rows = (self.queries * scale) @ self.key.mT
-        best = best_keys(rows, rule.keys)
-        exact = query, self.key, value
-        self.exact: list[Window | BestKeys] = []
-        if rule.block:
-            self.exact.append(Window(*exact, rule.block, scale))
+        towards = cluster_queries(query, joined, number, rule.refine) * scale  # [H, m, D]
+        best, largest = best_keys(towards, key, rule.keys)
+        self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
+        self.exact: list[Window | BestKeys] = [Window(tokens, scale)] if rule.block else []
         if rule.keys:
-            self.exact.append(BestKeys(*exact, joined, best, rule.block, scale))
-        self.rest = Rest(rows, value, joined, best, rule.block) if rule.propagate else None
+            self.exact.append(BestKeys(tokens, joined, best, scale))
 
-    def read(self, kept: Kept = None) -> Read:
-        """Return the heads' outputs and the log-sum-exp of their scores."""
-        parts = [part.read(kept) for part in self.exact]
-        return merge(parts if self.rest is None else [*parts, self.rest.read(kept)])
+    def read(self, kept: Kept = None) -> Parts:
+        """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
+        reading = Reading.nothing(self.tokens) if self.rest is None else self.rest.read(kept)
+        for part in self.exact:
+            part.read(reading, kept)
+        total, shift = (self.tokens.of_tokens(x) for x in (reading.total, reading.shift))
+        weight = total[..., -1:]
+        return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
-    def gradients(self, back: Back, kept: Kept = None) -> Gradients:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values."""
-        parts = [part.gradients(back, kept) for part in self.exact]
-        if self.rest is not None:
-            by_row, by_value = self.rest.gradients(back, kept)
-            by_row = by_row.mul_(self.scale)
-            parts.append((self._to_tokens(by_row @ self.key), by_row.mT @ self.queries, by_value))
-        query, key, value = parts[0]
-        for part in parts[1:]:
-            query, key, value = query.add_(part[0]), key.add_(part[1]), value.add_(part[2])
-        return query, key - key.mean(1, keepdim=True), value
+        back = Gradients(self.tokens, grad, output, *sums)
+        by_queries = None if self.rest is None else self.rest.differentiate(back, kept)
+        for part in self.exact:
+            part.differentiate(back, kept)
+        query, key, value = (self.tokens.of_tokens(x) for x in (back.query, back.key, back.value))
+        if by_queries is not None:
+            query = query + self._to_tokens(by_queries.mul_(self.scale))
+        return query, key - key.mean(1, keepdim=True), value[..., :-1]
 
     def _to_tokens(self, grad: Tensor) -> Tensor:  # [H, m, D] -> [H, n, D]
         number = grad.size(1)
@@ -98,9 +104,9 @@ class DenseHeads:
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
         self.heads, self.scale = list(zip(query, key, value, strict=True)), scale
 
-    def read(self, kept: Kept = None) -> Read:
-        """Return the heads' outputs, without dropout those of SDPA."""
-        lse, outputs = torch.zeros(()), []  # which nobody asks for
+    def read(self, kept: Kept = None) -> Parts:
+        """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
+        outputs = []
         for query, key, value in self.heads:
             if kept is None:
                 head = query[None, None], key[None, None], value[None, None]
@@ -109,17 +115,16 @@ class DenseHeads:
             else:
                 weights = (query @ key.mT * self.scale).softmax(-1)
                 outputs.append((weights * draw_mask(weights, kept)) @ value)
-        return Read(torch.stack(outputs), lse)
+        return torch.stack(outputs), torch.zeros(()), torch.zeros(())
 
-    def gradients(self, back: Back, kept: Kept = None) -> Gradients:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values, head by head."""
-        found = []
-        for (query, key, value), grad, delta in zip(self.heads, back.grad, back.delta, strict=True):
+        found, deltas = [], (grad * output).sum(-1, keepdim=True)
+        for (query, key, value), own, delta in zip(self.heads, grad, deltas, strict=True):
             weights = (query @ key.mT * self.scale).softmax(-1)
-            mask, by_weight = draw_mask(weights, kept), grad @ value.mT
-            by_value = (weights if mask is None else weights * mask).mT @ grad
-            by_weight = by_weight if mask is None else by_weight * mask
-            by_score = (by_weight - delta.unsqueeze(-1)) * weights * self.scale
+            mask = draw_mask(weights, kept)
+            by_score = (masked(own @ value.mT, mask) - delta) * weights * self.scale
+            by_value = masked(weights, mask).mT @ own
             found.append((by_score @ key, by_score.mT @ query, by_value))
         by_query, by_key, by_value = (torch.stack(part) for part in zip(*found, strict=True))
         return by_query, by_key, by_value

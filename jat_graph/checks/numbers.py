@@ -12,7 +12,7 @@ from typing import Any
 
 def check_number(name: str, value: Any, *, least: float = -math.inf) -> float:
     """Return a number of at least ``least``; infinity is one, NaN is not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError(f"{name} must be a number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least:g}, got {value}")

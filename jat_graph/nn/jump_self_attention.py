@@ -129,7 +129,9 @@ class JumpSelfAttention(SelfAttention):
         if self.is_causal:
             raise ValueError("is_causal must be False with graph='clusters', got True")
         if group is not None:
-            raise ValueError("group must be None with graph='clusters', got a ProcessGroup")
+            raise ValueError(
+                f"group must be None with graph='clusters', got a {type(group).__name__}"
+            )
         return layer_rules(graph, self.jump_heads, self.heads)
 
     def reset_parameters(self) -> None:

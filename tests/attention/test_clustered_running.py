@@ -35,18 +35,22 @@ def run(function: Any, heads: list[Tensor], **options: Any) -> list[Tensor]:
 # --- precision -----------------------------------------------------------------------------------
 
 
-def assert_precise(ours: list[Tensor], heads: list[Tensor], **options: Any) -> None:
+def assert_precise(
+    ours: list[Tensor], heads: list[Tensor], largest_score: float = 4.0, **options: Any
+) -> None:
     """Compare values and gradients with the plain formula at the precision of ``heads``.
 
     The truth is the formula in float64 on the same rounded numbers; and where a near tie could be
-    decided by a rounding, the plain formula reads what the truth has chosen.
+    decided by a rounding, the plain formula reads what the truth has chosen. Log-sum-exps of large
+    scores are off by as many units in the last place, and the weights made of them by that share:
+    SDPA's own gradients are.
     """
     exact = [x.detach().double() for x in heads]
     options = SETTINGS | options
     truth = run(reference_clustered_attention, exact, **options)
     plain = run(reference_clustered_attention, heads, chosen_by=tuple(exact[:2]), **options)
     for mine, low, true in zip(ours, plain, truth, strict=True):
-        assert_within_budget(mine, low.to(mine.dtype), true)
+        assert_within_budget(mine, low.to(mine.dtype), true, ulps=largest_score)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -71,38 +75,31 @@ def test_autocast_makes_one_precision_of_all():
     assert_precise(ours, [x.bfloat16() for x in heads])
 
 
-def extreme_heads(kind: str) -> list[Tensor]:
-    query, key, value = random_tensors(2, *[(1, 2, 150, 8)] * 3, spread=1.0)
-    if kind == "scores of 200":
-        query, key = query * 8, key * 8
-        assert 200 < (query @ key.mT * 8**-0.5).abs().max() < 600
-    if kind == "equal keys":
-        key = key[:, :, :1].mul(8).round().div(8).expand_as(key)  # whose mean is exact
-    if kind == "equal queries":
-        query = query[:, :, :1].mul(8).round().div(8).expand_as(query)
-    if kind == "a large value":
-        value[0, 0, 77] = 1e6
-    if kind == "a large key":
-        key[0, :, 40] *= 100
-    if kind == "a large constant":
-        key = key + 100
-    return [query, key, value]
+EXTREMES = {
+    "scores of 200": lambda q, k, v: (8 * q, 8 * k, v),
+    "equal keys": lambda q, k, v: (q, torch.full_like(k, 0.5), v),
+    "equal queries": lambda q, k, v: (torch.full_like(q, 0.5), k, v),
+    "a large key": lambda q, k, v: (q, k.index_fill(2, torch.tensor(40), 20.0), v),
+    "a constant on keys": lambda q, k, v: (q, k + 100, v),
+    "a large value": lambda q, k, v: (q, k, v.index_fill(2, torch.tensor(77), 1e6)),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "kind",
-    ["scores of 200", "equal keys", "equal queries", "a large value", "a large key"],
-)
+@pytest.mark.parametrize("kind", EXTREMES)
 def test_extreme_values(kind, dtype):
-    heads = [x.to(dtype) for x in extreme_heads(kind)]
+    heads = EXTREMES[kind](*random_tensors(2, *[(1, 2, 150, 8)] * 3, spread=1.0))
+    largest = max(4.0, (heads[0] @ heads[1].mT * 8**-0.5).abs().max().item())
+    assert kind != "scores of 200" or 200 < largest < 600
+    heads = [x.to(dtype) for x in heads]
     ours = run(clustered_attention, heads, **FAST)
     if dtype == torch.float32:
-        return assert_precise(ours, heads)
+        return assert_precise(ours, heads, largest)
     for mine, other in zip(
         ours, run(reference_clustered_attention, heads, **SETTINGS), strict=True
     ):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10 * other.abs().max().item())
+        size = other.abs().max().clamp(min=1)
+        assert_equal(mine / size, other / size)
     return None
 
 
@@ -263,21 +260,21 @@ def test_the_operators_keep_torchs_rules():
 # --- memory --------------------------------------------------------------------------------------
 
 
-def largest_tensor(length: int, heads: int = 2) -> int:
+def largest_tensor(length: int) -> int:
     """Return the bytes of the largest tensor of a forward and a backward pass."""
-    tensors = leaves_of([torch.randn(1, heads, length, 8) for _ in range(3)])
+    tensors = leaves_of([torch.randn(1, 2, length, 8) for _ in range(3)])
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        clustered_attention(*tensors, **FAST).sum().backward()
+        output = clustered_attention(*tensors, clusters=16, keys=8, block=32, dense_below=0)
+        output.sum().backward()
     assert all(x.grad.any() for x in tensors)
     return max(event.self_cpu_memory_usage for event in profiler.events())
 
 
 def test_nothing_l_by_l_is_stored():
-    sizes = [largest_tensor(length) for length in (1024, 2048, 4096)]
-    assert sizes[0] > 1024 * 8 * 4  # it sees what is inside of operators
-    assert sizes[1] < 2.1 * sizes[0]
-    assert sizes[2] < 2.1 * sizes[1]
-    assert sizes[2] < 4096**2 * 4 / 16
+    sizes = [largest_tensor(length) for length in (1024, 2048)]
+    assert sizes[0] > 2 * 1024 * 8 * 4  # more than the output: it sees what operators allocate
+    assert sizes[1] < 2.2 * sizes[0]
+    assert sizes[1] < 2 * 2048**2 * 4 / 8
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -1,0 +1,49 @@
+"""Many small operations of torch, some in each thread: faster than each of them in all threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from threading import Barrier
+from typing import TypeVar
+
+import torch
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+    """Yield results in order, without gradients, from as many threads as torch runs on."""
+    threads = torch.get_num_threads()
+    if threads == 1 or len(tasks) == 1:
+        yield from map(work, tasks)
+        return
+
+    def in_thread(task: Task) -> Result:
+        with torch.no_grad():
+            return work(task)
+
+    yield from _pool(threads).map(in_thread, tasks)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return threads in each of which torch runs on one."""
+    barrier = Barrier(threads + 1)
+
+    def start() -> None:
+        torch.set_num_threads(1)  # of this thread; and the number that later threads begin with
+        barrier.wait()
+
+    pool = ThreadPoolExecutor(threads, "jat_graph", start)
+    for _ in range(threads):
+        pool.submit(int)
+    barrier.wait()
+    torch.set_num_threads(threads)
+    return pool
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)

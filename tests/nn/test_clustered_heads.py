@@ -1,0 +1,76 @@
+"""Layers whose heads read by clusters."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch_geometric.nn import GCNConv
+
+from jat_graph import JatConfig, clustered_attention
+from jat_graph.nn import EncoderSelfAttention, JumpSelfAttention
+
+SETTINGS: dict[str, Any] = {"clusters": 4, "keys": 3, "block": 1, "dense_below": 0}
+NODES, CHANNELS, HEADS = 24, 16, 4
+
+
+def layer(**overrides: Any) -> JumpSelfAttention:
+    torch.manual_seed(0)
+    made = JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(**SETTINGS | overrides))
+    with torch.no_grad():
+        made.q.weight.mul_(6)
+        made.k.weight.mul_(6)
+    return made.double()
+
+
+def test_heads_read_as_the_function_does_and_others_as_sdpa() -> None:
+    made, x = layer(heads=(0, 2)), torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
+    mask = torch.arange(NODES) < torch.tensor([[NODES], [15]])
+    parts = made.project(x * mask.unsqueeze(-1), x * mask.unsqueeze(-1))
+    read = clustered_attention(*parts, attention_mask=mask, **SETTINGS)
+    keys = mask[:, None, None, :]
+    dense = torch.nn.functional.scaled_dot_product_attention(*parts, keys)
+    assert not torch.allclose(read, dense, atol=1e-3)
+    together = torch.stack([read[:, 0], dense[:, 1], read[:, 2], dense[:, 3]], dim=1)
+    assert_close(made(x, mask), made.merge(together, mask), rtol=0, atol=1e-12)
+    assert "jump_heads=(0, 2)" in repr(made)
+    assert not any("strength" in key for key in made.state_dict())
+
+
+def test_graphs_of_a_batch_are_sequences_of_their_own() -> None:
+    made, sizes = layer(), (14, 24, 9)
+    x = torch.randn(sum(sizes), CHANNELS, dtype=torch.float64, requires_grad=True)
+    batch = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+    got = made(x, batch=batch)
+    for graph, nodes in enumerate(x.split(sizes)):
+        assert_close(got[batch == graph], made(nodes), rtol=0, atol=1e-10)
+    got.square().sum().backward()
+    assert x.grad is not None and bool(x.grad.isfinite().all())
+    assert made.q.weight.grad is not None and bool(made.q.weight.grad.any())
+
+
+def test_an_encoders_layer_takes_them_too() -> None:
+    made = EncoderSelfAttention(CHANNELS, HEADS, JatConfig.clustered(**SETTINGS)).double()
+    x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
+    assert made(x).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"is_causal": True}, "is_causal must be False with graph='clusters', got True"),
+        ({"group": object()}, "group must be None with graph='clusters', got a object"),
+        ({"conv": GCNConv}, "conv must be left alone with graph='clusters'"),
+    ],
+    ids=["causal", "group", "conv"],
+)
+def test_what_clusters_cannot_use_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(), **given)
+
+
+def test_a_table_has_one_row() -> None:
+    with pytest.raises(ValueError, match="keys table must have one row for one layer, got 2"):
+        layer(keys=((1, 2, 3, 4),) * 2)
+    with pytest.raises(ValueError, match="keys row 0 must have 4 entries"):
+        layer(keys=((1, 2),))
