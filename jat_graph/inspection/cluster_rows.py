@@ -94,17 +94,18 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     query, key, value, scale = sequence
     length = query.size(1)
     clusters = number_of_clusters(length, rule.clusters)
+    key = key - key.mean(1, keepdim=True)  # softmax does not see it
     joined = join_clusters(query, key, clusters, rule.refine)
     centres = cluster_queries(query, joined, clusters, rule.refine)
 
     def gather(x: Tensor, index: Tensor) -> Tensor:  # [H, r, D]
         return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.size(-1)))
 
-    key = key - key.mean(1, keepdim=True)  # softmax does not see it
     scores = (gather(query, tokens) * scale) @ key.mT  # [H, r, n]
-    rows = (gather(centres, joined.gather(1, tokens)) * scale) @ key.mT
+    towards = gather(centres, joined.gather(1, tokens)) * scale
+    rows = towards @ key.mT
     is_read = torch.zeros_like(rows, dtype=torch.bool)
-    is_read.scatter_(-1, best_keys(rows, rule.keys), True)
+    is_read.scatter_(-1, best_keys(towards, key, rule.keys)[0], True)
     if rule.block:
         blocks = torch.arange(length, device=key.device) // rule.block
         is_read |= (blocks[tokens].unsqueeze(-1) - blocks).abs() <= 1

@@ -153,12 +153,26 @@ class Fidelity:
             raise ValueError(f"fidelity must have its fields, got {error}") from None
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON; the file appears whole or not at all."""
+        """Write the report as JSON; the file appears whole or not at all.
+
+        Args:
+            path: The file.
+        """
         write_text(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Fidelity:
-        """Read a report that :meth:`save` wrote; a ValueError says why a file is none."""
+        """Read a report that :meth:`save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: If the file holds none.
+        """
         return cls.from_dict(read_object(path, "fidelity"))
 
 
