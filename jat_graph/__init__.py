@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         using_graphs,
     )
     from jat_graph.inspection.calibration import calibrate
+    from jat_graph.inspection.fidelity import fidelity
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "clustered_attention",
     "detach",
     "disabled",
+    "fidelity",
     "from_pretrained",
     "jump_attention",
     "jump_operator",
@@ -58,6 +60,7 @@ _MODULE_OF = {
     "clustered_attention": "jat_graph.attention",
     "detach": "jat_graph.hf",
     "disabled": "jat_graph.hf",
+    "fidelity": "jat_graph.inspection.fidelity",
     "from_pretrained": "jat_graph.hf",
     "jump_attention": "jat_graph.attention",
     "jump_operator": "jat_graph.attention",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.checks.numbers import check_indices, check_integer
+from jat_graph.checks.numbers import check_indices, check_inside, check_integer
 from jat_graph.config_fields import (
     LEARNED,
     HopGroups,
@@ -437,19 +438,35 @@ def _from_flat(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_calibration(density: Any, config: JatConfig) -> None:
-    """Refuse what no thresholds can be measured for."""
-    if not isinstance(density, int | float) or not 0 < density < 1:
+def check_calibration(
+    config: JatConfig, density: float | None = None, tolerance: float | None = None
+) -> None:
+    """Refuse what nothing can be measured for."""
+    if density is not None and (not isinstance(density, int | float) or not 0 < density < 1):
         raise ValueError(f"density must be in (0, 1), got {density!r}")
-    graph = config.jump_graph
-    if isinstance(graph, StoneGraph):
+    if tolerance is not None:
+        check_inside("tolerance", tolerance, 0.0, math.inf)
+    if isinstance(config.graph, ClusterGraph):
+        if density is not None:
+            raise ValueError("density needs graph='pairs', got 'clusters'; give a tolerance")
+        return
+    if tolerance is not None:
+        raise ValueError(f"tolerance needs graph='clusters', got {config.graph.kind!r}")
+    if isinstance(config.graph, StoneGraph):
         why = "their threshold, in standard deviations, fits every head"
         raise ValueError(f"graph must be 'pairs' to calibrate, got 'stones'; {why}")
-    if graph.vote_rate is not None:
-        raise ValueError(f"vote_rate must be None to calibrate, got {graph.vote_rate}")
+    if config.graph.vote_rate is not None:
+        raise ValueError(f"vote_rate must be None to calibrate, got {config.graph.vote_rate}")
 
 
 def check_config(config: object) -> None:
     """Refuse what is no config, with a ValueError."""
     if not isinstance(config, JatConfig):
         raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
+
+
+def check_clusters(config: object) -> None:
+    """Refuse what is no config of clusters, with a ValueError."""
+    check_config(config)
+    assert isinstance(config, JatConfig)
+    config.cluster_graph  # noqa: B018

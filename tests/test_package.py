@@ -31,6 +31,7 @@ PUBLIC_NAMES = [
     "clustered_attention",
     "detach",
     "disabled",
+    "fidelity",
     "from_pretrained",
     "jump_attention",
     "jump_operator",

@@ -92,12 +92,15 @@ def cluster_queries(
 def best_keys(
     queries: Tensor,  # of clusters, times the scale, [H, m, D]
     key: Tensor,  # [H, n, D]
-    keys: int,  # fewer than n
+    keys: int,  # at most n
 ) -> tuple[Tensor, Tensor]:  # [H, m, keys], [H, m]
     """Return the keys that each cluster scores highest, and the highest score of the others.
 
     Of equal keys the lower position comes first.
     """
+    if keys == key.size(1):
+        every = torch.arange(keys, device=key.device).expand(*queries.shape[:2], -1)
+        return every, queries.new_full(queries.shape[:2], -torch.inf)
     best, largest = [], []
     for part in torch.split(queries, max(1, 4 * STEP // key[..., 0].numel()), dim=1):
         rows = part @ key.mT

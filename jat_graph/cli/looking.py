@@ -23,13 +23,14 @@ from jat_graph.cli.options import (
     TextOption,
     TokensOption,
     TopOption,
+    load_for_clusters,
     load_model,
     parse_span,
     read_settings,
     read_texts,
     reads_by_clusters,
 )
-from jat_graph.cli.tables import cluster_tables, head_tables
+from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
@@ -54,6 +55,12 @@ def inspect_command(
         Path | None,
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
     ] = None,
+    fidelity: Annotated[
+        bool, typer.Option("--fidelity", help="Show what heads on clusters read and lose instead.")
+    ] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="With --fidelity, also draw it: .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
     """Show what each head does on texts: jumps and stepping stones, or clusters and best keys.
 
@@ -63,11 +70,22 @@ def inspect_command(
     of the walks. Heads that read by clusters, as with --config clustered, show the largest ones:
     their tokens, with the share of each one's attention that is exact, and their best keys. Small
     numbers after tokens are positions: pencil₆ → book₁.
+
+    With --fidelity the heads read by clusters, and all texts together give one table: the share of
+    keys that a query reads exactly, the probability on these, total variation and error against the
+    model's own attention, for each layer, or for each of the heads named by --layer and --head.
     """
     from jat_graph.config import JatConfig
 
     check_target(json_file)
     texts = read_texts(text, file)
+    if fidelity:
+        if tokens is not None or special_tokens:
+            raise ValueError("--fidelity is of all tokens: leave out --tokens and --special-tokens")
+        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture)
+        return
+    if picture is not None:
+        raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import inspect_clusters, inspect_text
 
@@ -91,6 +109,38 @@ def inspect_command(
         write_text(json_file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def _show_fidelity(
+    model: str,
+    texts: list[str],
+    config: str | None,
+    changes: list[str] | None,
+    layers: list[int] | None,
+    heads: list[int] | None,
+    json_file: Path | None,
+    picture: Path | None,
+) -> None:
+    """Show what heads on clusters read and lose on all texts together."""
+    if picture is not None:
+        check_picture(picture, "--picture")
+    loaded, tokenizer, wanted = load_for_clusters(model, config, changes)
+    from jat_graph.inspection import fidelity
+    from jat_graph.inspection.selection import encode_text
+
+    report = fidelity(loaded, [encode_text(loaded, tokenizer, own).inputs for own in texts], wanted)
+    if layers or heads:
+        report = report.of_heads(layers, heads)
+    Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
+    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
+        Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
+    if json_file is not None:
+        report.save(json_file)
+    if picture is not None:
+        from jat_graph.viz import draw_fidelity, save_figure
+
+        save_figure(draw_fidelity(report), picture)
+        Console().print(f"The picture is in {picture}.")
+
+
 def calibrate_command(
     model: ModelOption,
     text: TextOption = None,
@@ -100,32 +150,44 @@ def calibrate_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="JSON file for the settings.")
     ] = Path("jat_config.json"),
-    density: Annotated[float, typer.Option(help="Share of token pairs to join.")] = 0.05,
+    density: Annotated[
+        float | None, typer.Option(help="Share of token pairs to join. Default: 0.05.")
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="Largest mean error of a head on clusters, as 0.1.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
     max_length: Annotated[int, typer.Option(min=1, help="Tokens kept of each text.")] = 128,
 ) -> None:
     """Find thresholds that join the wanted share of pairs in each head; save the settings.
 
-    Every fifth batch is held out, and the density reached on those is shown.
+    With --tolerance find the cheapest clusters of each head instead whose error stays within it; a
+    head that none of them serve is dense. The texts should be as long as those to be read, up to
+    --max-length. Every fifth batch is held out, and what is reached on those is shown.
     """
-    from jat_graph.config import JatConfig, check_calibration
+    from jat_graph.config import ClusterGraph, JatConfig, check_calibration
 
     check_target(output)
     texts = read_texts(text, file)
-    check_calibration(density, read_settings(config, changes, JatConfig()) or JatConfig())
-    loaded, tokenizer = load_model(model, config, changes, JatConfig())
+    default = JatConfig() if tolerance is None else JatConfig.clustered()
+    wanted = read_settings(config, changes, default)
+    assert wanted is not None
+    check_calibration(wanted, density, tolerance)
+    if isinstance(wanted.graph, ClusterGraph):
+        loaded, tokenizer, wanted = load_for_clusters(model, config, changes)
+    else:
+        loaded, tokenizer = load_model(model, config, changes, default)
+        wanted = None  # its own
     from jat_graph.inspection import calibrate
 
     most = min(max_length, tokenizer.model_max_length)
     cut: Any = {"padding": True, "truncation": True, "max_length": most, "return_tensors": "pt"}
     starts = range(0, len(texts), batch_size)
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
-    result = calibrate(loaded, batches, density=density)
+    result = calibrate(loaded, batches, density=density, tolerance=tolerance, config=wanted)
     result.save(output)
-    rows = result.jump_graph.threshold
-    assert isinstance(rows, tuple)
-    for layer, row in zip(result.layers or range(len(rows)), rows, strict=True):
-        typer.echo(f"layer {layer}: ρ = {', '.join(f'{value:.3g}' for value in row)}")
+    for line in calibrated_lines(result):
+        typer.echo(line)
     typer.echo(f"Settings are in {output}; use them with --config {output}.")
 
 

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
     from jat_graph.config import JatConfig
 
 PRESETS = ("paper", "released", "stones", "clustered")
-KINDS = (
-    "jat",
-    "jat_clusters",
-    "triplet",
-    "attention_filter",
-)  # of heads that a model may be saved with
+# Of heads that a model may be saved with.
+KINDS = ("jat", "jat_clusters", "triplet", "attention_filter")
 
 
 def parse_span(text: str) -> range:
@@ -113,6 +109,21 @@ def reads_by_clusters(model: PreTrainedModel) -> bool:
 
     clustered = attached_config(model, ClusterGraph) is not None
     return clustered and attached_config(model) is None
+
+
+def load_for_clusters(
+    path: str, config: str | None, changes: list[str] | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
+    """Load a model without new heads, and settings of clusters, by default those that it has."""
+    from jat_graph.config import JatConfig, check_clusters
+
+    # Refused before weights are read.
+    check_clusters(read_settings(config, changes, JatConfig.clustered()))
+    model, tokenizer = load_model(path)
+    from jat_graph.inspection.cluster_heads import cluster_config
+
+    wanted = read_settings(config, changes, cluster_config(model))
+    return model, tokenizer, cluster_config(model, wanted)
 
 
 def _reason(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,6 +12,7 @@ from rich.table import Table
 from jat_graph.directions import named
 
 if TYPE_CHECKING:
+    from jat_graph.config import JatConfig
     from jat_graph.inspection import (
         Cluster,
         ClusterInspection,
@@ -119,3 +121,23 @@ def _stone_cells(stone: Stone) -> list[str]:
 def _token(token: Token) -> str:
     """A token with its position, as pencil₆."""
     return named(token.text) + str(token.index).translate(_BELOW)
+
+
+def calibrated_lines(config: JatConfig) -> list[str]:
+    """Show what was measured, a line for each layer: ρ of its heads, or the keys of clusters."""
+    graph: Any = config.graph
+    if graph.kind == "clusters":
+        name, rows = (
+            "keys",
+            [
+                [
+                    "dense" if below == math.inf else str(keys)
+                    for keys, below in zip(*row, strict=True)
+                ]
+                for row in zip(graph.keys, graph.dense_below, strict=True)
+            ],
+        )
+    else:
+        name, rows = "ρ", [[f"{value:.3g}" for value in row] for row in graph.threshold]
+    layers = config.layers or range(len(rows))
+    return [f"layer {n}: {name} = {', '.join(r)}" for n, r in zip(layers, rows, strict=True)]

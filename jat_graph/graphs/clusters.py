@@ -113,13 +113,15 @@ def _head_graph(query: Tensor, key: Tensor, rule: ClusterRule, scale: float) -> 
     centres = query[:0]
     if length:
         number = number_of_clusters(length, rule.clusters)
+        key = key - key.mean(0)
         with torch.no_grad():
             joined = join_clusters(query[None], key[None], number, rule.refine)
         centres = cluster_queries(query[None], joined, number, rule.refine)[0]
         used, joined = torch.unique(joined[0], return_inverse=True)
-        key, centres = key - key.mean(0), centres[used]
+        centres = centres[used]
     rows = (centres * scale) @ key.mT  # [m, n]
-    best = best_keys(rows.detach(), min(rule.keys, length))
+    with torch.no_grad():
+        (best,), _ = best_keys((centres * scale)[None], key[None], min(rule.keys, length))
     read = _read_pairs(joined, best, rule.block)
     clusters = torch.arange(len(best), device=key.device).repeat_interleave(best.size(1))
     tokens = torch.arange(length, device=key.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -38,6 +38,8 @@ class CapturedLayer:
         scale: Factor of the scores.
         strength: What the heads have learned, ``[3, hops, H]``. (default: None, nothing)
         conv: Layers of PyG in the heads. (default: None, there are none)
+        value: The values ``[B, H, L, Dv]`` of heads that read by clusters. (default: None, of
+            others they are not kept)
     """
 
     layer: int
@@ -49,6 +51,7 @@ class CapturedLayer:
     scale: float
     strength: Tensor | None = None
     conv: HeadLayers | None = None
+    value: Tensor | None = None
 
     def of_head(self, head: int) -> CapturedLayer:
         """Return one of the heads, as if it were the only one.
@@ -77,6 +80,7 @@ class CapturedLayer:
             heads=(head,),
             query=self.query[:, one],
             key=self.key[:, one],
+            value=None if self.value is None else self.value[:, one],
             config=config,
             mask=self.mask.select_heads((index,)),
             strength=None if self.strength is None else self.strength[..., one],
@@ -101,6 +105,28 @@ def modules_with(model: nn.Module, kind: type[HeadsT]) -> list[tuple[nn.Module, 
 
 
 @contextmanager
+def recording(
+    model: nn.Module, kind: type[LayerHeads], record: Callable[[CapturedLayer], None]
+) -> Iterator[None]:
+    """Show what heads of a kind see, call by call, of every forward inside the ``with``."""
+    attachment = find_attachment(model)
+    if attachment is None or kind not in attachment.configs:
+        got = f"got a {type(model).__name__} without"
+        raise ValueError(f"model must have {kind.word} heads, {got}")
+
+    def show(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
+        for heads in kinds:
+            if isinstance(heads, kind):
+                record(_captured(heads, inputs))
+
+    previous, attachment.recorder = attachment.recorder, show
+    try:
+        yield
+    finally:
+        attachment.recorder = previous
+
+
+@contextmanager
 def capture_scores(
     model: nn.Module, config_class: type[Any] = JatConfig
 ) -> Iterator[list[CapturedLayer]]:
@@ -122,39 +148,37 @@ def capture_scores(
         ValueError: If the model has no such heads, or two forwards differ in length.
     """
     kind = ClusterLayer if config_class is ClusterGraph else JumpLayer
-    attachment = find_attachment(model)
-    if attachment is None or kind not in attachment.configs:
-        got = type(model).__name__
-        raise ValueError(f"model must have {kind.word} heads, got a {got} without")
+    with capture_heads(model, kind) as layers:
+        yield layers
+
+
+@contextmanager
+def capture_heads(model: nn.Module, kind: type[LayerHeads]) -> Iterator[list[CapturedLayer]]:
+    """Keep what heads of a kind see, their layers in order."""
     layers: list[CapturedLayer] = []
 
-    def record(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
-        found = {layer.layer: layer for layer in layers}
-        for heads in kinds:
-            if isinstance(heads, kind):
-                layer, earlier = _captured(heads, inputs), found.get(heads.index)
-                found[heads.index] = layer if earlier is None else _joined(earlier, layer)
+    def keep(layer: CapturedLayer) -> None:
+        found = {known.layer: known for known in layers}
+        earlier = found.get(layer.layer)
+        found[layer.layer] = layer if earlier is None else _joined(earlier, layer)
         layers[:] = (found[number] for number in sorted(found))
 
-    previous, attachment.recorder = attachment.recorder, record
-    try:
+    with recording(model, kind, keep):
         yield layers
-    finally:
-        attachment.recorder = previous
 
 
-def _captured(own: JumpLayer | ClusterLayer, inputs: AttentionInputs) -> CapturedLayer:
+def _captured(heads: LayerHeads, inputs: AttentionInputs) -> CapturedLayer:
     """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
-    inputs, heads = inputs.repeat_keys(), list(own.heads)
-    query, key = (x[:, heads].detach() for x in (inputs.query, inputs.key))
-    mask = inputs.token_mask().select_heads(own.heads)
-    layer = CapturedLayer(own.index, own.heads, query, key, own.config, mask, inputs.scale)
-    if isinstance(own, ClusterLayer):
-        return layer
-    strength = own.learned(inputs.module)
+    inputs, own = inputs.repeat_keys(), list(heads.heads)
+    query, key, value = (x[:, own].detach() for x in (inputs.query, inputs.key, inputs.value))
+    mask = inputs.token_mask().select_heads(heads.heads)
+    seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
+    if not isinstance(heads, JumpLayer):
+        return CapturedLayer(*seen, value=value)
+    strength = heads.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()
-    return replace(layer, strength=strength, conv=getattr(inputs.module, "jump_conv", None))
+    return CapturedLayer(*seen, strength, getattr(inputs.module, "jump_conv", None))
 
 
 def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
@@ -178,5 +202,8 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
             filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
             sizes = [(len(layer.query), heads, *shape) for layer in both]
             masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
-    query, key = (torch.cat([getattr(layer, n) for layer in both]) for n in ("query", "key"))
-    return replace(first, query=query, key=key, mask=replace(first.mask, **masks))
+    names = ["query", "key"] if first.value is None else ["query", "key", "value"]
+    tensors: dict[str, Any] = {
+        name: torch.cat([getattr(layer, name) for layer in both]) for name in names
+    }
+    return replace(first, **tensors, mask=replace(first.mask, **masks))

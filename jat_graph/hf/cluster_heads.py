@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,13 +76,12 @@ class ClusterLayer(LayerHeads):
     def describe(self, module: nn.Module) -> str:
         """Return how many clusters and keys there are, and the rest where it is not the default."""
         graph, default = self.config.cluster_graph, ClusterGraph()
-        clusters = "2√n" if graph.clusters is None else _spread(graph.clusters)
-        words = [f"{clusters} clusters", f"{_spread(graph.keys)} keys"]
+        words = [f"{_spread(graph.clusters, '2√n')} clusters", f"{_spread(graph.keys)} keys"]
         words.append(f"blocks of {_spread(graph.block)}")
         words += [f"refine {graph.refine}"] if graph.refine != default.refine else []
         words += ["nothing elsewhere"] if not graph.propagate else []
         if graph.dense_below is not None:
-            words.append(f"dense below {_spread(graph.dense_below)}")
+            words.append(f"dense below {_spread(graph.dense_below, 'a measured length')}")
         return ", ".join(words)
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
@@ -107,8 +105,9 @@ class ClusterLayer(LayerHeads):
         return parts
 
 
-def _spread(value: Any) -> str:
-    """Return a number, or the least and the largest of a table with one row."""
-    numbers: Iterable[float] = value[0] if isinstance(value, tuple) else (value,)
-    ends = (min(numbers), max(numbers))
-    return " to ".join(dict.fromkeys(f"{end:g}" for end in ends))
+def _spread(value: Any, unset: str = "") -> str:
+    """Return a number, or the least and the largest of a table with one row, and what None is."""
+    entries = value[0] if isinstance(value, tuple) else (value,)
+    numbers = sorted(entry for entry in entries if entry is not None)
+    ends = dict.fromkeys(f"{end:g}" for end in (*numbers[:1], *numbers[-1:]))
+    return " or ".join([" to ".join(ends)] * bool(ends) + [unset] * (None in entries))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.checks.tensors import default_scale
@@ -59,6 +59,15 @@ def register_clustered(**settings: Any) -> str:
     AttentionInterface.register(name, partial(_attend, settings))
     AttentionMaskInterface.register(name, jat_mask)
     return name
+
+
+def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
+    """Return the settings of a model that runs on such a name; None if it does not."""
+    name = str(config._attn_implementation)
+    if name.partition(":")[0] != CLUSTERED:
+        return None
+    attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
+    return ClusterGraph(*_rule(getattr(config, CLUSTERED, {}), *attend.args))
 
 
 def _attend(

@@ -11,6 +11,7 @@ from jat_graph.inspection.clusters import (
     inspect_clusters,
     view_clusters,
 )
+from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, fidelity
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -33,8 +34,10 @@ __all__ = [
     "ClusterMember",
     "ClusterReport",
     "ClusterView",
+    "Fidelity",
     "GraphStructure",
     "GraphView",
+    "HeadFidelity",
     "HeadReport",
     "HeadStatistics",
     "HeadView",
@@ -46,6 +49,7 @@ __all__ = [
     "StoneReport",
     "Token",
     "calibrate",
+    "fidelity",
     "graph_statistics",
     "inspect_clusters",
     "inspect_text",

@@ -1,32 +1,30 @@
-"""Find the threshold ρ that gives every head's graph the density asked for."""
+"""Find the threshold ρ that gives every head's graph the density asked for, or its clusters."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.config import JatConfig, check_calibration
-from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.config import ClusterGraph, JatConfig, check_calibration
+from jat_graph.hf import attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.hf.capture import modules_with
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import layers_around
+from jat_graph.inspection.cluster_heads import cluster_config
+from jat_graph.inspection.cluster_tables import choose_clusters
 from jat_graph.inspection.graphs import layer_pairs
+from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.statistics import check_batches, graph_statistics
-from jat_graph.inspection.tracing import Inputs, run_model
+from jat_graph.inspection.tracing import Inputs
 from jat_graph.progress import track_progress
 
+DENSITY, TOLERANCE = 0.05, 0.1  # unless others are wanted
 HOLD_OUT_EVERY = 5
 FAR_OFF = 2.0  # a density so many times too high or too low is worth a warning
 
@@ -40,33 +38,47 @@ def calibrate(
     model: PreTrainedModel,
     batches: Iterable[Inputs],
     *,
-    density: float = 0.05,
+    density: float | None = None,
+    tolerance: float | None = None,
     config: JatConfig | None = None,
 ) -> JatConfig:
-    """Measure the ρ of every jump head that joins the wanted share of token pairs.
+    """Measure the ρ of every jump head that joins the wanted share of token pairs, or its clusters.
 
-    The layers are taken in order, each with the jumps of the layers below it. A pair's critical ρ
+    The layers are taken in order, each with those below as chosen. With pairs, a pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
-    no pair. Every fifth batch is held out (the last, if there are two to four), and the density
-    reached on those is logged, as a warning where its mean is off by more than a factor of two.
+    no pair. With clusters each head gets the cheapest of eight settings, from √n clusters, 8 keys
+    and blocks of 4 to 4√n, 64 and 64, whose mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and
+    is dense (``dense_below=inf``) where none of them is, or none is cheaper; cost is the number of
+    keys that a query reads exactly plus that of clusters, and n the length of the longest input.
+    Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
+    sequences of all lengths are on clusters for them.
 
-    Runs each layer at most twice on each batch and the model once more for the densities; where
-    layers share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass.
-    Memory: one number a pair and head, and a layer's output for all batches.
+    Every fifth batch is held out (the last, if there are two to four), and the density or the error
+    reached on those is logged, as a warning where the mean density is off by more than a factor of
+    two, or the mean error of heads on clusters above the tolerance.
+
+    Runs each layer at most twice on each batch and the model once more for the log; where layers
+    share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory:
+    one number a pair and head, none with clusters, and a layer's output for all batches.
 
     Args:
-        model: A model of transformers, with or without jump heads; it comes back as it was.
+        model: A model of transformers, with or without heads of ours; it comes back as it was.
         batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
-        density: Share of pairs to join, in (0, 1). (default: 0.05)
-        config: The settings, except ``threshold``. (default: the model's own, or the default)
+        density: Share of pairs to join, in (0, 1). (default: None, with pairs 0.05)
+        tolerance: Largest mean error of a head on clusters, above 0. (default: None, with clusters
+            0.1)
+        config: The settings, except those that are measured. (default: the model's own of that
+            kind, or the default; with a tolerance those of clusters)
 
     Returns:
-        The config with the table ``threshold[jump layer][jump head]``.
+        The config with the table ``threshold[jump layer][jump head]``, or the tables ``clusters``,
+        ``keys``, ``block`` and ``dense_below``.
 
     Raises:
-        ValueError: If the density is out of range, there is no batch, ``vote_rate`` is set, or the
-            jumps go along stones, whose threshold fits all heads.
+        ValueError: If the density or the tolerance is out of range or belongs to another graph,
+            there is no batch, ``vote_rate`` is set, or the jumps go along stones, whose threshold
+            fits all heads.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.
@@ -83,12 +95,18 @@ def calibrate(
         (1, 4)
         >>> model = jat_graph.attach(model, config)
     """
+    if config is None and tolerance is not None:
+        config = cluster_config(model)
     config = config or attached_config(model) or JatConfig()
-    check_calibration(density, config)
+    check_calibration(config, density, tolerance)
     batches = check_batches(batches)
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
     used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
+    if isinstance(config.graph, ClusterGraph):
+        wanted = TOLERANCE if tolerance is None else tolerance
+        return choose_clusters(model, used, held_out, wanted, config)
+    density = DENSITY if density is None else density
     before, learned = attached_config(model), learned_by_heads(model)
     try:
         result = config.replace(threshold=_measure_table(model, learned, used, density, config))
@@ -159,71 +177,3 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
             torch.fmax(best, pairs.rule.product(left, right, norm), out=best)
     allowed = pairs.edge_mask().expand_as(critical)
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
-
-
-class Relay:
-    """Runs batches up to one jump layer after another, each from where it came the last time.
-
-    What a layer gave stands for all layers before it. Where the first batch shows that layers are
-    no chain, as where they share a module, every run goes through the whole model. None of the
-    model's jump heads may jump yet.
-    """
-
-    def __init__(self, model: PreTrainedModel, batches: Sequence[Inputs]) -> None:
-        self.model, self.batches = model, batches
-        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
-        _, whole = run_model(model, batches[0], jumps=True)
-        self.heads = [(layer.layer, layer.heads) for layer in whole]
-        self._chain, self._rows = _find_chain(model, len(whole))
-        if self._chain:
-            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
-            self._given[0] = None
-            for a, b in zip(found, whole, strict=True):
-                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
-                if a.layer != b.layer or not same:
-                    self._chain = []
-
-    def captured(self, row: int) -> Iterator[CapturedLayer]:
-        """Yield what a jump layer sees of each batch, in order, once those before are final."""
-        for number, batch in enumerate(self.batches):
-            yield self._capture(row, number, batch)
-
-    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
-        if not self._chain:
-            return run_model(self.model, batch, jumps=True)[1][row]
-        first, last = self._rows[row - 1] if row else 0, self._rows[row]
-        with _running(self._chain, first, last, self._given[number]) as latest:
-            _, (*_, layer) = run_model(self.model, batch, jumps=True)
-        self._given[number] = latest[0]
-        return layer
-
-
-@contextmanager
-def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
-    """Let layers run only from the first to the last; others hand on what there is."""
-    latest = [given, given]  # what the last layer that ran was given, and what it gave
-
-    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        if first <= index <= last:
-            latest[:] = latest[1], own(*args, **kwargs)
-        return latest[1]
-
-    for index, layer in enumerate(chain):
-        layer.forward = partial(forward, index, layer.forward)
-    try:
-        yield latest
-    finally:
-        for layer in chain:
-            del layer.forward
-
-
-def _find_chain(model: PreTrainedModel, rows: int) -> tuple[list[nn.Module], list[int]]:
-    """Return the layers of the list in which all jump layers are, and where these are in it."""
-    jumping = sorted(modules_with(model, JumpLayer), key=lambda entry: entry[1].index)
-    around = layers_around(model, [module for module, _ in jumping])
-    for part in model.modules():
-        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
-            chain = list(part)
-            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
-                return chain, [chain.index(layer) for layer in around]
-    return [], []

@@ -98,6 +98,23 @@ def test_errors_are_one_line(
         ("inspect --model MODEL --text book --set heads=[9]", "head 9"),
         ("inspect --model MODEL --text book --layer 7", "layer 7"),
         ("inspect --model MODEL --text book --tokens 1:90", "tokens must lie in a text of 3"),
+        (
+            "inspect --model MODEL --text book --fidelity --config stones",
+            "graph must be 'clusters'",
+        ),
+        ("inspect --model MODEL --text book --fidelity --layer 7", "layer 7"),
+        ("inspect --model MODEL --text book --fidelity --tokens 1:2", "leave out --tokens"),
+        (
+            "inspect --model MODEL --text book --fidelity --picture x.gif",
+            "--picture must be a file",
+        ),
+        ("inspect --model MODEL --text book --picture x.png", "--picture needs --fidelity"),
+        ("calibrate --model MODEL --text book --tolerance 0", "tolerance must be above 0"),
+        ("calibrate --model MODEL --text book --tolerance 1 --density 0.1", "density needs graph"),
+        (
+            "calibrate --model MODEL --text book --tolerance 1 --config paper",
+            "tolerance needs graph",
+        ),
         ("calibrate --model MODEL --text book --density 3", "density must be in (0, 1)"),
         ("calibrate --model MODEL --text book --config stones", "to calibrate, got 'stones'"),
         ("plot -o x.png", "plot needs --model or --pattern"),

@@ -14,6 +14,7 @@ import jat_graph
 from jat_graph import JatConfig
 from jat_graph.cli.app import app
 from jat_graph.hf import attach, attached_config
+from jat_graph.inspection import Fidelity
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"
@@ -156,6 +157,49 @@ def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
     assert narrow.exit_code == 0
     assert "→" in narrow.output and "-0.75" in narrow.output
     assert "…" not in narrow.output
+
+
+# --- fidelity ------------------------------------------------------------------------------------
+
+LONG = " ".join([TEXT] * 7)  # 51 tokens
+CLUSTERED = ("--set", "dense_below=0", "--set", "keys=4", "--set", "block=4")
+
+
+def test_inspect_shows_what_heads_on_clusters_lose(
+    run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    model, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModel, AutoTokenizer))
+    batches = [tokenizer(text, return_tensors="pt") for text in (LONG, LONG[:150])]
+    config = JatConfig.clustered(keys=4, block=4, dense_below=0)
+    wanted = jat_graph.fidelity(model.eval(), batches, config)
+    call = ("inspect", "--model", tiny_model, "--fidelity", "--text", LONG, "--text", LONG[:150])
+    files = ("--json", tmp_path / "report.json", "--picture", tmp_path / "heads.png")
+    assert run(*call, *CLUSTERED, *files).output.startswith(wanted.table())
+    assert Fidelity.load(tmp_path / "report.json") == wanted
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+    some = run(*call, *CLUSTERED, "--layer", 1, "--head", 3, "--head", 0).output
+    assert some.startswith(wanted.of_heads(1, (0, 3)).table(by_head=True))
+    dense = run(*call).output
+    assert "2 sequences read densely" in dense
+    assert "--set dense_below=0" in dense
+
+
+def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    settings, report = tmp_path / "clusters.json", tmp_path / "report.json"
+    call = ("calibrate", "--model", tiny_model, "--text", LONG, "--set", "dense_below=0")
+    shown = run(*call, "--tolerance", 0.3, "--output", settings).output
+    graph = JatConfig.load(settings).graph
+    for layer, (keys, below) in enumerate(zip(graph.keys, graph.dense_below, strict=True)):
+        words = ("dense" if b else str(k) for k, b in zip(keys, below, strict=True))
+        assert f"layer {layer}: keys = {', '.join(words)}\n" in shown
+    model = AutoModel.from_pretrained(tiny_model)
+    attach(model, JatConfig.load(settings)).save_pretrained(tmp_path / "saved")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "saved")
+    for words in ((tmp_path / "saved",), (tiny_model, "--config", settings)):
+        run("inspect", "--fidelity", "--text", LONG, "--json", report, "--model", *words)
+        found = Fidelity.load(report)
+        assert found.config.graph == graph
+        assert all(head.error < 0.6 for head in found.heads)
 
 
 # --- models and their settings -------------------------------------------------------------------

@@ -1,0 +1,299 @@
+"""How near heads that read by clusters come to the model's own attention, from exact rows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from jat_graph.checks.numbers import check_integer
+from jat_graph.config import JatConfig
+from jat_graph.files import read_object, write_text
+from jat_graph.hf import CapturedLayer, disabled
+from jat_graph.hf.capture import recording
+from jat_graph.hf.cluster_heads import ClusterLayer
+from jat_graph.inspection.cluster_heads import change_clusters, cluster_config, keeping_clusters
+from jat_graph.inspection.cluster_rows import (
+    MEASURES,
+    layer_documents,
+    measure_rows,
+    split_sequences,
+)
+from jat_graph.inspection.selection import Indices, choose_heads
+from jat_graph.inspection.statistics import check_batches
+from jat_graph.inspection.tracing import Inputs, run_model
+from jat_graph.progress import track_progress
+
+
+@dataclass(frozen=True)
+class HeadFidelity:
+    """What one head reads, and what is lost by it: means over sampled queries.
+
+    Args:
+        layer, head: Which head it is, from 0.
+        share: Share of the keys that a query reads exactly.
+        mass: Probability that its exact row gives to these keys.
+        tv: Total variation, half the sum of |p' − p| over all keys; p is the exact row, p' the one
+            read.
+        error: ‖o' − o‖ / ‖o‖ of its outputs.
+        dense: Number of sequences that were read densely, for which nothing is lost.
+    """
+
+    layer: int
+    head: int
+    share: float
+    mass: float
+    tv: float
+    error: float
+    dense: int
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How near heads that read by clusters come to the model's own attention.
+
+    Args:
+        config: The settings that were measured.
+        heads: One entry for each layer and head, in order; rows are those of the model on its own
+            attention, so that no head answers for the layers below it.
+        token_cosine: Mean cosine of the last states of a token, by clusters and by the model's own
+            attention, over all tokens; here errors of all layers come together.
+        embedding_cosine: Mean cosine of the mean of a sequence's last states.
+        sequences, tokens: How many of them were read, padding left out.
+    """
+
+    config: JatConfig
+    heads: tuple[HeadFidelity, ...]
+    token_cosine: float
+    embedding_cosine: float
+    sequences: int
+    tokens: int
+
+    @property
+    def dense(self) -> int:
+        """Number of sequences that every head read densely."""
+        return min(head.dense for head in self.heads)
+
+    def of_heads(self, layers: Indices = None, heads: Indices = None) -> Fidelity:
+        """Return the report of some heads; the cosines are those of the whole model all the same.
+
+        Args:
+            layers: The layers to keep: one, or several. (default: None, all)
+            heads: The heads to keep: one, or several. (default: None, all)
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: If there is no such head.
+        """
+        known: dict[int, tuple[int, ...]] = {}
+        for head in self.heads:
+            known[head.layer] = (*known.get(head.layer, ()), head.head)
+        chosen = choose_heads(known, layers, heads, kind="cluster ")
+        kept = tuple(head for head in self.heads if (head.layer, head.head) in chosen)
+        return replace(self, heads=kept)
+
+    def table(self, *, by_head: bool = False) -> str:
+        """Return the numbers as lines of text.
+
+        Args:
+            by_head: A line for each head, not for the mean of each layer. (default: False)
+
+        Returns:
+            The table, and below it what holds for the whole model.
+        """
+        lines = [f"layer{'  head' * by_head}  share   mass     tv  error"]
+        for layer in dict.fromkeys(head.layer for head in self.heads):
+            own = [head for head in self.heads if head.layer == layer]
+            rows = [(f"{head.head:>6}", [head]) for head in own] if by_head else [("", own)]
+            lines += [f"{layer:>5}{name}{_columns(some)}" for name, some in rows]
+        lines += [f"{'mean':>5}{' ' * 6 * by_head}{_columns(self.heads)}"]
+        return "\n".join([*lines, "", self.summary()])
+
+    def summary(self) -> str:
+        """Return what holds for the whole model, in two lines."""
+        said = f"Cosine of token states {self.token_cosine:.4f}, of mean embeddings "
+        read = f"{self.sequences} sequences, {self.tokens} tokens; "
+        return f"{said}{self.embedding_cosine:.4f}.\n{read}{self.dense} sequences read densely."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        return asdict(self) | {
+            "config": self.config.to_dict(),
+            "heads": [asdict(head) for head in self.heads],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Fidelity:
+        """Return the report that :meth:`to_dict` described.
+
+        Args:
+            content: Its fields by name.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: If a field is missing or unknown.
+        """
+        try:
+            heads = tuple(HeadFidelity(**head) for head in content["heads"])
+            config = JatConfig.from_dict(content["config"])
+            return cls(**{**content, "config": config, "heads": heads})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"fidelity must have its fields, got {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as JSON; the file appears whole or not at all.
+
+        Args:
+            path: The file.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fidelity:
+        """Read a report that :meth:`save` wrote.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: If the file holds none.
+        """
+        return cls.from_dict(read_object(path, "fidelity"))
+
+
+def _columns(heads: Iterable[HeadFidelity]) -> str:
+    heads = list(heads)
+    means = [sum(getattr(head, name) for head in heads) / len(heads) for name in MEASURES]
+    return f"{means[0]:>7.1%}" + "".join(f"{mean:>7.3f}" for mean in means[1:])
+
+
+def fidelity(
+    model: PreTrainedModel,
+    batches: Iterable[Inputs],
+    config: JatConfig | None = None,
+    *,
+    queries: int = 16,
+) -> Fidelity:
+    r"""Measure how near a model on clusters comes to itself on its own attention.
+
+    For each head the exact rows of some queries, one drawn out of each of as many equal stretches
+    of a sequence, are compared with those that clusters give: an estimate without bias, whose cost
+    grows with the length as that of clusters does. Nothing is of size L×L. The model reads each
+    batch twice: on its own attention, where heads are measured, and by clusters.
+
+    Args:
+        model: A model of transformers, with or without heads of ours; it comes back as it was.
+        batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
+        config: The settings, with a :class:`ClusterGraph`. Short sequences are read densely, as
+            ``dense_below`` says, and are counted. (default: None, those that the model reads with,
+            or else ``JatConfig.clustered()``)
+        queries: How many are measured of each head and sequence; a sequence of no more tokens is
+            measured whole. (default: 16)
+
+    Returns:
+        The report; :func:`jat_graph.viz.draw_fidelity` draws it.
+
+    Raises:
+        ValueError: If there is no batch, the graph is another one, or clusters cannot serve the
+            model.
+
+    Reference:
+        This library's own; the scores are those of :func:`jat_graph.clustered_attention`.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> batches = [{"input_ids": torch.arange(100, 400).view(1, 300)}]
+        >>> config = jat_graph.JatConfig.clustered(keys=8, block=16, dense_below=0)
+        >>> report = jat_graph.fidelity(model, batches, config)
+        >>> len(report.heads), report.sequences, report.dense
+        (48, 1, 0)
+        >>> 0.15 < report.heads[0].share < 0.2
+        True
+    """
+    check_integer("queries", queries, least=1)
+    batches = check_batches(batches)
+    config = cluster_config(model, config)
+    tally = Tally(config, queries)
+    with keeping_clusters(model):
+        change_clusters(model, config)
+        for batch in track_progress(batches, "Comparing", len(batches), transient=True):
+            with disabled(model), recording(model, ClusterLayer, tally.add_layer):
+                own = _last_states(model, batch)
+            tally.add_states(own, _last_states(model, batch))
+    return tally.report()
+
+
+def _last_states(model: PreTrainedModel, batch: Inputs) -> Tensor:  # [B, L, C]
+    """Return the last states of a model, or of its encoder if it has a decoder, too."""
+    outputs, _ = run_model(model, batch, states=True)
+    states = outputs.get("encoder_hidden_states") or outputs["hidden_states"]
+    return states[-1]  # type: ignore[no-any-return]
+
+
+class Tally:
+    """What is found of each sequence: in each head, and in the states of the whole model."""
+
+    def __init__(self, config: JatConfig, queries: int) -> None:
+        self.config, self.queries = config, queries
+        # Of each sequence: its tokens, MEASURES, and whether it is read densely.
+        self.rows: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        self.documents: Tensor | None = None  # of the latest batch, [B, L]
+        self.cosines: list[tuple[int, float, float]] = []  # of a sequence, its tokens first
+
+    def add_layer(self, layer: CapturedLayer) -> None:
+        """Measure the heads of one layer on a batch."""
+        self.documents = layer_documents(layer)
+        rules = layer.config.cluster_graph.rules(len(layer.heads))
+        for sequence in split_sequences(layer):
+            found = measure_rows(sequence, rules, self.queries, self.config.seed)
+            found[:, len(MEASURES)] = sequence.query.size(1)
+            for head, row in zip(layer.heads, found.double().cpu(), strict=True):
+                self.rows[layer.layer, head].append(row)
+
+    def add_states(self, own: Tensor, given: Tensor) -> None:  # [B, L, C]
+        """Compare the last states on a batch."""
+        assert self.documents is not None
+        for names, *item in zip(self.documents, own.double(), given.double(), strict=True):
+            for name in names[names >= 0].unique():
+                a, b = (states[names == name] for states in item)
+                tokens = float(F.cosine_similarity(a, b, dim=-1).mean())
+                whole = float(F.cosine_similarity(a.mean(0), b.mean(0), dim=0))
+                self.cosines.append((len(a), tokens, whole))
+
+    def heads(self) -> tuple[HeadFidelity, ...]:
+        """Return the means over all tokens of what is known of the heads."""
+        found = []
+        for (layer, head), rows in sorted(self.rows.items()):
+            *measures, length, dense = torch.stack(rows, -1)
+            share, mass, tv, error = (float((x @ length) / length.sum()) for x in measures)
+            found.append(HeadFidelity(layer, head, share, mass, tv, error, int(dense.sum())))
+        return tuple(found)
+
+    def report(self) -> Fidelity:
+        """Return everything."""
+        lengths, tokens, whole = torch.tensor(self.cosines, dtype=torch.float64).T
+        return Fidelity(
+            self.config,
+            self.heads(),
+            token_cosine=float((tokens * lengths).sum() / lengths.sum()),
+            embedding_cosine=float(whole.mean()),
+            sequences=len(lengths),
+            tokens=int(lengths.sum()),
+        )

@@ -1,0 +1,164 @@
+"""Clusters from a wanted tolerance: the cheapest that keep it, or none."""
+
+import logging
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+
+import jat_graph
+from jat_graph import ClusterGraph, JatConfig
+from jat_graph.hf import attached_config
+from tests.hf.models import tiny_model
+from tests.inspection.test_fidelity import padded_batch, tiny_bert
+
+LENGTH = 160
+# √n clusters, 8 keys and blocks of 4, and so on; None is 2√n.
+LADDER: list[tuple[Any, ...]] = [
+    (13, 8, 4),
+    (None, 8, 8),
+    (None, 16, 16),
+    (51, 16, 16),
+    (None, 32, 32),
+    (51, 32, 32),
+    (None, 32, 64),
+    (51, 64, 64),
+]
+NAMES = ("clusters", "keys", "block")
+BASE = JatConfig.clustered(dense_below=0)
+
+
+def batches(count: int, lengths: tuple[int, ...] = (LENGTH, LENGTH)) -> list[dict[str, Any]]:
+    return [padded_batch(lengths, seed) for seed in range(count)]
+
+
+def rungs(config: JatConfig) -> list[list[Any]]:
+    """Return the settings of each layer and head; None for a dense one."""
+    graph: Any = config.graph
+    return [
+        [
+            None if below == math.inf else own
+            for own, below in zip(zip(*row, strict=True), dense, strict=True)
+        ]
+        for *row, dense in zip(
+            *(getattr(graph, name) for name in (*NAMES, "dense_below")), strict=True
+        )
+    ]
+
+
+def logged_errors(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[float, float]]:
+    """Return the mean and the largest error on used and on held-out batches."""
+    line = re.compile(r"error on (\S+) batches: mean ([\d.]+), at most ([\d.]+)")
+    found = (line.match(record.getMessage()) for record in caplog.records)
+    return {m[1]: (float(m[2]), float(m[3])) for m in found if m is not None}
+
+
+@pytest.mark.parametrize("tolerance", [0.1, 0.05])
+def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> None:
+    model, used = tiny_bert(1), batches(1)
+    (taken,) = rungs(jat_graph.calibrate(model, used, tolerance=tolerance, config=BASE))
+    reports = {
+        rung: jat_graph.fidelity(model, used, BASE.replace(**dict(zip(NAMES, rung, strict=True))))
+        for rung in LADDER
+    }
+    for head, own in enumerate(taken):
+        costs: dict[Any, float] = {None: LENGTH}
+        for rung, report in reports.items():
+            if report.heads[head].error <= tolerance:
+                clusters = rung[0] or math.ceil(2 * math.sqrt(LENGTH))
+                costs[rung] = report.heads[head].share * LENGTH + clusters
+        assert own == min(costs, key=lambda rung: costs[rung])
+    assert len(set(taken)) > 1
+
+
+def test_the_tolerance_is_kept_with_the_layers_below_as_chosen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, used = tiny_bert(3), batches(2, (LENGTH, 90))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        config = jat_graph.calibrate(model, [*used, used[0]], tolerance=0.1, config=BASE)
+    mean, most = logged_errors(caplog)["used"]
+    assert 0.03 < mean < most <= 0.1
+    assert [len(row) for row in rungs(config)] == [4, 4, 4]
+
+
+def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureFixture) -> None:
+    model, used = tiny_bert(2), batches(1)
+    seen: list[torch.Tensor] = []
+    module = model.encoder.layer[1].attention.self
+    hook = module.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
+    config = jat_graph.calibrate(model, used, tolerance=0.15, config=BASE)
+    hook.remove()
+    rows = {name: getattr(config.graph, name)[:1] for name in (*NAMES, "dense_below")}
+    below = jat_graph.attach(model, BASE.replace(layers=(0,), **rows))
+    with torch.no_grad():
+        given = below(**used[0], output_hidden_states=True).hidden_states[1]
+        own = jat_graph.detach(model)(**used[0], output_hidden_states=True).hidden_states[1]
+    assert torch.equal(seen[-2], given)  # the last is of the log
+    assert not torch.equal(given, own)
+
+
+def test_a_head_that_none_serve_is_dense() -> None:
+    model, used = tiny_bert(), batches(1)
+    config = jat_graph.calibrate(model, used, tolerance=1e-9)
+    assert rungs(config) == [[None] * 4] * 2
+    before = model(**used[0]).last_hidden_state
+    assert torch.equal(jat_graph.attach(model, config)(**used[0]).last_hidden_state, before)
+    # Nor is anything cheaper where everything would be read.
+    short = jat_graph.calibrate(tiny_bert(), batches(1, (9, 8)), tolerance=0.5)
+    assert rungs(short) == [[None] * 4] * 2
+
+
+def test_the_config_says_from_where_on_and_is_saved() -> None:
+    model, used = tiny_bert(), batches(1)
+    config = jat_graph.calibrate(model, used, tolerance=0.1)
+    assert {x for row in config.graph.dense_below for x in row} <= {None, math.inf}
+    assert JatConfig.from_dict(config.to_dict()) == config
+    other = jat_graph.calibrate(
+        model, used, tolerance=0.1, config=JatConfig.clustered(dense_below=300, refine=2)
+    )
+    assert {x for row in other.graph.dense_below for x in row} <= {300, math.inf}
+    assert other.graph.refine == 2
+    again = jat_graph.calibrate(jat_graph.attach(model, config), used, tolerance=0.1)
+    assert again == config
+    assert attached_config(model, ClusterGraph) == config
+    assert "or 2√n clusters" in jat_graph.summary(model)
+
+
+def test_a_held_out_error_above_the_tolerance_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (one,), (longer,) = batches(1), batches(1, (256, 256))
+    for held_out, level in ((one, "INFO"), (longer, "WARNING")):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="jat_graph"):
+            jat_graph.calibrate(tiny_bert(), [one, held_out], tolerance=0.06, config=BASE)
+        assert [record.levelname for record in caplog.records] == ["INFO", level]
+        found = logged_errors(caplog)
+        assert (found["held-out"][0] > 0.06) == (level == "WARNING")
+        assert (found["held-out"] == found["used"]) == (held_out is one)
+
+
+def test_only_the_encoder_of_two_is_served() -> None:
+    used = [{"input_ids": torch.randint(3, 40, (2, 60))}]
+    config = jat_graph.calibrate(tiny_model("bart"), used, tolerance=0.5, config=BASE)
+    assert config.layers == (0, 1)
+    jat_graph.attach(tiny_model("bart"), config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tolerance": 0}, "tolerance must be above 0"),
+        ({"tolerance": "a"}, "tolerance must be a number"),
+        ({"config": JatConfig()}, "tolerance needs graph='clusters', got 'pairs'"),
+        ({"density": 0.1}, "density needs graph='pairs', got 'clusters'"),
+        ({"batches": []}, "batches must"),
+    ],
+)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    given = {"model": tiny_bert(), "batches": batches(1), "tolerance": 0.1} | changes
+    with pytest.raises(ValueError, match=message):
+        jat_graph.calibrate(**given)
