@@ -17,16 +17,15 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModel, AutoTokenizer
@@ -36,11 +35,20 @@ from examples.options import example, option
 from examples.tasks import get_task
 from examples.tasks.base import read_text
 from jat_graph import JatConfig, clustered_attention, jump_operator
-from jat_graph.files import check_picture, check_target, write_text
+from jat_graph.files import check_target, write_text
 from jat_graph.viz import save_figure
 
 FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
 MEASURES = ("error", "mass", "read")
+# Lines: colours, styles and widths.
+LOOKS = {
+    "clusters": ("#0072b2", ".-", 2.0),
+    "clusters, nothing elsewhere": ("#0072b2", ".--", 1.5),
+    "clusters of 2020": ("#d55e00", ".-", 1.5),
+    "oracle": ("#222222", ".--", 1.5),
+    "oracle, rows elsewhere": ("#222222", ".-", 1.5),
+    "others": ("#8c959f", ".-", 0.8),
+}
 # Of each method, for each number of keys, what was measured, one number a text.
 Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 
@@ -61,41 +69,22 @@ class Options:
     plot: Path | None = option("picture of the errors", None)
 
 
-class Reading(NamedTuple):
-    """What a method puts in the place of attention, and which keys it reads exactly."""
-
-    weights: Tensor  # [H, L, L]
-    exact: Tensor  # bool, [H, L, L]
-
-
+# What a method has in the place of attention, and which keys it reads exactly: [H, L, L] both.
+Reading: TypeAlias = tuple[Tensor, Tensor]
 Method: TypeAlias = Callable[["Heads", int], Reading]  # of so many keys
 
 
-@dataclass(frozen=True)
 class Heads:
-    """A layer's heads on one text; queries, keys and values are ``[H, L, D]``."""
+    """A layer's heads on one text: queries, keys and values ``[H, L, D]``, and all scores."""
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    scale: float
-    causal: bool
-
-    @cached_property
-    def allowed(self) -> Tensor:  # bool, [L, L]
-        """Which keys there are for a token."""
-        every = torch.ones(2 * self.query.shape[1:2], dtype=torch.bool)
-        return every.tril() if self.causal else every
-
-    @cached_property
-    def scores(self) -> Tensor:  # [H, L, L]
-        """All of them."""
-        return (self.query @ self.key.mT * self.scale).masked_fill(~self.allowed, -torch.inf)
-
-    @cached_property
-    def attention(self) -> Tensor:  # [H, L, L]
-        """What is to be met."""
-        return self.scores.softmax(-1)
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
+    ) -> None:
+        self.query, self.key, self.value, self.scale, self.causal = query, key, value, scale, causal
+        every = torch.ones(2 * query.shape[1:2], dtype=torch.bool)
+        self.allowed = every.tril() if causal else every  # which keys there are, [L, L]
+        self.scores = (query @ key.mT * scale).masked_fill(~self.allowed, -torch.inf)  # [H, L, L]
+        self.attention = self.scores.softmax(-1)
 
     def split(self, keys: int) -> tuple[int, int]:
         """Tokens of a block, if half of the keys are in a window, and keys outside of it."""
@@ -123,12 +112,7 @@ class Heads:
     def read(self, exact: Tensor, elsewhere: Tensor | None = None) -> Reading:
         """Read some keys exactly; elsewhere other scores, or nothing."""
         others = torch.full_like(self.scores, -torch.inf) if elsewhere is None else elsewhere
-        return Reading(self.scores.where(exact, others).softmax(-1), exact.expand_as(others))
-
-
-def random_keys(heads: Heads) -> Tensor:
-    """Return anything; as of those below, the likeliest keys are read: ``[H, L or 1, L]``."""
-    return torch.rand_like(heads.scores)
+        return self.scores.where(exact, others).softmax(-1), exact.expand_as(others)
 
 
 def vertical_lines(heads: Heads) -> Tensor:
@@ -151,6 +135,7 @@ def bounds_of_blocks(heads: Heads) -> Tensor:
     return bounds.repeat_interleave(BLOCK, -1)
 
 
+@lru_cache(1)
 def pair_graph(heads: Heads) -> Tensor:
     """Heaviest neighbours in the paper's graph."""
     return jump_graph(heads, JatConfig.paper()).base.to_dense()[0]
@@ -168,12 +153,13 @@ def jump_graph(heads: Heads, config: JatConfig) -> Any:
     return jump_operator(query, key, config=config, scale=heads.scale, is_causal=heads.causal)
 
 
-def cluster_rows(heads: Heads, keys: int, block: int) -> Tensor:  # [H, L, L]
-    """Return log-weights of the library's clusters: values are the keys, one by one."""
-    one = torch.eye(len(heads.allowed)).to(heads.key).expand_as(heads.scores)
-    settings: dict[str, Any] = {"keys": keys, "block": block, "scale": heads.scale}
-    found = (x[None] for x in (heads.query, heads.key, one))
-    return clustered_attention(*found, **settings, dense_below=0)[0].log()
+def cluster_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
+    """Return scores of the library's clusters; in a window of blocks they are a token's own."""
+    one = torch.eye(len(heads.allowed)).expand_as(heads.scores)  # of each key
+    found = (x[None].double() for x in (heads.query, heads.key, one))  # or else weights may be 0
+    settings: dict[str, Any] = {"keys": 0, "block": block, "scale": heads.scale, "dense_below": 0}
+    rows = clustered_attention(*found, **settings)[0].log().to(heads.scores)
+    return rows + (heads.scores - rows).diagonal(dim1=1, dim2=2).unsqueeze(-1)
 
 
 def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
@@ -196,14 +182,12 @@ def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
 def clusters(heads: Heads, keys: int, exact: Tensor | None = None, rest: bool = True) -> Reading:
     """Read the best keys of a token's cluster, or others; elsewhere the cluster's row."""
     block, others = heads.split(keys)
-    if heads.causal:
-        rows = causal_rows(heads, block)
-        best = heads.half(rows, keys)
-    else:
-        rows = cluster_rows(heads, 0, block)  # in the window, scores of the token itself
-        rows += (heads.scores - rows).diagonal(dim1=1, dim2=2).unsqueeze(-1)
-        best = heads.best(cluster_rows(heads, 0, 0), others) | heads.window(block)
-    return heads.read(best if exact is None else exact, rows if rest else None)
+    rows = causal_rows(heads, block) if heads.causal else cluster_rows(heads, block)
+    if exact is None and heads.causal:
+        exact = heads.half(rows, keys)
+    elif exact is None:  # some of the best may be in the window
+        exact = heads.best(cluster_rows(heads, block=0), others) | heads.window(block)
+    return heads.read(exact, rows if rest else None)
 
 
 def clusters_of_2020(heads: Heads, keys: int) -> Reading:
@@ -217,8 +201,8 @@ def clusters_of_2020(heads: Heads, keys: int) -> Reading:
     means = joined.mT @ heads.query / joined.sum(1).clamp(min=1).unsqueeze(-1)
     rows = joined @ (means @ heads.key.mT * heads.scale).softmax(-1)
     exact = heads.best(rows, keys)
-    inside = heads.read(exact).weights * (rows * exact).sum(-1, keepdim=True)
-    return Reading(inside.where(exact, rows), exact)
+    inside = heads.read(exact)[0] * (rows * exact).sum(-1, keepdim=True)
+    return inside.where(exact, rows), exact
 
 
 def nystromformer(heads: Heads, keys: int) -> Reading:
@@ -232,7 +216,7 @@ def nystromformer(heads: Heads, keys: int) -> Reading:
         near = middle @ inverse
         inverse = inverse @ (13 * one - near @ (15 * one - near @ (7 * one - near))) / 4
     weights = left @ inverse @ right
-    return Reading(weights, torch.zeros_like(weights, dtype=torch.bool))
+    return weights, torch.zeros_like(weights, dtype=torch.bool)
 
 
 def first_tokens(heads: Heads, keys: int) -> Reading:
@@ -249,7 +233,7 @@ def likeliest(find: Callable[[Heads], Tensor]) -> Method:
 METHODS: dict[str, Method] = {
     "window": lambda heads, keys: heads.read(heads.window(heads.split(2 * keys)[0])),
     "window, first tokens": first_tokens,
-    "random keys": likeliest(random_keys),
+    "random keys": likeliest(lambda heads: torch.rand_like(heads.scores)),
     "pair graph": likeliest(pair_graph),
     "vertical lines": likeliest(vertical_lines),
     "means of blocks": likeliest(means_of_blocks),
@@ -270,10 +254,8 @@ FOR_ENCODERS = ("Nyströmformer", "clusters of 2020")
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Compare on each model; yield a table for each."""
-    for path in filter(None, (args.json, args.plot)):
+    for path in (args.json, args.plot):
         check_target(path)
-    if args.plot is not None:
-        check_picture(args.plot)
     if args.length < 2 * SAMPLED or args.length % BLOCK:
         raise ValueError(f"length must be a multiple of {BLOCK} from 64 on, got {args.length}")
     sizes = [round(share * args.length) for share in args.shares]
@@ -300,11 +282,11 @@ def compare(name: str, sizes: list[int], args: Options) -> Scores:
         for method, read in METHODS.items():
             if layers[0].causal and method in FOR_ENCODERS:
                 continue
-            for keys in sizes:
-                rows = zip(*(measure(heads, read(heads, keys)) for heads in layers), strict=True)
+            found = [[measure(heads, read(heads, keys)) for keys in sizes] for heads in layers]
+            for keys, means in zip(sizes, torch.tensor(found).mean(0).tolist(), strict=True):
                 own = scores.setdefault(method, {}).setdefault(keys, {})
-                for what, row in zip(MEASURES, rows, strict=True):
-                    own.setdefault(what, []).append(fmean(row))
+                for what, mean in zip(MEASURES, means, strict=True):
+                    own.setdefault(what, []).append(mean)
     return scores
 
 
@@ -313,7 +295,7 @@ def read_layers(name: str, args: Options) -> Iterator[list[Heads]]:
     seen: list[Heads] = []
 
     def look(module: nn.Module, *inputs: Any, scaling: float, **more: Any) -> Any:
-        query, key, value = (x[0].double() for x in inputs[:3])
+        query, key, value = (x[0].float() for x in inputs[:3])
         key, value = (x.repeat_interleave(len(query) // len(x), 0) for x in (key, value))
         causal = args.causal or getattr(module, "is_causal", True)
         seen.append(Heads(query, key, value, scaling, causal))
@@ -350,9 +332,9 @@ def read_tokens(name: str, args: Options) -> list[list[int]]:
 def measure(heads: Heads, reading: Reading) -> list[float]:
     """Return error, mass and share of keys read, over tokens that have many to choose from."""
     length = len(heads.allowed)
-    right, own = heads.attention @ heads.value, reading.weights @ heads.value
-    error = (own - right).norm(dim=-1) / right.norm(dim=-1)
-    mass, read = (heads.attention * reading.exact).sum(-1), reading.exact.sum(-1) / length
+    (weights, exact), right = reading, heads.attention @ heads.value
+    error = (weights @ heads.value - right).norm(dim=-1) / right.norm(dim=-1)
+    mass, read = (heads.attention * exact).sum(-1), exact.sum(-1) / length
     return [float(x[:, length // 4 * heads.causal :].mean()) for x in (error, mass, read)]
 
 
@@ -360,13 +342,11 @@ def table(model: str, scores: Scores) -> Iterator[str]:
     """Yield the lines: error, its deviation over texts, and the mass."""
     yield "".join([f"{model:<28}", *(f"{keys:>15} keys" for keys in scores["clusters"])])
     for method, rows in scores.items():
-        cells = (f"{spread(own['error'])} {fmean(own['mass']):4.0%}" for own in rows.values())
-        yield "".join([f"{method:<28}", *(f"{cell:>20}" for cell in cells)])
-
-
-def spread(found: list[float]) -> str:
-    """Return mean and standard deviation over texts."""
-    return f"{fmean(found):.3f}" + (f" ±{stdev(found):.3f}" if len(found) > 1 else "")
+        line = f"{method:<28}"
+        for error, mass in ((own["error"], fmean(own["mass"])) for own in rows.values()):
+            deviation = stdev(error) if len(error) > 1 else 0.0
+            line += f"{fmean(error):9.3f} ±{deviation:.3f}{mass:5.0%}"
+        yield line
 
 
 def draw(models: dict[str, Scores], length: int) -> Figure:
@@ -376,33 +356,22 @@ def draw(models: dict[str, Scores], length: int) -> Figure:
     for axis, (model, scores) in zip(axes, models.items(), strict=True):
         axis.set(xscale="log", yscale="log", title=model, ylabel="error of a head's output")
         axis.set(xlabel=f"keys that a token reads, of {length}")
+        ends = {}
         for method, rows in scores.items():
+            look = LOOKS.get(method, LOOKS["others"])
             errors = [fmean(own["error"]) for own in rows.values()]
-            axis.plot([*map(int, rows)], errors, marker=".", label=method, **style(method))
+            axis.plot([*map(int, rows)], errors, look[1], color=look[0], linewidth=look[2])
+            ends[method] = errors[-1]
         axis.set_xticks([*map(int, rows)], [*rows])
         axis.set_xticks([], minor=True)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        name_lines(axis)
+        (low, high), place = axis.get_ylim(), 0.0
+        for method in sorted(ends, key=lambda name: ends[name]):  # as far apart as letters are high
+            place = max(ends[method], place * (high / low) ** (1 / 26))
+            colour = LOOKS.get(method, LOOKS["others"])[0]
+            axis.text(1.1 * int([*rows][-1]), place, method, color=colour, fontsize=7, va="center")
     return figure
-
-
-def style(method: str) -> dict[str, Any]:
-    """Return how a line looks: clusters and the oracle stand out."""
-    colours = {"clusters of": "#d55e00", "clusters": "#0072b2", "oracle": "#222222"}
-    colour = next((own for name, own in colours.items() if method.startswith(name)), "#8c959f")
-    dashed = method in ("oracle", "clusters, nothing elsewhere")
-    width = 0.9 if colour == "#8c959f" else 1.8
-    return {"color": colour, "linestyle": "--" if dashed else "-", "linewidth": width}
-
-
-def name_lines(axis: Axes) -> None:
-    """Write each line's name at its end, as far apart as letters are high."""
-    (low, high), place = axis.get_ylim(), 0.0
-    for line in sorted(axis.get_lines(), key=lambda line: line.get_ydata()[-1]):
-        place = max(line.get_ydata()[-1], place * (high / low) ** (1 / 26))
-        end = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 7}
-        axis.text(1.02, place, line.get_label(), color=line.get_color(), **end)
 
 
 if __name__ == "__main__":
