@@ -41,15 +41,11 @@ from jat_graph.viz import save_figure
 
 FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
 MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
-# Lines: colours, styles and widths.
-LOOKS = {
-    "clusters": ("#0072b2", ".-", 2.0),
-    "clusters, nothing elsewhere": ("#0072b2", ".--", 1.5),
-    "clusters of 2020": ("#d55e00", ".-", 1.5),
-    "oracle": ("#222222", ".--", 1.5),
-    "oracle, rows elsewhere": ("#222222", ".-", 1.5),
-}
-OTHERS = ("#8c959f", ".-", 0.8)
+COLOURS, GREY = (
+    {"clusters": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"},
+    "#8c959f",
+)
+DASHED = ("clusters, nothing elsewhere", "oracle")
 # Of each method, for each number of keys, what was measured, one number a text.
 Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 
@@ -118,8 +114,7 @@ class Heads:
 
 def vertical_lines(heads: Heads) -> Tensor:
     """Keys that a sample of queries attends to, the same for all tokens."""
-    length = len(heads.allowed)
-    sampled = torch.arange(SAMPLED) * (length - 1) // (SAMPLED - 1)
+    sampled = torch.arange(SAMPLED) * (len(heads.allowed) - 1) // (SAMPLED - 1)
     return heads.attention[:, sampled].sum(1, keepdim=True)
 
 
@@ -371,9 +366,10 @@ def draw(models: dict[str, Scores], length: int) -> Figure:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
         for method, rows in scores.items():
-            colour, style, width = LOOKS.get(method, OTHERS)
             errors = [fmean(own["error"]) for own in rows.values()]
-            axis.plot(sizes, errors, style, color=colour, linewidth=width, label=method)
+            colour = COLOURS.get(method.split(",")[0], GREY)
+            look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
+            axis.plot(sizes, errors, ".--" if method in DASHED else ".-", label=method, **look)
         name_lines(axis)
     return figure
 
@@ -387,7 +383,7 @@ def name_lines(axis: Axes) -> None:
         for i in range(len(places) - 1):
             lack = math.log(high / low) / 24 - (places[i + 1] - places[i])
             places[i : i + 2] = places[i] - max(lack, 0) / 2, places[i + 1] + max(lack, 0) / 2
-    arrow = {"arrowstyle": "-", "color": OTHERS[0], "linewidth": 0.4, "relpos": (0, 0.5)}
+    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "relpos": (0, 0.5)}
     for line, place in zip(lines, places, strict=True):
         end, at = line.get_xydata()[-1], (1.2 * line.get_xdata()[-1], math.exp(place))
         look = {"color": line.get_color(), "fontsize": 7, "va": "center", "arrowprops": arrow}
