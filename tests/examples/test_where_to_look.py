@@ -1,0 +1,158 @@
+"""The example that compares ways to choose keys, on tiny models and on heads drawn at random."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.image import imread
+
+from examples import where_to_look
+from examples.where_to_look import (
+    FOR_ENCODERS,
+    METHODS,
+    Heads,
+    bounds_of_blocks,
+    causal_rows,
+    clusters,
+    clusters_of_2020,
+    nystromformer,
+)
+from jat_graph import clustered_attention
+from tests.examples.conftest import WORDS
+
+LENGTH, KEYS = 64, 16
+
+
+def heads_of(causal: bool, seed: int = 0, spread: float = 1.5) -> Heads:
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(3, 2, LENGTH, 8, generator=generator, dtype=torch.float64)
+    return Heads(*(spread * drawn), scale=0.4, causal=causal)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> dict[str, list[str]]:
+    file = folder / "text.txt"
+    file.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(300)))
+    written = ["--file", str(file), "--length", "64", "--shares", "0.125", "0.25"]
+    monkeypatch.setattr(sys, "argv", ["where_to_look", *written, *words])
+    where_to_look.main()
+
+
+@pytest.mark.parametrize("kind", ["tiny_model", "tiny_decoder"])
+def test_a_model_is_compared_in_a_table_a_file_and_a_picture(
+    kind: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, file, picture = request.getfixturevalue(kind), tmp_path / "a.json", tmp_path / "a.png"
+    words = ["--model", model, "--texts", "2", "--json", str(file), "--plot", str(picture)]
+    run(monkeypatch, tmp_path, *words)
+    lines = capsys.readouterr().out.splitlines()
+    methods = set(METHODS) - set(FOR_ENCODERS if kind == "tiny_decoder" else ())
+    assert {line[:28].strip() for line in lines[1:]} == methods
+    content = json.loads(file.read_text("utf-8"))
+    (scores,) = content["models"].values()
+    assert content["settings"]["texts"] == 2 and str(tmp_path) not in file.read_text("utf-8")
+    assert all([*rows] == ["8", "16"] for rows in scores.values())
+    chosen = ("random keys", "pair graph", "vertical lines", "means of blocks", "stones")
+    for keys in ("8", "16"):
+        rows = {name: own[keys] for name, own in scores.items()}
+        for text in range(2):
+            most = rows["oracle"]["mass"][text]
+            assert all(rows[name]["mass"][text] <= most + 1e-9 for name in chosen)
+            assert all(own["read"][text] * LENGTH < 1.2 * int(keys) for own in rows.values())
+    assert imread(picture).std() > 0.05
+
+
+def test_clusters_are_those_of_the_library() -> None:
+    heads = heads_of(causal=False)
+    (block, others), value = heads.split(KEYS), heads.value[None]
+    expected = clustered_attention(
+        heads.query[None],
+        heads.key[None],
+        value,
+        scale=0.4,
+        keys=others,
+        block=block,
+        dense_below=0,
+    )
+    weights, exact = clusters(heads, KEYS)
+    torch.testing.assert_close(weights @ heads.value, expected[0], rtol=1e-9, atol=1e-9)
+    assert exact.sum(-1).max() <= KEYS
+    alone, _ = clusters(heads, KEYS, rest=False)
+    assert torch.equal(alone > 0, exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "causal"),
+    [(name, causal) for name in METHODS for causal in (False, True)[: 2 - (name in FOR_ENCODERS)]],
+)
+def test_weights_sum_to_one_and_leave_later_keys_alone(name: str, causal: bool) -> None:
+    heads = heads_of(causal)
+    weights, exact = METHODS[name](heads, KEYS)
+    far = 0.1 if name == "Nyströmformer" else 1e-6  # its inverse is near enough, and no better
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, LENGTH).double(), rtol=far, atol=0)
+    assert not (weights * ~heads.allowed).any() and not (exact & ~heads.allowed).any()
+
+
+def test_later_tokens_change_no_clusters_of_earlier_ones() -> None:
+    heads = heads_of(causal=True)
+    query, key = heads.query.clone(), heads.key.clone()
+    query[:, 40:] += 1
+    key[:, 40:] -= 2
+    moved = Heads(query, key, heads.value, scale=0.4, causal=True)
+    before, after = (causal_rows(own, block=5)[:, :40] for own in (heads, moved))
+    assert torch.equal(before, after)
+    assert torch.equal(before[:, :10], heads.scores[:, :10])  # two blocks
+    assert not torch.equal(before, heads.scores[:, :40])
+
+
+def test_a_token_like_a_landmark_has_its_own_row() -> None:
+    heads = heads_of(causal=True)
+    query = heads.query.clone()
+    query[:, 30] = query[:, 16]  # 16 = 8² // 4
+    heads = Heads(query, heads.key, heads.value, scale=0.4, causal=True)
+    torch.testing.assert_close(causal_rows(heads, block=5)[:, 30], heads.scores[:, 30])
+
+
+def test_bounds_are_above_all_scores_of_their_block() -> None:
+    heads = heads_of(causal=False)
+    bounds, scores = bounds_of_blocks(heads), heads.scores / heads.scale
+    assert (bounds >= scores - 1e-9).all() and not torch.allclose(bounds, scores)
+
+
+def test_with_all_keys_the_methods_of_others_are_attention() -> None:
+    heads = heads_of(causal=False)
+    weights, _ = clusters_of_2020(heads, LENGTH)
+    torch.testing.assert_close(weights, heads.attention)
+    near = torch.linspace(0, 6.0, LENGTH).double()  # scores that fall with the distance
+    query = torch.stack([near.cos(), near.sin()], -1)[None]
+    alike = Heads(9 * query, 9 * query, query, scale=1.0, causal=False)
+    found, _ = nystromformer(alike, 2 * LENGTH)
+    assert (found - alike.attention).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--length", "60"], "length must be a multiple of 8 from 64 on, got 60"),
+        (["--length", "72"], "length must be at most 64 for this model, got 72"),
+        (["--shares", "0.9"], "shares must give 8 to 32 of 64 keys, got [0.9]"),
+        (["--texts", "0"], "texts must be at least 1, got 0"),
+        (["--texts", "9"], "texts must be 9 of 64 tokens, got 0"),
+        (["--json", "none/a.json"], "none/a.json must be a file in a folder that is there"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tiny_model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, tmp_path, "--model", tiny_model, *words)
+    assert str(caught.value).startswith(f"where_to_look: error: {message}")
