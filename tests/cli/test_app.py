@@ -127,7 +127,10 @@ def test_errors_are_one_line(
             "plot -o x.png --model MODEL --text book --config clustered --layer 1",
             "plot needs one --layer and one --head of those with clusters",
         ),
-        ("calibrate --model MODEL --text book --config clustered", "got 'clusters'"),
+        (
+            "calibrate --model MODEL --text book --config clustered --density 0.1",
+            "give a tolerance",
+        ),
         ("inspect --model MODEL --text book --config clustered --layer 7", "layer 7"),
         ("view --model x", "text must be given"),
         ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
