@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, cycle
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
@@ -241,7 +242,7 @@ class ClusterGraph(Settings):
         propagate: Read the cluster's scores everywhere else, or else nothing. (default: True)
 
     Raises:
-        ValueError: If a field is out of its range.
+        ValueError: If a field is out of its range, or some head would read nothing.
 
     Reference:
         This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
@@ -257,6 +258,15 @@ class ClusterGraph(Settings):
     refine: int = integer(1, least=0)
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keys, block = (
+            [*chain(*x)] if isinstance(x, tuple) else [x] for x in (self.keys, self.block)
+        )
+        heads = zip(range(max(len(keys), len(block))), cycle(keys), cycle(block), strict=False)
+        if not self.propagate and any(own == near == 0 for _, own, near in heads):
+            raise ValueError("keys or block must be at least 1 with propagate=False, got 0 twice")
 
     def for_layer(self, row: int, num_heads: int) -> ClusterGraph:
         """Return the settings of one layer: the ``row`` of each table."""

@@ -353,6 +353,14 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"graph": "clusters", "dense_below": -1}, "dense_below must be at least 0, got -1"),
         ({"graph": "clusters", "propagate": 1}, "propagate must be True or False, got 1"),
         ({"graph": "clusters", "propagate": None}, "propagate must be True or False, got None"),
+        (
+            {"graph": "clusters", "keys": 0, "block": 0, "propagate": False},
+            "keys or block must be at least 1 with propagate=False, got 0 twice",
+        ),
+        (
+            {"graph": "clusters", "keys": [[2, 0]], "block": [[0, 0]], "propagate": False},
+            "keys or block must be at least 1 with propagate=False, got 0 twice",
+        ),
         ({"graph": "clusters", "threshold": 1}, "threshold needs graph='pairs', got 'clusters'"),
         ({"keys": 8}, "keys needs graph='clusters', got 'pairs'"),
         ({"graph": "clusters", "hops": 2}, "hops must be left alone with graph='clusters', got 2"),

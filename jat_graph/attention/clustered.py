@@ -53,7 +53,7 @@ def clustered_attention(
         value: Values ``[B, H, L, Dv]``.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which is then a sequence of
-            its own. Padding reads zeros. (default: None)
+            its own. What padding reads is finite and means nothing. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
         scale: Factor of the scores. (default: None, which means 1/√D)
@@ -111,8 +111,7 @@ def read_by_clusters(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
     documents = token_documents(mask, query)
-    backward = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    shortest = shortest_length(rule, backward)
+    shortest = shortest_length(rule)
     if query.size(2) < shortest:
         attn_mask, _ = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from jat_graph.attention.clustered import read_by_clusters
-from jat_graph.attention.clusters import shortest_length
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.masks.tokens import TokenMask
@@ -48,9 +46,3 @@ def read_heads(
         for rule, q, k, v in zip(rules, *cut, strict=True)
     ]
     return merge_heads(names, outputs)
-
-
-def reads_densely(rule: ClusterRule, query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Tell whether all sequences of a batch are too short for clusters."""
-    backward = torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value))
-    return query.size(2) < shortest_length(rule, backward)

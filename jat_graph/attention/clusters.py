@@ -16,29 +16,23 @@ from jat_graph.adjacency.clusters import (
     landmarks,
     number_of_clusters,
 )
-from jat_graph.attention.cluster_parts import (
-    BestKeys,
-    Gradients,
-    Kept,
-    Reading,
-    Rest,
-    Tokens,
-    Window,
-    draw_mask,
-    masked,
-)
+from jat_graph.attention.cluster_keys import BestKeys
+from jat_graph.attention.cluster_parts import Gradients, Kept, Reading, Tokens, draw_mask, masked
+from jat_graph.attention.cluster_rest import Rest
+from jat_graph.attention.cluster_window import NearKeys
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
 Sums: TypeAlias = tuple[Tensor, Tensor]  # the shift of weights and their sum, [H, n] each
 
-# Tokens from which the default settings are faster than SDPA, without and with a backward pass.
-DENSE_BELOW = (2048, 1280)
+# Tokens from which the default settings are faster than SDPA; one number, so that a model in
+# evaluation reads as it was trained.
+DENSE_BELOW = 3072
 
 
-def shortest_length(rule: ClusterRule, backward: bool) -> int:
+def shortest_length(rule: ClusterRule) -> int:
     """Return the length from which heads read by clusters; below it SDPA is faster, or the same."""
-    wanted = DENSE_BELOW[backward] if rule.dense_below is None else rule.dense_below
+    wanted = DENSE_BELOW if rule.dense_below is None else rule.dense_below
     all_exact = max(rule.keys, 2 * rule.block) + 1
     return int(min(max(wanted, all_exact), 2**62))
 
@@ -65,7 +59,7 @@ class ClusterHeads:
         towards = cluster_queries(query, joined, number, rule.refine) * scale  # [H, m, D]
         best, largest = best_keys(towards, key, rule.keys)
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
-        self.exact: list[Window | BestKeys] = [Window(tokens, scale)] if rule.block else []
+        self.exact: list[NearKeys | BestKeys] = [NearKeys(tokens, scale)] if rule.block else []
         if rule.keys:
             self.exact.append(BestKeys(tokens, joined, best, scale))
 

@@ -88,7 +88,7 @@ class ClusterLayer(LayerHeads):
         """Return what the heads read; short sequences leave them ordinary ones."""
         # Which few sessions need, and which loads the operators.
         from jat_graph.attention.clustered import read_by_clusters
-        from jat_graph.attention.clustered_heads import reads_densely
+        from jat_graph.attention.clusters import shortest_length
 
         inputs.check_whole("cluster heads")
         options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
@@ -96,7 +96,7 @@ class ClusterLayer(LayerHeads):
         groups = list(self.rules.values())
         cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
         for rule, heads, query, key, value in zip(self.rules, groups, *cut, strict=True):
-            if reads_densely(rule, query, key, value):
+            if query.size(2) < shortest_length(rule):
                 parts.append(HeadGroup(heads, query, key, value, jumps=False))
             else:
                 options["mask"] = inputs.token_mask()

@@ -83,7 +83,7 @@ def _attend(
 ) -> tuple[Tensor, None]:  # [B, L, H, Dv]
     """Run one attention module by clusters, or by SDPA where it is short or they cannot serve."""
     from jat_graph.attention.clustered import read_by_clusters  # which few processes need
-    from jat_graph.attention.clustered_heads import reads_densely
+    from jat_graph.attention.clusters import shortest_length
 
     name, mask = type(module).__name__, None
     for argument in (*SDPA_IGNORES, "softcap"):
@@ -96,7 +96,7 @@ def _attend(
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     reason = _reason(module, query, key, attention_mask, kwargs)
     local = kwargs.get("sliding_window") is not None  # as it is meant to be
-    if reason is None and not local and not reads_densely(rule, query, key, value):
+    if reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
         reason = None if mask else "its mask says more than padding and documents"
     if reason is not None:

@@ -80,7 +80,7 @@ def measure_rows(
     tokens = sample_tokens(length, heads, queries, seed).to(sequence.query.device)
     found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length, 1.0)).repeat(heads, 1)
     for rule, members in rules.items():
-        if length < shortest_length(rule, backward=False):
+        if length < shortest_length(rule):
             continue
         step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
         for first in range(0, len(members), step):

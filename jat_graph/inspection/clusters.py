@@ -280,7 +280,7 @@ class ClusterTrace:
         scores = rows[joined] if rule.propagate else torch.full_like(rows[joined], -torch.inf)
         scores[tuple(read.edge_index.flip(0))] = read.score
         before = (query[0, 0] @ key[0, 0].mT * layer.scale).softmax(-1)
-        attention = scores.softmax(-1).nan_to_num()  # a token without a key reads nothing
+        attention = scores.softmax(-1)
         return cls(layer, graph, joined, near, best, before, attention)
 
     def order(self, encoded: EncodedText) -> list[int]:
@@ -314,7 +314,7 @@ class ClusterTrace:
         return ClusterReport(
             self.layer.layer,
             self.layer.heads[0],
-            length < shortest_length(rule, backward=False),
+            length < shortest_length(rule),
             rule.block,
             len(members),
             statistics.median(map(len, members.values())),

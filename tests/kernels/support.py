@@ -12,7 +12,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.kernels import counting, ranking, significance, stone_means, threshold_product
+from jat_graph.kernels import (
+    counting,
+    far_sums,
+    ranking,
+    significance,
+    stone_means,
+    threshold_product,
+)
 
 # Where there is no GPU, Triton's interpreter runs the kernels on the CPU.
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,6 +30,8 @@ FILES = {
     "share": stone_means,
     "give": stone_means,
     "add_joined": threshold_product,
+    "gather": far_sums,
+    "spread": far_sums,
 }
 TRITON = pytest.param(
     "triton",

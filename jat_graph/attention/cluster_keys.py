@@ -1,0 +1,110 @@
+"""The best keys of clusters, which their tokens read with exact scores."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from jat_graph.adjacency.clusters import cluster_sizes
+from jat_graph.attention.cluster_parts import (
+    CACHE,
+    Gradients,
+    Kept,
+    Reading,
+    Tokens,
+    draw_mask,
+    masked,
+    read_values,
+    rows,
+)
+
+TILE = 32  # tokens of one cluster that read its best keys together
+
+
+class BestKeys:
+    """The keys that a token's cluster scores highest, but those in the blocks around it."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        joined: Tensor,  # [H, n]
+        best: Tensor,  # [H, m, keys]
+        scale: float,
+    ) -> None:
+        (heads, length), (_, clusters, keys) = joined.shape, best.shape
+        self.tokens, self.scale = tokens, scale
+        # Tokens sorted by cluster, each cluster in tiles of its own.
+        of_head = torch.arange(heads, device=joined.device).unsqueeze(-1)
+        members = (joined + of_head * clusters).flatten()
+        order = members.sort(stable=True).indices
+        sizes = cluster_sizes(joined, clusters).flatten()
+        tiles = (sizes + TILE - 1) // TILE
+        number = torch.arange(len(sizes), device=sizes.device)
+        start = (tiles.cumsum(0) - tiles) * TILE - (sizes.cumsum(0) - sizes)
+        slot = start[members[order]] + torch.arange(len(order), device=order.device)
+        row = order + order // length * (tokens.query.size(1) - length)
+        token = order.new_full((int(tiles.sum()) * TILE,), -1)
+        token = token.scatter_(0, slot, row).view(-1, TILE)
+        empty = token < 0  # such slots repeat the first token of their tile
+        token = torch.where(empty, token[:, :1], token)
+        best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
+        best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
+        width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
+        pieces = (torch.split(x, max(1, CACHE // width)) for x in (token, best, empty))
+        self.pieces = list(zip(*pieces, strict=True))
+
+    def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        scores = (query * self.scale) @ key.mT  # [tiles, TILE, keys]
+        if self.tokens.margin:
+            block, rows = self.tokens.block, (self.tokens.query.size(1), self.tokens.key.size(1))
+            own, others = (
+                (x % row // block).int() for x, row in zip((token, best), rows, strict=True)
+            )
+            # Blocks of keys are counted from the margin, which is one.
+            near = (own.unsqueeze(-1) - others.unsqueeze(1) + 1).abs_() <= 1
+            scores = scores.masked_fill_(near, -torch.inf)
+        return scores
+
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        tokens = self.tokens
+        for token, best, empty in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            total, shift = rows(reading.total, token), rows(reading.shift, token)
+            scores = self._scores(token, best, query, key)
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            weights = scores.sub_(largest).exp_()
+            total.mul_(shift.sub_(largest).exp_())
+            mask = draw_mask(weights, kept)
+            if mask is not None:  # what is repeated must not be another number
+                mask = torch.where(empty.unsqueeze(-1), mask[:, :1], mask)
+            total += read_values(weights, value, mask)
+            for x, part in ((reading.total, total), (reading.shift, largest)):
+                x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
+
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        tokens = self.tokens
+        for token, best, empty in self.pieces:
+            query, key, value = (
+                rows(tokens.query, token),
+                rows(tokens.key, best),
+                rows(tokens.value, best),
+            )
+            grad, delta, shift = (rows(x, token) for x in (back.grad, back.delta, back.shift))
+            shift = shift.masked_fill_(empty.unsqueeze(-1), torch.inf)
+            weights = self._scores(token, best, query, key).sub_(shift).exp_()
+            mask = draw_mask(weights, kept)
+            by_weight = masked(grad @ value[..., :-1].mT, mask)
+            by_score = by_weight.sub_(delta).mul_(weights).mul_(self.scale)
+            for total, index, part in (
+                (back.query, token, by_score @ key),
+                (back.key, best, by_score.mT @ query),
+                (back.value, best, F.pad(masked(weights, mask).mT @ grad, (0, 1))),
+            ):
+                total.flatten(0, 1).index_add_(0, index.flatten(), part.flatten(0, 1))

@@ -1,0 +1,87 @@
+"""The window of attention by clusters: exact scores of the blocks around a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from jat_graph.attention.cluster_parts import (
+    CACHE,
+    Gradients,
+    Kept,
+    Reading,
+    Tokens,
+    draw_mask,
+    masked,
+    read_values,
+)
+
+
+class NearKeys:
+    """The keys in a token's own block, the one before and the one after."""
+
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        self.tokens, self.scale, self.block = tokens, scale, tokens.block
+        # Scores of so many blocks stay in the cache of a core.
+        self.step = max(1, CACHE // (3 * self.block * self.block))
+
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
+        step = self.block * x.size(-1)  # each overlaps the next
+        size = blocks.stop - blocks.start, 3 * self.block, x.size(-1)
+        return x.as_strided(size, (step, *x.stride()), x.storage_offset() + blocks.start * step)
+
+    def _pieces(self) -> Iterator[tuple[int, slice, slice]]:
+        """Yield some blocks of each head, as blocks and as tokens."""
+        for head in range(self.tokens.heads):
+            for start in range(0, self.tokens.blocks, self.step):
+                blocks = slice(start, min(start + self.step, self.tokens.blocks))
+                yield head, blocks, slice(start * self.block, blocks.stop * self.block)
+
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:
+        scores = (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
+        first = self.block if blocks.start == 0 else 0  # nothing is before the first block
+        scores[:1, :, :first] = -torch.inf
+        for back in (1, 2):  # what comes after the last token
+            number = self.tokens.blocks - back - blocks.start
+            if 0 <= number < len(scores):
+                end = self.tokens.length - (self.tokens.blocks - back - 1) * self.block
+                scores[number, :, end:] = -torch.inf
+        return scores  # [blocks, block, 3 · block]
+
+    def read(self, reading: Reading, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        for head, blocks, inside in self._pieces():
+            query, total, shift = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, reading.total, reading.shift)
+            )
+            scores = self._scores(head, blocks, query)
+            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
+            total.mul_(shift.sub_(largest).exp_())
+            weights = scores.sub_(largest).exp_()
+            value = self._around(self.tokens.value[head], blocks)
+            total += read_values(weights, value, draw_mask(weights, kept))
+            shift.copy_(largest)
+
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        for head, blocks, inside in self._pieces():
+            query, grad, delta, shift, by_query = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, back.grad, back.delta, back.shift, back.query)
+            )
+            weights = self._scores(head, blocks, query).sub_(shift).exp_()
+            mask = draw_mask(weights, kept)
+            value = self._around(self.tokens.value[head], blocks)[..., :-1]
+            by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
+            by_query += by_score @ self._around(self.tokens.key[head], blocks)
+            self._add(back.value[head, :, :-1], blocks, masked(weights, mask).mT @ grad)
+            self._add(back.key[head], blocks, by_score.mT @ query)
+
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
+        for third, part in enumerate(torch.split(around, self.block, dim=1)):
+            start = (blocks.start + third) * self.block
+            inside = total[start : start + len(around) * self.block]
+            inside += part.reshape(-1, part.size(-1))
