@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.cluster_parts import (
-    CACHE,
     NOTHING,
     Gradients,
     Kept,
@@ -16,6 +15,7 @@ from jat_graph.attention.cluster_parts import (
     Tokens,
     draw_mask,
     masked,
+    numbers_at_a_time,
     read_values,
 )
 from jat_graph.kernels.far_sums import gather_far, spread_far
@@ -37,7 +37,8 @@ class Rest:
         self.reach = (2, 2) if tokens.margin else (0, 1)
         self.index = tokens.filled(joined.unsqueeze(-1)).squeeze(-1)
         # Weights of so many blocks of keys are made at a time.
-        self.step = max(1, 2 * CACHE // (queries[..., 0].numel() * tokens.block))
+        size = 2 * numbers_at_a_time(queries.device)
+        self.step = max(1, size // (queries[..., 0].numel() * tokens.block))
         # Best keys by position, the row of weights that each is in, and how many are before a step.
         self.position, order = best.flatten().sort()
         self.row = order // max(best.size(-1), 1)
