@@ -24,6 +24,7 @@ def landmarks(length: int, num_clusters: int, device: torch.device) -> Tensor:  
     return torch.arange(num_clusters, device=device) * (length - 1) // max(num_clusters - 1, 1)
 
 
+@torch.no_grad()
 def join_clusters(
     query: Tensor,  # [H, n, D]
     key: Tensor,  # less its mean, [H, n, D]
@@ -63,6 +64,25 @@ def join_clusters(
     return joined
 
 
+def choose_clusters(
+    query: Tensor,  # [H, n, D]
+    key: Tensor,  # less its mean, [H, n, D]
+    clusters: int | None,
+    refine: int,
+    joined: Tensor | None = None,  # [H, n], where that is known
+) -> tuple[Tensor, Tensor]:  # [H, n], [H, m, D]
+    """Return the cluster that each token joins, and the query that stands for each cluster.
+
+    That is their mean, or its landmark's own without refining.
+    """
+    number = number_of_clusters(query.size(1), clusters)
+    if joined is None:
+        joined = join_clusters(query, key, number, refine)
+    if refine == 0:
+        return joined, query[:, landmarks(query.size(1), number, query.device)]
+    return joined, cluster_means(query, joined, number)
+
+
 def cluster_sizes(joined: Tensor, num_clusters: int) -> Tensor:  # [H, m]
     """Return how many tokens are in each cluster."""
     heads = torch.arange(len(joined), device=joined.device).unsqueeze(-1) * num_clusters
@@ -75,18 +95,6 @@ def cluster_means(x: Tensor, joined: Tensor, num_clusters: int) -> Tensor:  # [H
     index = joined.unsqueeze(-1).expand_as(x)
     sums = x.new_zeros(len(x), num_clusters, x.size(-1)).scatter_add_(1, index, x)
     return sums / cluster_sizes(joined, num_clusters).clamp(min=1).unsqueeze(-1)
-
-
-def cluster_queries(
-    query: Tensor,  # [H, n, D]
-    joined: Tensor,  # [H, n]
-    num_clusters: int,
-    refine: int,
-) -> Tensor:  # [H, m, D]
-    """Return the query that stands for each cluster: its mean, or its landmark without refining."""
-    if refine == 0:
-        return query[:, landmarks(query.size(1), num_clusters, query.device)]
-    return cluster_means(query, joined, num_clusters)
 
 
 def best_keys(

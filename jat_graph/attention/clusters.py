@@ -8,14 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import (
-    best_keys,
-    cluster_queries,
-    cluster_sizes,
-    join_clusters,
-    landmarks,
-    number_of_clusters,
-)
+from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes, landmarks
 from jat_graph.attention.cluster_keys import BestKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Reading, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
@@ -49,14 +42,12 @@ class ClusterHeads:
         scale: float,
         joined: Tensor | None = None,  # [H, n], as the forward pass found it
     ) -> None:
-        number = number_of_clusters(query.size(1), rule.clusters)
         self.tokens = tokens = Tokens(query, key, value, rule.block)
         key = tokens.of_tokens(tokens.key)
         key -= key.mean(1, keepdim=True)  # softmax does not see it
-        if joined is None:
-            joined = join_clusters(query, key, number, rule.refine)
+        joined, towards = choose_clusters(query, key, rule.clusters, rule.refine, joined)
+        towards = towards * scale  # [H, m, D]
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
-        towards = cluster_queries(query, joined, number, rule.refine) * scale  # [H, m, D]
         best, largest = best_keys(towards, key, rule.keys)
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
         self.exact: list[NearKeys | BestKeys] = [NearKeys(tokens, scale)] if rule.block else []

@@ -7,12 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 from torch_geometric.utils import coalesce
 
-from jat_graph.adjacency.clusters import (
-    best_keys,
-    cluster_queries,
-    join_clusters,
-    number_of_clusters,
-)
+from jat_graph.adjacency.clusters import best_keys, choose_clusters
 from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
@@ -112,12 +107,10 @@ def _head_graph(query: Tensor, key: Tensor, rule: ClusterRule, scale: float) -> 
     length, joined = len(query), torch.zeros(len(query), dtype=torch.long, device=query.device)
     centres = query[:0]
     if length:
-        number = number_of_clusters(length, rule.clusters)
         key = key - key.mean(0)
-        with torch.no_grad():
-            joined = join_clusters(query[None], key[None], number, rule.refine)
-        centres = cluster_queries(query[None], joined, number, rule.refine)[0]
-        used, joined = torch.unique(joined[0], return_inverse=True)
+        own = choose_clusters(query[None], key[None], rule.clusters, rule.refine)
+        joined, centres = own[0][0], own[1][0]
+        used, joined = torch.unique(joined, return_inverse=True)
         centres = centres[used]
     rows = (centres * scale) @ key.mT  # [m, n]
     with torch.no_grad():

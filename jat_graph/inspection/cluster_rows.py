@@ -8,12 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import (
-    best_keys,
-    cluster_queries,
-    join_clusters,
-    number_of_clusters,
-)
+from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
@@ -93,10 +88,8 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     """Compare the rows, in memory for r·n numbers a head."""
     query, key, value, scale = sequence
     length = query.size(1)
-    clusters = number_of_clusters(length, rule.clusters)
     key = key - key.mean(1, keepdim=True)  # softmax does not see it
-    joined = join_clusters(query, key, clusters, rule.refine)
-    centres = cluster_queries(query, joined, clusters, rule.refine)
+    joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
 
     def gather(x: Tensor, index: Tensor) -> Tensor:  # [H, r, D]
         return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.size(-1)))
@@ -115,5 +108,5 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
     share = is_read.to(rows.dtype).mean(-1)
     mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    found = [share, mass, tv, lost, share * length + clusters, torch.zeros_like(share)]
+    found = [share, mass, tv, lost, share * length + centres.size(1), torch.zeros_like(share)]
     return torch.stack(found, -1).mean(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,8 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.hf.capture import cluster_heads
-from jat_graph.inspection.selection import EncodedText, Indices, Token, choose_heads, encode_text
-from jat_graph.inspection.tracing import run_model
-from jat_graph.progress import track_progress
+from jat_graph.inspection.selection import EncodedText, Indices, Token
+from jat_graph.inspection.tracing import look_at_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -210,8 +207,9 @@ def inspect_clusters(
     """
     if top is not None:
         check_integer("top", top, least=0)
-    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
-    reports = tuple(trace.report(encoded, top) for trace in traces)
+    place = layers, heads, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    reports = tuple(ClusterTrace.of(layer).report(encoded, top) for layer in found)
     config = attached_config(model, ClusterGraph)
     return ClusterInspection(text, encoded.tokens, config, reports)
 
@@ -246,7 +244,9 @@ def view_clusters(
     Reference:
         As for :func:`inspect_clusters`.
     """
-    encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
+    place = layer, head, tokens, special_tokens
+    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    trace = ClusterTrace.of(seen)
     order = trace.order(encoded)
     joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]
     matrices = trace.near, trace.best[trace.joined], trace.before, trace.attention
@@ -323,28 +323,3 @@ class ClusterTrace:
             float(tv.mean()),
             tuple(found),
         )
-
-
-def _look(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    layers: Indices,
-    heads: Indices,
-    tokens: range | None,
-    special_tokens: bool,
-) -> tuple[EncodedText, Iterator[ClusterTrace]]:
-    """Return the text, and what one head after the other does with it."""
-    there = cluster_heads(model)
-    if not there:
-        raise ValueError("model must have cluster heads, got none: attach them first")
-    chosen = choose_heads(there, layers, heads, "cluster ")
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-
-    def traces() -> Iterator[ClusterTrace]:
-        _, found = run_model(model, encoded.inputs, clusters=True)
-        known = {layer.layer: layer for layer in found}
-        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
-            yield ClusterTrace.of(known[layer].of_head(head))
-
-    return encoded, traces()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.hf import attached_config
-from jat_graph.hf.capture import jumping_heads
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.reports import (
     GraphView,
@@ -19,16 +18,9 @@ from jat_graph.inspection.reports import (
     Jump,
     StoneReport,
 )
-from jat_graph.inspection.selection import (
-    EncodedText,
-    Indices,
-    choose_heads,
-    encode_text,
-    strongest_edges,
-)
+from jat_graph.inspection.selection import EncodedText, Indices, strongest_edges
 from jat_graph.inspection.statistics import layer_statistics
-from jat_graph.inspection.tracing import HeadTrace, run_model
-from jat_graph.progress import track_progress
+from jat_graph.inspection.tracing import HeadTrace, look_at_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -85,8 +77,9 @@ def inspect_text(
         [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     check_integer("top", top, least=0)
-    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
-    reports = tuple(_report_head(encoded, trace, top, top) for trace in traces)
+    place = layers, heads, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place)
+    reports = tuple(_report_head(encoded, HeadTrace(layer), top, top) for layer in found)
     config = attached_config(model)
     assert config is not None
     return Inspection(text, encoded.tokens, config, reports)
@@ -125,7 +118,9 @@ def view_head(
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
     check_integer("top", top, least=0)
-    encoded, (trace,) = _look(model, tokenizer, text, layer, head, tokens, special_tokens)
+    place = layer, head, tokens, special_tokens
+    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place)
+    trace = HeadTrace(seen)
     report = _report_head(encoded, trace, top, None)
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
@@ -161,36 +156,14 @@ def view_graphs(
     Reference:
         A of Eq. 3 of the JAT paper.
     """
-    encoded, traces = _look(model, tokenizer, text, layers, heads, tokens, special_tokens)
+    place = layers, heads, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place)
     return (
         GraphView(
             _report_head(encoded, trace, 0, 0), encoded.shown, encoded.cut(trace.weights).cpu()
         )
-        for trace in traces
+        for trace in map(HeadTrace, found)
     )
-
-
-def _look(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    layers: Indices,
-    heads: Indices,
-    tokens: range | None,
-    special_tokens: bool,
-) -> tuple[EncodedText, Iterator[HeadTrace]]:
-    """Return the text, and what one head after the other does with it."""
-    if attached_config(model) is None:
-        raise ValueError("model must have jump heads, got none: attach them first")
-    chosen = choose_heads(jumping_heads(model), layers, heads)
-    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
-
-    def traces() -> Iterator[HeadTrace]:
-        known = {layer.layer: layer for layer in run_model(model, encoded.inputs, jumps=True)[1]}
-        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
-            yield HeadTrace(known[layer].of_head(head))
-
-    return encoded, traces()
 
 
 def _report_head(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,10 +19,13 @@ from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.hf import CapturedLayer, capture_scores
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.capture import cluster_heads, jumping_heads
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
+from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Inputs: TypeAlias = Mapping[str, Any]
 
@@ -73,6 +76,36 @@ def run_model(
     if attention and (not outputs.attentions or any(rows is None for rows in outputs.attentions)):
         raise ValueError("model must give attention probabilities, got none")
     return outputs, layers
+
+
+def look_at_heads(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    layers: Indices,
+    heads: Indices,
+    tokens: range | None,
+    special_tokens: bool,
+    kind: str = "jump",  # or "cluster"
+) -> tuple[EncodedText, Iterator[CapturedLayer]]:
+    """Return the text, and what one head after the other sees of it; the model runs for the first.
+
+    What is not there is refused at once.
+    """
+    clusters = kind == "cluster"
+    there = cluster_heads(model) if clusters else jumping_heads(model)
+    if not there:
+        raise ValueError(f"model must have {kind} heads, got none: attach them first")
+    chosen = choose_heads(there, layers, heads, f"{kind} ")
+    encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
+
+    def seen() -> Iterator[CapturedLayer]:
+        _, found = run_model(model, encoded.inputs, jumps=not clusters, clusters=clusters)
+        known = {layer.layer: layer for layer in found}
+        for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
+            yield known[layer].of_head(head)
+
+    return encoded, seen()
 
 
 def propagated_heads(layer: CapturedLayer, value: Tensor | None = None) -> list[HeadGroup]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ def read_texts(
     All texts together fit the file.
     """
     check_model(model)
-    jumping, clustered = enabled_jumps(model), _enabled_clusters(model)
+    jumping, clustered = enabled_jumps(model), _enabled(model, cluster_heads, "clusters")
     pairs: Iterable[tuple[int, int]] = attention_heads(model)
     if clustered:  # of whose model nobody gives attention but the heads that are looked into
         found = (jumping, clustered)
@@ -83,26 +83,21 @@ def read_texts(
 
 def enabled_jumps(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
     """Return the heads that jump, of each layer with some; none inside jat_graph.disabled."""
-    jumping = jumping_heads(model) if is_jumping(model) else {}
-    if jumping:
-        _check_layers(model, "jumps")
-    return jumping
+    return _enabled(model, jumping_heads, "jumps")
 
 
-def _enabled_clusters(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
-    """Return the heads that read by clusters in the same way."""
-    clustered = cluster_heads(model) if is_jumping(model) else {}
-    if clustered:
-        _check_layers(model, "clusters")
-    return clustered
-
-
-def _check_layers(model: PreTrainedModel, what: str) -> None:
-    if shares_modules(model):
+def _enabled(
+    model: PreTrainedModel,
+    find: Callable[[PreTrainedModel], dict[int, tuple[int, ...]]],
+    what: str,  # they show
+) -> dict[int, tuple[int, ...]]:
+    found = find(model) if is_jumping(model) else {}
+    if found and shares_modules(model):
         raise ValueError(
             f"model must have a module for each layer to show its {what}, got layers that share "
             "one: show it inside jat_graph.disabled"
         )
+    return found
 
 
 def _read_text(
@@ -113,7 +108,7 @@ def _read_text(
     most_links: int,
     room: int,
 ) -> TextContent:
-    jumps, clusters = bool(enabled_jumps(model)), bool(_enabled_clusters(model))
+    jumps, clusters = bool(enabled_jumps(model)), bool(_enabled(model, cluster_heads, "clusters"))
     outputs, captured = run_model(model, text.inputs, attention=not clusters, jumps=jumps)
     if clusters:
         captured = [*captured, *run_model(model, text.inputs, clusters=True)[1]]
