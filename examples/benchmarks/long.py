@@ -45,21 +45,27 @@ KINDS: dict[str, dict[str, Any]] = {
 def encoder_step(length: int, settings: Settings, ours: str, theirs: str) -> Outcome:
     """A whole training step of two encoders of one shape, and the peaks of both."""
     sides, device = (ours, theirs), settings.device
-    peaks = [measure.peak(_build, side, length, settings, device=device) for side in sides]
+    peaks = [measure.peak(build, side, length, settings, device=device) for side in sides]
     step, facts = _open(ours, length, settings)
-    other, config = _build(theirs, length, settings), attached_config(step.model)
+    other, config = build(theirs, length, settings), attached_config(step.model)
     attach(detach(step.model), CONFIGS["window"])
     plain = step.loss()
     check_pattern(step)
     attach(step.model, config)
     if ours != "window":
         step.require_change(plain)
+    found = in_turns(step, other, settings, **facts)
+    memory = {"our_bytes": peaks[0], "their_bytes": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
+    return found | {"facts": found["facts"] | memory}
+
+
+def in_turns(step: TrainingStep, other: TrainingStep, settings: Settings, **facts: Any) -> Outcome:
+    """Time two encoders in turns, and give no numbers of one that was not sparse."""
     found = measure.in_turns(step, other, settings, heavy=True, **facts)
     # BigBird turns itself dense on short inputs.
     if getattr(other.model.base_model, "attention_type", "block_sparse") != "block_sparse":
         raise measure.NotMeasured("on so short an input it gives up its sparse attention")
-    memory = {"our_bytes": peaks[0], "their_bytes": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
-    return found | {"facts": found["facts"] | memory}
+    return found
 
 
 def check_pattern(step: TrainingStep) -> None:
@@ -96,7 +102,8 @@ def _open(side: str, length: int, settings: Settings) -> tuple[TrainingStep, dic
     return step, facts
 
 
-def _build(side: str, length: int, settings: Settings) -> TrainingStep:
+def build(side: str, length: int, settings: Settings) -> TrainingStep:
+    """A step of one encoder on one sequence."""
     return _open(side, length, settings)[0]
 
 

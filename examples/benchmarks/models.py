@@ -99,7 +99,7 @@ def widen(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _steps(length: int, settings: Settings, dropout: float) -> list[TrainingStep]:
+def steps(length: int, settings: Settings, dropout: float) -> list[TrainingStep]:
     """Two steps of one RoBERTa with random weights, each with a copy of its own."""
     torch.manual_seed(0)
     options = {"attention_probs_dropout_prob": dropout, "attn_implementation": "sdpa"}
@@ -115,7 +115,7 @@ def step_with_pairs(
     length: int, settings: Settings, selection: str, dropout: float = 0.0
 ) -> Outcome:
     """A training step with jump heads in the first layers against one without."""
-    jumping, stock = _steps(length, settings, dropout)
+    jumping, stock = steps(length, settings, dropout)
     common = {"heads": HEADS, "layers": tuple(range(6)), "key_selection": selection}
     attach(jumping.model, JatConfig.paper(**common, threshold=math.inf))  # which joins nothing
     agree(jumping.loss(), stock.loss(), rtol=0.0, atol=0.0)
@@ -131,7 +131,7 @@ def step_with_stones(
     length: int, settings: Settings, heads: int, layers: int, selection: str
 ) -> Outcome:
     """A training step with stones in some heads against one without."""
-    ours, stock = _steps(length, settings, 0.0)
+    ours, stock = steps(length, settings, 0.0)
     options = {"heads": heads, "layers": tuple(range(layers)), "key_selection": selection}
     attach(ours.model, JatConfig.stones(**options))
     agree(ours.loss(), stock.loss(), rtol=0.0, atol=0.0)

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import cluster_sizes
 from jat_graph.attention.cluster_parts import (
-    CACHE,
     Gradients,
     Kept,
     Reading,
     Tokens,
     draw_mask,
     masked,
+    numbers_at_a_time,
     read_values,
     rows,
 )
@@ -51,7 +51,8 @@ class BestKeys:
         best = best + tokens.margin + of_head.unsqueeze(-1) * tokens.key.size(1)
         best = best.flatten(0, 1)[number.repeat_interleave(tiles)]  # [tiles, keys]
         width = keys * (TILE + tokens.key.size(-1) + tokens.value.size(-1))
-        pieces = (torch.split(x, max(1, CACHE // width)) for x in (token, best, empty))
+        step = max(1, numbers_at_a_time(best.device) // width)
+        pieces = (torch.split(x, step) for x in (token, best, empty))
         self.pieces = list(zip(*pieces, strict=True))
 
     def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:

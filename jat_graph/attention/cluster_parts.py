@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CACHE = 2**18  # numbers that a core works on at a time: 1 MiB in float32
 NOTHING = -1e30  # where nothing was read; infinity would give NaN
 
 Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
@@ -95,6 +94,11 @@ class Gradients:
         self.query, self.key, self.value = (
             torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
         )
+
+
+def numbers_at_a_time(device: torch.device) -> int:
+    """Return how many numbers the cache of a core holds, 1 MiB in float32, or keep a GPU busy."""
+    return 2**26 if device.type == "cuda" else 2**18
 
 
 def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.cluster_parts import (
-    CACHE,
     NOTHING,
     Gradients,
     Kept,
@@ -16,6 +15,7 @@ from jat_graph.attention.cluster_parts import (
     Tokens,
     draw_mask,
     masked,
+    numbers_at_a_time,
     read_values,
 )
 from jat_graph.kernels.far_sums import gather_far, spread_far
@@ -35,13 +35,15 @@ class Rest:
         self.tokens, self.queries, self.largest = tokens, queries, largest
         # Blocks from a token's own to the nearest that it reads here, before and after it.
         self.reach = (2, 2) if tokens.margin else (0, 1)
-        (heads, clusters, _), length = queries.shape, tokens.blocks * tokens.block
-        taken = torch.zeros(heads, clusters, length, dtype=torch.bool, device=queries.device)
-        taken[:, :, tokens.length :] = True  # what fills the last block up
-        self.taken = taken.scatter_(-1, best, True)
         self.index = tokens.filled(joined.unsqueeze(-1)).squeeze(-1)
         # Weights of so many blocks of keys are made at a time.
-        self.step = max(1, 2 * CACHE // (heads * clusters * tokens.block))
+        size = 2 * numbers_at_a_time(queries.device)
+        self.step = max(1, size // (queries[..., 0].numel() * tokens.block))
+        # Best keys by position, the row of weights that each is in, and how many are before a step.
+        self.position, order = best.flatten().sort()
+        self.row = order // max(best.size(-1), 1)
+        starts = torch.arange(0, tokens.blocks + self.step, self.step, device=best.device)
+        self.bounds = torch.searchsorted(self.position, starts * tokens.block).tolist()
 
     def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield some blocks, and the weights of their keys, [H, blocks, m, block]."""
@@ -51,7 +53,10 @@ class Rest:
             inside = slice(start * tokens.block, blocks.stop * tokens.block)
             key = tokens.whole(tokens.key)[:, inside]
             weights = torch.baddbmm(shift, self.queries, key.mT).exp_()
-            weights = weights.masked_fill_(self.taken[:, :, inside], 0.0)
+            weights[..., max(tokens.length - inside.start, 0) :] = 0.0  # what fills the last block
+            best = slice(*self.bounds[start // self.step :][:2])
+            place = self.row[best] * weights.size(-1) + self.position[best] - inside.start
+            weights.flatten().index_fill_(0, place, 0.0)
             yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
     def read(self, kept: Kept) -> Reading:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.cluster_parts import (
-    CACHE,
     Gradients,
     Kept,
     Reading,
     Tokens,
     draw_mask,
     masked,
+    numbers_at_a_time,
     read_values,
 )
 
@@ -25,7 +25,8 @@ class NearKeys:
     def __init__(self, tokens: Tokens, scale: float) -> None:
         self.tokens, self.scale, self.block = tokens, scale, tokens.block
         # Scores of so many blocks stay in the cache of a core.
-        self.step = max(1, CACHE // (3 * self.block * self.block))
+        size = numbers_at_a_time(tokens.key.device)
+        self.step = max(1, size // (3 * self.block * self.block))
 
     def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
         step = self.block * x.size(-1)  # each overlaps the next

@@ -65,6 +65,8 @@ class _NumbaLoop:
         return compiled
 
     def __call__(self, *arguments: Any) -> Any:
+        if not self.options.get("parallel"):
+            return self.compiled(*arguments)
         compiled, numba, threads = self.compiled, _import_numba(), torch.get_num_threads()
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
         result = compiled(*arguments)

@@ -38,14 +38,15 @@ def run_here(build, *arguments, device: str) -> int:
     return 4096
 
 
-SLOW = ("kernels", "model", "long", "graphs")
+SLOW = ("clusters", "kernels", "model", "long", "graphs")
+LENGTHS = {"clusters": "192", "graphs": "512"}  # the others' 32 tokens would all be read exactly
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
 
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    length = "512" if name == "graphs" else "32"
+    length = LENGTHS.get(name, "32")
     bench.main([name, "--repeats", "1", "--device", "cpu", "--lengths", length])
     shown = capsys.readouterr().out
     results = json.loads(Path(f"bench-{name}.json").read_text(encoding="utf-8"))

