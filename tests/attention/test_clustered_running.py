@@ -224,34 +224,23 @@ def test_compiled_code_of_changing_shapes_with_everything(engine):
         assert all(map(torch.equal, run(compiled, heads, mask=mask), run(attend, heads, mask=mask)))
 
 
-def additive(form: str, valid: Tensor) -> Tensor:
-    """Return padding as numbers that are added to scores."""
-    allowed = {
-        "[B, L]": valid,
-        "[B, 1, 1, L]": valid[:, None, None],
-        "[B, 1, L, L]": valid[:, None, None] & valid[:, None, :, None],
-    }[form]
-    return torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
-
-
-@pytest.mark.parametrize("form", ["[B, L]", "[B, 1, 1, L]", "[B, 1, L, L]"])
+@pytest.mark.parametrize("form", range(3))
 @pytest.mark.parametrize("shortest", [0, 99])
 def test_compiled_code_takes_additive_padding_and_refuses_biases(form, shortest):
     torch._dynamo.reset()
-
-    def attend(*x, mask):
-        options = SETTINGS | {"dense_below": shortest}
-        return clustered_attention(*x, attention_mask=mask, **options)
-
-    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
-    heads, valid = random_tensors(3, *[(2, 2, 30, 4)] * 3), random_padding_mask(2, 30, seed=3)
-    mask, outputs = additive(form, valid), []
-    for function in (compiled, attend):
-        outputs.append(function(*heads, mask=mask).masked_fill(~valid[:, None, :, None], 0.0))
-    assert_equal(*outputs)
+    valid, options = random_padding_mask(2, 30, seed=3), SETTINGS | {"dense_below": shortest}
+    row = valid[:, None, None]
+    allowed = (valid, row, row & row.mT)[form]
+    mask = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    heads = random_tensors(3, *[(2, 2, 30, 4)] * 3)
+    compiled = torch.compile(clustered_attention, backend="aot_eager", fullgraph=True)
+    ours, theirs = (
+        f(*heads, attention_mask=mask, **options) for f in (compiled, clustered_attention)
+    )
+    assert_equal(ours * row.mT, theirs * row.mT)
     if shortest == 0:
         with pytest.raises(ValueError, match="must be padding or documents, got biases"):
-            compiled(*heads, mask=mask.masked_fill(mask == 0, 0.5))
+            compiled(*heads, attention_mask=mask.masked_fill(mask == 0, 0.5), **options)
 
 
 def test_an_exported_program_takes_any_length():
@@ -292,14 +281,12 @@ def test_the_operators_keep_torchs_rules():
 
 
 def test_a_short_sequence_is_the_same_by_sdpa_whether_it_is_trained_or_not():
-    heads = [torch.randn(1, 1, length, 4) for length in [3071] * 3]
-    plain = torch.nn.functional.scaled_dot_product_attention(*heads)
-    assert torch.equal(clustered_attention(*heads), plain)
-    assert torch.equal(clustered_attention(*leaves_of(heads)), plain)
-    long = [torch.randn(1, 1, 3072, 4) for _ in range(3)]
-    output = clustered_attention(*long)
-    assert not torch.allclose(output, torch.nn.functional.scaled_dot_product_attention(*long))
-    assert torch.equal(output, clustered_attention(*leaves_of(long)))
+    for length in (3071, 3072):
+        heads = [torch.randn(1, 1, length, 4) for _ in range(3)]
+        output = clustered_attention(*heads)
+        plain = torch.nn.functional.scaled_dot_product_attention(*heads)
+        assert torch.equal(output, plain) == (length < 3072)
+        assert torch.equal(output, clustered_attention(*leaves_of(heads)))
 
 
 def test_padded_queries_read_what_is_finite():
