@@ -23,7 +23,7 @@ from jat_graph.hf import register_clustered, resize_position_embeddings
 # Tokens on which heads, and each layer of a model, must equal the formula, which stores all pairs.
 CHECKED, CHECKED_IN_MODELS = 4096, 1024
 CONFIG = JatConfig.clustered(dense_below=0)
-PAGES = Path(__file__).parents[2] / "docs"  # a text of words that a model knows
+PAGES = sorted(Path(__file__).parents[2].glob("docs/howto_*.md"))  # a text of 16384 tokens and more
 
 
 def head(
@@ -134,10 +134,10 @@ def _minilm(length: int, settings: Settings) -> list[TrainingStep]:
     options = {"attn_implementation": "sdpa", **long.NO_DROPOUT}
     model = AutoModelForSequenceClassification.from_pretrained(path, **options)
     resize_position_embeddings(model, max(length, model.config.max_position_embeddings))
-    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     tokenizer = AutoTokenizer.from_pretrained(path)
     limits = {"truncation": True, "max_length": length, "return_tensors": "pt"}
-    ids = tokenizer(text[: 16 * length], **limits)["input_ids"]
+    ids = tokenizer(text, **limits)["input_ids"]
     batch = {"input_ids": ids, "labels": torch.zeros(1, dtype=torch.long)}
     batch = {name: entry.to(settings.device) for name, entry in batch.items()}
     model = model.to(settings.device)
