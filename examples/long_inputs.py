@@ -33,8 +33,6 @@ HEADINGS = (
     "tokens", "settings", "keys read", "s, SDPA", "s, clusters", "ratio", "MB, SDPA",
     "MB, clusters", "tokens' cosine", "mean's cosine",
 )  # fmt: skip
-    "tokens|settings|keys read|s, SDPA|s, clusters|ratio|MB, SDPA|MB, clusters|tokens'|mean's"
-)
 
 
 @dataclass
