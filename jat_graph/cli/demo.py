@@ -40,9 +40,10 @@ def demo_command(
 ) -> None:
     """Read long texts by SDPA and by clusters, and see what one layer learns by jumping.
 
-    Time and fidelity of a pretrained model are measured over the length. Then the JAT paper's
-    sentence pair is looked at, and layers are trained: of the names in a sequence each must tell the value of its partner, with which it shares a hub:
-    one layer with plain attention, with the paper's pairs, and with stepping stones.
+    Time and fidelity of a pretrained model are measured over the length, and the JAT paper's
+    sentence pair is looked at. Then layers are trained: of the names in a sequence each must tell
+    the value of its partner, with which it shares a hub, with plain attention, with the paper's
+    pairs, and with stepping stones.
     """
     start = time.monotonic()
     from jat_graph.config import JatConfig
