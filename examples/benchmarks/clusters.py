@@ -79,14 +79,13 @@ def model(length: int, settings: Settings, shape: str, training: bool = False) -
     else:
         ours, stock = models.steps(length, settings, 0.0)
     check_layers(ours)
-    sides = ours, stock
-    states = [_read(side) for side in sides]
-    cosine = float(F.cosine_similarity(*states, dim=-1).mean())
+    cosine = float(F.cosine_similarity(_read(ours), _read(stock), dim=-1).mean())
     if not training:
-        return measure.in_turns(*(partial(_read, s) for s in sides), settings, cosine=cosine)
-    for side in sides:
+        sides = partial(_read, ours), partial(_read, stock)
+        return measure.in_turns(*sides, settings, cosine=cosine)
+    for side in (ours, stock):
         side.model.train()
-    return measure.in_turns(*sides, settings, heavy=True, cosine=cosine)
+    return measure.in_turns(ours, stock, settings, heavy=True, cosine=cosine)
 
 
 def encoder(length: int, settings: Settings, theirs: str) -> Outcome:
