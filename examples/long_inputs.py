@@ -106,7 +106,8 @@ def build_forward(name: str, attention: str, length: int, threads: int) -> Calla
     if attention != "sdpa":
         attention = register_clustered(**json.loads(attention))
     model.set_attn_implementation(attention)
-    ids = torch.randint(1000, 10_000, (1, length), generator=torch.Generator().manual_seed(0))
+    draws = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.config.vocab_size, (1, length), generator=draws)
 
     def forward() -> Tensor:
         with torch.inference_mode():

@@ -17,11 +17,13 @@ COUNTS = {
     "batch_size",
     "epochs",
     "limit",
+    "rounds",
     "seeds",
     "sentences",
     "steps",
     "test_trees",
     "texts",
+    "threads",
     "trees",
 }
 
