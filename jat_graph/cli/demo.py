@@ -20,7 +20,7 @@ from jat_graph.progress import track_progress
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
-LENGTHS, ROUNDS = [512, 2048, 4096], 3  # of both sides in turns
+LENGTHS, ROUNDS = [512, 2048, 4096], 2  # of both sides in turns
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 

@@ -51,13 +51,17 @@ def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     figure = new_figure(6.6, 2.7, heading="A pretrained model on long texts")
     seconds, near = figure.subplots(1, 2)
     lengths = [point["tokens"] for point in points]
-    for name, colour in zip(("sdpa", "clusters"), COLOURS, strict=False):
-        seconds.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=name)
-    names = ("token_cosine", "states of tokens"), ("embedding_cosine", "mean embedding")
-    for (name, label), colour in zip(names, COLOURS[2:], strict=False):
-        near.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
+    curves = (
+        (seconds, "sdpa", "SDPA"),
+        (seconds, "clusters", "clusters"),
+        (near, "token_cosine", "states of tokens"),
+        (near, "embedding_cosine", "mean embedding"),
+    )
+    for (axis, name, label), colour in zip(curves, COLOURS, strict=False):
+        axis.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
     seconds.set(ylabel="seconds for a text", ylim=(0, None))
-    near.set(ylabel="cosine to the model on SDPA", ylim=(0.9, 1.005))
+    lowest = min(0.9, *(p[name] for p in points for name in ("token_cosine", "embedding_cosine")))
+    near.set(ylabel="cosine to the model on SDPA", ylim=(lowest, 1.005))
     for axis in (seconds, near):
         axis.set(xlabel="tokens", xticks=lengths)
         axis.grid(alpha=0.3)
