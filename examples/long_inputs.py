@@ -23,8 +23,8 @@ from transformers.utils import logging
 from examples.benchmarks.measure import peak
 from examples.options import example, option
 from examples.tasks.base import read_text
-from jat_graph.cli.lengths import compare_with_sdpa, draw_lengths
 from jat_graph.cli.options import read_values
+from jat_graph.cli.partners import compare_with_sdpa, draw_lengths
 from jat_graph.files import check_target, write_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
 

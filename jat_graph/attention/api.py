@@ -7,10 +7,9 @@ from typing import Any, Literal, overload
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.clustered_heads import read_heads
+from jat_graph.attention.clustered import read_heads
 from jat_graph.attention.external_graphs import Graph, read_graph
-from jat_graph.attention.heads import HeadGroup, attend
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, attend
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding

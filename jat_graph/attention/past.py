@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import full_precision
 from jat_graph.adjacency.votes import sum_soft_votes
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator

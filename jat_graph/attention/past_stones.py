@@ -16,7 +16,7 @@ from jat_graph.adjacency.keys import spaced_keys
 from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import LinkRule
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past import LEAST_ROOM, at_most_one
 from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask

@@ -16,8 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from jat_graph.adjacency.keys import number_of_keys
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.heads import HeadGroup, combine_hops, merge_heads, split_heads
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast

@@ -120,7 +120,7 @@ def load_for_clusters(
     # Refused before weights are read.
     check_clusters(read_settings(config, changes, JatConfig.clustered()))
     model, tokenizer = load_model(path)
-    from jat_graph.inspection.cluster_heads import cluster_config
+    from jat_graph.inspection.tracing import cluster_config
 
     wanted = read_settings(config, changes, cluster_config(model))
     return model, tokenizer, cluster_config(model, wanted)

@@ -12,8 +12,7 @@ from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.documents import token_documents
-from jat_graph.masks.tokens import resolve_mask
+from jat_graph.masks.tokens import resolve_mask, token_documents
 
 
 def cluster_graph(

@@ -16,7 +16,7 @@ from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
-from jat_graph.hf.filters import FilterConfig
+from jat_graph.hf.filters import FilterConfig, TripletConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
 from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
@@ -33,7 +33,6 @@ from jat_graph.hf.state import (
 )
 from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
-from jat_graph.hf.triplets import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.hf.adapter import find_attachment

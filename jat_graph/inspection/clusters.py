@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
@@ -18,9 +19,6 @@ from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.hf import attached_config
@@ -21,9 +22,6 @@ from jat_graph.inspection.reports import (
 from jat_graph.inspection.selection import EncodedText, Indices, strongest_edges
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, look_at_heads
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def inspect_text(

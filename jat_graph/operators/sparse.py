@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.operators.base import Operator
-from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.threshold import BlockedOperator
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.kernels.running import running_sums
-from jat_graph.masks.shards import SequenceShard
+from jat_graph.masks.tokens import SequenceShard
 from jat_graph.operators.base import Operator
 
 BLOCK = 64  # tokens that a causal product takes at a time

@@ -9,15 +9,19 @@ import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
-from jat_graph.probes.pictures import (
+from jat_graph.probes.findings import (
     COLOURS,
     QUIET,
     ROW,
     Figure,
+    Findings,
+    Floats,
     add_legend,
     draw_layers,
     draw_rows,
+    resampled,
+    resampled_mean,
+    with_ends,
 )
 from jat_graph.probes.structural import TreeStudy
 from jat_graph.probes.tree_maps import DISTANCE, squared_distances

@@ -11,9 +11,17 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
-from jat_graph.probes.findings import Findings, Floats, resampled_ratio, with_ends
+from jat_graph.probes.findings import (
+    ROW,
+    Figure,
+    Findings,
+    Floats,
+    add_legend,
+    draw_rows,
+    resampled_ratio,
+    with_ends,
+)
 from jat_graph.probes.heads import choosing_half
-from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure

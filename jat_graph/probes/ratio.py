@@ -11,8 +11,15 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
-from jat_graph.probes.findings import Findings, Integers, resampled_ratio, with_ends
-from jat_graph.probes.pictures import Figure, add_legend, draw_layers
+from jat_graph.probes.findings import (
+    Figure,
+    Findings,
+    Integers,
+    add_legend,
+    draw_layers,
+    resampled_ratio,
+    with_ends,
+)
 from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress

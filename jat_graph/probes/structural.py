@@ -13,11 +13,20 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_flag, check_indices, check_integer
-from jat_graph.data.storage import digest
+from jat_graph.data.reading import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
-from jat_graph.probes.pictures import QUIET, Figure, add_legend, draw_layers
+from jat_graph.probes.findings import (
+    QUIET,
+    Figure,
+    Findings,
+    Floats,
+    add_legend,
+    draw_layers,
+    resampled,
+    resampled_ratio,
+    with_ends,
+)
 from jat_graph.probes.tree_maps import (
     DEPTH,
     DISTANCE,

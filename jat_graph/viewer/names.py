@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.config import JatConfig
 from jat_graph.data.reading import check_model
@@ -23,9 +23,6 @@ from jat_graph.masks.tokens import split_additive
 from jat_graph.operators import DenseOperator, NormalizedOperator, Operator
 from jat_graph.patterns import Pattern
 from jat_graph.viewer.reading import enabled_jumps
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Scores as they are: no hop but the one that stays, in every head.
 UNCHANGED = JatConfig(heads="all", hop_weights=(1,))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.config import ClusterGraph
-from jat_graph.data.reading import attention_heads, check_model, shares_modules
-from jat_graph.data.storage import is_jumping
+from jat_graph.data.reading import attention_heads, check_model, is_jumping, shares_modules
 from jat_graph.hf.capture import cluster_heads, jumping_heads
 from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
@@ -37,9 +36,6 @@ from jat_graph.viewer.content import (
     links_with_room,
     strongest_links,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def read_texts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from jat_graph.attention.patterns.backends import PatternChoice, choose, run_pattern
-from jat_graph.attention.patterns.inputs import PatternInputs
+from jat_graph.attention.patterns.dense import PatternInputs
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.patterns.base import Pattern

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, merge_heads
-from jat_graph.attention.patterns.inputs import PatternInputs
+from jat_graph.attention.patterns.dense import PatternInputs
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.patterns.base import Pattern
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.attention.heads import wide_attention
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
 from jat_graph.patterns.base import Pattern
 

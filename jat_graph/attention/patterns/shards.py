@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.patterns.blocked import attend_rows
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Lookup, kept_layout, valid_rows
-from jat_graph.masks.shards import SequenceShard
+from jat_graph.masks.tokens import SequenceShard
 from jat_graph.patterns.base import Pattern
 
 
