@@ -14,11 +14,9 @@ from jat_graph.masks.tokens import TokenMask
 
 
 def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> SelectedKeys:
-    """Choose the keys that vote.
-
-    The number of entries depends on the padded length alone, so that nothing waits for the device;
-    ``valid`` says how many of them each sequence really has.
-    """
+    """Choose the keys that vote."""
+    # The number of entries depends on the padded length alone, so that nothing waits for the
+    # device; `valid` says how many of them each sequence really has.
     if config.jump_graph.key_selection in ("all", "strided"):
         return spaced_keys(config, mask, source.shape, source.device)
     if reasons := unsupported_selection(config, mask):
@@ -92,11 +90,9 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
 
 
 def number_of_keys(config: JatConfig, count: int) -> int:
-    """Return U for a sequence of ``count`` valid tokens.
-
-    U = min(n, max(1, ⌈key_factor · ln n⌉)), or ``num_keys`` capped at n. The released code's
-    ``"sampled_queries"`` takes key_factor · ⌈ln n⌉ instead.
-    """
+    """Return U for a sequence of ``count`` valid tokens."""
+    # U = min(n, max(1, ⌈key_factor · ln n⌉)), or `num_keys` capped at n. The released code's
+    # `"sampled_queries"` takes key_factor · ⌈ln n⌉ instead.
     graph = config.jump_graph
     if count == 0 or graph.key_selection == "all":
         return count
@@ -133,10 +129,8 @@ def _measure(config: JatConfig, source: ScoreSource, valid: Tensor) -> Tensor:  
 
 
 def sample_size(config: JatConfig, count: int) -> int:
-    """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled.
-
-    The released code rounds the logarithm before it multiplies, for the sample as for U.
-    """
+    """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled."""
+    # The released code rounds the logarithm before it multiplies, for the sample as for U.
     if count == 0:
         return 0
     logarithm = math.log(count)
@@ -180,10 +174,8 @@ def positions_of_ranks(valid: Tensor, rank: Tensor) -> Tensor:  # [..., L], [...
 
 
 def draw(seed: int, size: int, purpose: int, device: torch.device) -> Tensor:  # [size]
-    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size.
-
-    ``purpose`` tells the streams of different uses apart.
-    """
+    """Return ``size`` random integers below 2³¹; the first n of them are the same for any size."""
+    # `purpose` tells the streams of different uses apart.
     numbers: Tensor = _draw(seed, size, purpose)
     return numbers.to(device)
 
@@ -202,12 +194,10 @@ def _(seed: int, size: int, purpose: int) -> Tensor:
 
 
 def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return positions of sampled valid tokens, ``[B|1, H|1, S]``, and which of them count.
-
-    Of ``valid`` ``[B|1, H|1, L]``, whose number is ``count`` n, without replacement.
-    Each rank has a random number that depends on the seed alone; the smallest ones of the first n
-    are taken, so that the sample depends on the seed and n.
-    """
+    """Return positions of sampled valid tokens, ``[B|1, H|1, S]``, and which of them count."""
+    # Of `valid` `[B|1, H|1, L]`, whose number is `count` n, without replacement. Each rank has a
+    # random number that depends on the seed alone; the smallest ones of the first n are taken, so
+    # that the sample depends on the seed and n.
     length = valid.size(-1)
     size = sample_sizes(config, count, length)
     index = torch.arange(length, device=valid.device)

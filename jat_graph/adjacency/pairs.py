@@ -121,10 +121,8 @@ class PairAdjacency:
         return votes.masked_fill(~self.edge_mask(), 0.0)
 
     def clear_masked(self, votes: Tensor, rows: slice) -> None:
-        """Set hard votes ``[B, H, rows, L]`` to 0 on the diagonal, and where M says so.
-
-        Columns that no row may see may be left out.
-        """
+        """Set hard votes ``[B, H, rows, L]`` to 0 on the diagonal, and where M says so."""
+        # Columns that no row may see may be left out.
         if self.mask.causal:
             votes.tril_(rows.start - 1)
         else:
@@ -152,11 +150,9 @@ SAMPLED_TRIPLES = 16384
 def adaptive_threshold(
     config: JatConfig, rule: VoteRule, source: ScoreSource, keys: SelectedKeys, mask: TokenMask
 ) -> Tensor:  # [B, H]
-    """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient.
-
-    The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting keys.
-    Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
-    """
+    """Return the (1 − vote_rate) quantile of the products as voted on, without a gradient."""
+    # The quantile is a product itself, of sampled triples (i, k, j), i ≠ k, j among the voting
+    # keys. Below 0 it is clamped, with a warning; a sequence without a pair gets infinity.
     assert isinstance(config.jump_graph, PairGraph)
     rate = config.jump_graph.vote_rate or 0.0
     *triples, pairless = _sampled_triples(config, source, mask)

@@ -47,10 +47,8 @@ class LinkRule:
         return cls(threshold, graph.incidence, both, temperature, graph.self_weight)
 
     def links(self, scores: Tensor, visible: Tensor | None) -> Tensor:  # [B, H, L, U], or 2U
-        """Return the links b of every token to every stone, by standard scores ``[B, H, L, U]``.
-
-        Some of them there may not be: ``visible`` ``[B|1, H|1, L|1, U]``, or None for all.
-        """
+        """Return the links b of every token to every stone, by standard scores ``[B, H, L, U]``."""
+        # Some of them there may not be: `visible` `[B|1, H|1, L|1, U]`, or None for all.
         columns = scores.mT  # the scores of one key lie together
         sides = (columns, -columns) if self.both_sides else (columns,)
         above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))
@@ -103,10 +101,8 @@ class StoneIncidence:
         return scores if visible is None else scores.masked_fill(~visible, torch.nan)
 
     def links(self, rows: slice = slice(None)) -> Tensor:  # [B, H, rows, U], or 2U with both sides
-        """Return how the tokens stand on the stones; 0 where masked.
-
-        ``rows`` are those of which the source has queries.
-        """
+        """Return how the tokens stand on the stones; 0 where masked."""
+        # `rows` are those of which the source has queries.
         return self.rule.links(*self._columns(slice(None), rows))
 
     def _columns(self, keys: slice, rows: slice) -> tuple[Tensor, Tensor | None]:
@@ -130,10 +126,9 @@ def expected_share(graph: StoneGraph) -> float:
 
 
 class ShardScores(QueryKeyScores):
-    """Scores of some tokens of a sequence to keys of all of them: L is the length of the whole.
+    """Scores of some tokens of a sequence to keys of all of them: L is the length of the whole."""
 
-    Queries and keys are given of the shard alone, ``[B, H, L_r, D]``.
-    """
+    # Queries and keys are given of the shard alone, `[B, H, L_r, D]`.
 
     def __init__(self, query: Tensor, key: Tensor, scale: float, shard: SequenceShard) -> None:
         super().__init__(query, key, scale)
@@ -141,10 +136,8 @@ class ShardScores(QueryKeyScores):
         self.shape = torch.Size((*query.shape[:2], shard.total))  # B, H, L
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
-        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``.
-
-        Each process measures its own keys.
-        """
+        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
+        # Each process measures its own keys.
         query = self.query
         query = self.shard.gather(query) if queries is None else self.shard.at(query, queries)
         own = QueryKeyScores(query, self.key, self.scale).significance(None, seen)
@@ -157,11 +150,9 @@ class ShardScores(QueryKeyScores):
 def shard_features(
     query: Tensor, key: Tensor, scale: float, mask: TokenMask
 ) -> tuple[Tensor, Tensor]:  # [B, H, L_r, D], as all of them
-    """Return queries and keys whose scaled products are the standard scores of all tokens.
-
-    Two sums over all processes: the number of tokens with the means, D of each side, then the
-    spreads, D×D of each. In causal order those over the processes before.
-    """
+    """Return queries and keys whose scaled products are the standard scores of all tokens."""
+    # Two sums over all processes: the number of tokens with the means, D of each side, then the
+    # spreads, D×D of each. In causal order those over the processes before.
     assert mask.shard is not None
     dtype = score_dtype(query, key)
     if mask.causal:

@@ -52,10 +52,8 @@ class VoteRule:
         scores: Tensor,  # Key scores, NaN where masked, [B, H, L, U]
         norms: Tensor | None = None,  # max(1, ‖K_j‖), [B, H, U], or None
     ) -> tuple[Tensor, Tensor]:  # [B, H, U, L], [B, H, U]
-        """Return columns and limits; a hard vote is a product within a column above its limit.
-
-        The limit is the largest product that is no vote, to the bit; below 0 where 0 votes.
-        """
+        """Return columns and limits; a hard vote is a product within a column above its limit."""
+        # The limit is the largest product that is no vote, to the bit; below 0 where 0 votes.
         columns, limits = scores.mT, self.threshold.unsqueeze(-1)
         if self.inclusive:
             limits = limits.nextafter(torch.full_like(limits, -torch.inf))
@@ -75,10 +73,8 @@ class VoteRule:
 
 @torch.library.custom_op("jat_graph::largest_silent", mutates_args=())
 def _largest_silent(limit: Tensor, norms: Tensor) -> Tensor:
-    """Return the largest number that is at most ``limit`` after division by the norm.
-
-    An opaque operator, so that torch.compile does not trace the loop.
-    """
+    """Return the largest number that is at most ``limit`` after division by the norm."""
+    # An opaque operator, so that torch.compile does not trace the loop.
     # Floats of one sign are ordered like the integers of the same bits.
     bits = torch.int64 if limit.dtype == torch.float64 else torch.int32
 
@@ -109,11 +105,9 @@ def _(limit: Tensor, norms: Tensor) -> Tensor:
 def sum_soft_votes(
     rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
 ) -> Tensor:  # [B, H, rows, L]
-    """Sum soft votes of what :meth:`VoteRule.settle` takes, for some queries i.
-
-    In blocks of keys, computed again in backward instead of stored. The sign gate stays hard; a
-    masked score votes 0.
-    """
+    """Sum soft votes of what :meth:`VoteRule.settle` takes, for some queries i."""
+    # In blocks of keys, computed again in backward instead of stored. The sign gate stays hard; a
+    # masked score votes 0.
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold, temperature = rule.threshold[..., None, None, None], rule.soft_temperature

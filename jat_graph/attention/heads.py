@@ -80,11 +80,9 @@ def split_heads(
     tensor: Tensor,  # [B, H, ...]
     groups: list[tuple[int, ...]],
 ) -> list[Tensor]:  # [B, len(group), ...]
-    """Return the heads of each group, as views where they are neighbours.
-
-    One operation cuts them all, so that its backward pass writes the gradient once; cutting group
-    by group would add up one zero-filled tensor a group.
-    """
+    """Return the heads of each group, as views where they are neighbours."""
+    # One operation cuts them all, so that its backward pass writes the gradient once; cutting group
+    # by group would add up one zero-filled tensor a group.
     if len(groups) == 1:
         return [tensor]
     runs = _runs(groups)
@@ -178,11 +176,9 @@ def wide_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L.
-
-    SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
-    are padded with zeros, which change no score and are cut off the output.
-    """
+    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L."""
+    # SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
+    # are padded with zeros, which change no score and are cut off the output.
     width, value_width = query.size(-1), value.size(-1)
     widest = max(width, value_width)
     if query.is_cuda and widest > CUDA_WIDTH:
@@ -206,10 +202,8 @@ def blocked_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward.
-
-    Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
-    """
+    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward."""
+    # Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
     (batch, heads, length, _), num_keys = query.shape, key.size(2)
     height = max(1, BLOCK // max(1, batch * heads * num_keys))
     dtype = torch.promote_types(query.dtype, torch.float32)

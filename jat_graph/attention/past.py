@@ -25,11 +25,10 @@ LEAST_ROOM = 64  # tokens
 
 @dataclass
 class KeptScores:
-    """Scores of the first tokens to the voting keys, with room for more, which is NaN.
+    """Scores of the first tokens to the voting keys, with room for more, which is NaN."""
 
-    NaN never votes, so that the inner loops may run over the room, and nothing is copied for a new
-    token.
-    """
+    # NaN never votes, so that the inner loops may run over the room, and nothing is copied for a
+    # new token.
 
     columns: Tensor  # the scores, NaN where masked, and the room, [B, H, ≥ U, ≥ L]
     length: int = 0  # L
@@ -55,12 +54,11 @@ class KeptScores:
 
 @dataclass
 class PastTokens:
-    """What the next tokens of a causal sequence need of the earlier ones.
+    """What the next tokens of a causal sequence need of the earlier ones."""
 
-    With a causal mask a token joins earlier ones only, so that its propagated query and key are
-    final. A new token compares its scores to the voting keys with those of each earlier token,
-    which takes O(U · L), and adds up their features, O(L · D) a hop.
-    """
+    # With a causal mask a token joins earlier ones only, so that its propagated query and key are
+    # final. A new token compares its scores to the voting keys with those of each earlier token,
+    # which takes O(U · L), and adds up their features, O(L · D) a hop.
 
     hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
     inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]

@@ -57,10 +57,8 @@ def load_model(
     changes: list[str] | None = None,
     default: JatConfig | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``.
-
-    A model that was saved with heads starts from those, another one from ``default``.
-    """
+    """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``."""
+    # A model that was saved with heads starts from those, another one from `default`.
     check_model_name(path)
     read_settings(config, None)
     read_values("--set", changes)

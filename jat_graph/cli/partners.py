@@ -125,10 +125,8 @@ def learning_curve(
 
 
 def chance(drawn: int) -> float:
-    """Return the expected share of the commonest of so many values that are drawn independently.
-
-    To guess it is all that is left to a model that sees the values and not whose they are.
-    """
+    """Return the expected share of the commonest of so many values that are drawn independently."""
+    # To guess it is all that is left to a model that sees the values and not whose they are.
     share = 0.0
     for most in range(drawn):  # the probability that no value is there more often than this
         series = Polynomial([1 / math.factorial(k) for k in range(most + 1)]) ** VALUES
@@ -163,10 +161,8 @@ def draw_curves(
 def compare_with_sdpa(
     model: Any, ids: Tensor, settings: dict[str, Any], rounds: int
 ) -> dict[str, float]:
-    """Measure a model on SDPA and on clusters in turns, on texts of one length ``[texts, L]``.
-
-    Seconds are medians on the first text, the ratio is that of both sides of a round.
-    """
+    """Measure a model on SDPA and on clusters in turns, on texts of one length ``[texts, L]``."""
+    # Seconds are medians on the first text, the ratio is that of both sides of a round.
     names, taken = ("sdpa", register_clustered(**settings)), []
     for _ in range(rounds + 1):
         seconds = []

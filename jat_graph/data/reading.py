@@ -88,11 +88,9 @@ def pool_words(
     maps: Tensor,  # [C, n, n]
     both_mean: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # [w], [..., w, D], [C, w, w]
-    """Return the numbers of words, their states and maps.
-
-    What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
-    the mean both ways.
-    """
+    """Return the numbers of words, their states and maps."""
+    # What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
+    # the mean both ways.
     numbers = torch.unique(words[words >= 0])
     members = (numbers[:, None] == words).to(hidden.dtype)
     mean = members / members.sum(1, keepdim=True)

@@ -252,10 +252,8 @@ def _log_errors(
 def _measure_tables(
     model: PreTrainedModel, batches: list[Inputs], tolerance: float, config: JatConfig
 ) -> JatConfig:
-    """Fill the tables layer by layer, those below as chosen and those above dense.
-
-    Sequences of any length are on clusters here.
-    """
+    """Fill the tables layer by layer, those below as chosen and those above dense."""
+    # Sequences of any length are on clusters here.
     rules = _ladder(batches, config)
     dense = ClusterRule(**vars(ClusterGraph(dense_below=math.inf)))
     change_clusters(model, config.replace(**{name: getattr(dense, name) for name in FIELDS}))

@@ -20,12 +20,11 @@ from jat_graph.inspection.tracing import Inputs, run_model
 
 
 class Relay:
-    """Runs batches up to one layer after another, each from where it came the last time.
+    """Runs batches up to one layer after another, each from where it came the last time."""
 
-    The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
-    What a layer gave stands for all layers before it. Where the first batch shows that layers are
-    no chain, as where they share a module, every run goes through the whole model.
-    """
+    # The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
+    # What a layer gave stands for all layers before it. Where the first batch shows that layers are
+    # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
         self,

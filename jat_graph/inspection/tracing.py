@@ -38,11 +38,9 @@ def run_model(
     jumps: bool = False,
     clusters: bool = False,
 ) -> tuple[Any, list[CapturedLayer]]:
-    """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was.
-
-    Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
-    asked for.
-    """
+    """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was."""
+    # Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
+    # asked for.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
     inputs = {
@@ -198,10 +196,8 @@ class HeadTrace:
 
 
 def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> JatConfig:
-    """Return settings of clusters, by default those that the model reads with, or else ours.
-
-    Without layers, they are for those that clusters can serve.
-    """
+    """Return settings of clusters, by default those that the model reads with, or else ours."""
+    # Without layers, they are for those that clusters can serve.
     if config is None:
         graph = graph_by_name(transformer_of(model).config)
         named = JatConfig.clustered() if graph is None else JatConfig.clustered(graph=graph)

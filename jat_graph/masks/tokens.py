@@ -112,13 +112,11 @@ def resolve_mask(
     is_causal: bool,
     query: Tensor,  # [B, H, L, D], which the mask must fit
 ) -> TokenMask:
-    """Bring an attention mask into its cheapest form.
-
-    A 4D mask that only says which keys are padding, alone or with a causal triangle, is recognised:
-    by its shape or strides where all queries share one row, as transformers builds padding masks,
-    else by its values. Under ``torch.compile``, where no branch may depend on values, the latter is
-    kept as it is.
-    """
+    """Bring an attention mask into its cheapest form."""
+    # A 4D mask that only says which keys are padding, alone or with a causal triangle, is
+    # recognised: by its shape or strides where all queries share one row, as transformers builds
+    # padding masks, else by its values. Under `torch.compile`, where no branch may depend on
+    # values, the latter is kept as it is.
     if attention_mask is None:
         return TokenMask(causal=is_causal)
     _check_mask(attention_mask, query)
@@ -222,10 +220,8 @@ def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask
 
 
 def token_documents(mask: TokenMask, query: Tensor) -> Tensor | None:  # [B, L]
-    """Return the document of each token, -1 for padding; None if all are of one.
-
-    A mask that says anything but padding and documents, the same for all heads, is refused.
-    """
+    """Return the document of each token, -1 for padding; None if all are of one."""
+    # A mask that says anything but padding and documents, the same for all heads, is refused.
     compiling = torch.compiler.is_compiling()  # when an additive mask has biases, all of them 0
     if mask.causal or (mask.bias is not None and not compiling):
         got = "causal order" if mask.causal else "biases"
@@ -282,11 +278,10 @@ def _(documents: Tensor, bias: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SequenceShard:
-    """The tokens of a sequence that this process has; sums and gathered tokens have gradients.
+    """The tokens of a sequence that this process has; sums and gathered tokens have gradients."""
 
-    Where each process calls ``backward`` on its own share of a loss, each gets the gradient of all
-    shares together. All of them must do so, and in one order.
-    """
+    # Where each process calls `backward` on its own share of a loss, each gets the gradient of all
+    # shares together. All of them must do so, and in one order.
 
     group: dist.ProcessGroup
     lengths: tuple[int, ...]  # of the shards, in the order of the group's ranks

@@ -174,10 +174,8 @@ class JumpConv(OneGraphConv):
 def _without_loops(
     edge_index: Adj, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
 ) -> tuple[Adj, OptTensor]:
-    """Return A in the form that it came in: edges and weights, or a sparse matrix and None.
-
-    A torch tensor becomes CSR, and keeps the entries of its loops as zeros.
-    """
+    """Return A in the form that it came in: edges and weights, or a sparse matrix and None."""
+    # A torch tensor becomes CSR, and keeps the entries of its loops as zeros.
     if isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
         if edge_weight is not None:
             raise ValueError(

@@ -59,10 +59,9 @@ class StoneOperator(Operator):
 
 
 class _Product(torch.autograd.Function):
-    """P x of weights (D + εI)⁻¹ and loops ε; backward takes each of the large tensors once.
+    """P x of weights (D + εI)⁻¹ and loops ε; backward takes each of the large tensors once."""
 
-    Links are ``[G, L, U]``, features ``[G, L, D]``, weights and loops ``[G, L, 1]``.
-    """
+    # Links are `[G, L, U]`, features `[G, L, D]`, weights and loops `[G, L, 1]`.
 
     @staticmethod
     def forward(ctx: Any, links: Tensor, x: Tensor, weight: Tensor, loops: Tensor) -> Tensor:
@@ -90,10 +89,9 @@ class _Product(torch.autograd.Function):
 
 
 class _CausalProduct(torch.autograd.Function):
-    """The same in causal order, a block of tokens at a time; backward computes the blocks again.
+    """The same in causal order, a block of tokens at a time; backward computes the blocks again."""
 
-    Within a block by its square of weights; what came before it stands in one sum for each stone.
-    """
+    # Within a block by its square of weights; what came before it stands in one sum for each stone.
 
     @staticmethod
     def forward(ctx: Any, links: Tensor, x: Tensor, weight: Tensor, loops: Tensor) -> Tensor:
