@@ -51,24 +51,16 @@ def clustered_attention(
     find is a single key far away that one token alone scores highly.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        value: Values ``[B, H, L, Dv]``.
+        query, key, value, scale: As for :func:`jump_attention`.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which is then a sequence of
             its own. What padding reads is finite and means nothing. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
-        scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries; these have clusters of their own. (default: False)
-        clusters: Clusters of a sequence, at most one a token. (default: None, which means ⌈2√n⌉)
-        keys: Keys that a cluster names. (default: 32)
-        block: Tokens of a block; 0 for no window. (default: 64)
-        refine: How often tokens join and clusters take their mean; with 0 the query of one token
-            stands for each cluster. (default: 1)
-        dense_below: Sequences of fewer tokens are read by SDPA; 0 for none. (default: None, which
-            means from where on it is faster, as measured)
+        clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same
+            for all heads.
 
     Returns:
         The heads' outputs, in the dtype of ``value``.

@@ -36,13 +36,11 @@ def cluster_graph(
     length.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
+        query, key, scale: As for :func:`attention_graph`.
         config: The settings, with a :class:`jat_graph.ClusterGraph`; every head given gets a graph.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which gets graphs of its
             own. (default: None)
-        scale: Factor of the scores. (default: None, which means 1/√D)
 
     Returns:
         ``B · H`` ``HeteroData`` of n tokens, the valid ones in their order, and m clusters that

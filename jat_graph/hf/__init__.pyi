@@ -3,9 +3,8 @@ from .capture import CapturedLayer, capture_scores
 from .clustered import register_clustered
 from .filters import FilterConfig, TripletConfig
 from .given_graphs import keep_graphs, using_graphs
-from .loading import from_pretrained
 from .positions import resize_position_embeddings
-from .saving import model_card_text, save_heads, save_pretrained, summary
+from .saving import from_pretrained, model_card_text, save_heads, save_pretrained, summary
 
 __all__ = [
     "CapturedLayer",

@@ -18,8 +18,14 @@ from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
 from jat_graph.hf.filters import FilterConfig, TripletConfig
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
-from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
+from jat_graph.hf.modules import (
+    KindConfigs,
+    LayerHeads,
+    ModuleHeads,
+    attention_modules,
+    model_parts,
+    transformer_of,
+)
 from jat_graph.hf.state import (
     KINDS,
     NAMES,

@@ -14,8 +14,14 @@ from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
-from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.modules import (
+    AttentionModule,
+    Builders,
+    HeadOutput,
+    HeadParts,
+    LayerConfig,
+    LayerHeads,
+)
 
 RULES = ("gfsa", "ppr")
 

@@ -18,7 +18,7 @@ from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import recording
-from jat_graph.hf.cluster_heads import ClusterLayer
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.fidelity import MEASURES, Tally, measure_rows, split_sequences
 from jat_graph.inspection.graphs import layer_pairs
 from jat_graph.inspection.relay import Relay

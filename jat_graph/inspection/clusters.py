@@ -112,8 +112,7 @@ class ClusterInspection:
     """What heads that read by clusters choose on one text.
 
     Args:
-        text: The text.
-        tokens: The model's tokens of it, special ones included.
+        text, tokens: As in :class:`Inspection`.
         config: The settings of the heads.
         heads: One report for each layer and head that was looked at, in order.
     """
@@ -171,10 +170,8 @@ def inspect_clusters(
 
     Args:
         model: A model with heads that read by clusters.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
+        tokenizer, text, heads: As for :func:`inspect_text`.
         layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
-        heads: The heads to look at, from 0: one, or several. (default: None, all)
         tokens: The positions whose clusters are reported, as ``range(40, 41)``. (default: None,
             all)
         top: Number of clusters to report for each head, the largest first. (default: None, all)
@@ -225,11 +222,8 @@ def view_clusters(
     """Return what one head that reads by clusters does on a text, as matrices.
 
     Args:
-        model: A model with heads that read by clusters.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layer: The layer, from 0.
-        head: The head, from 0.
+        model, tokenizer, text: As for :func:`inspect_clusters`.
+        layer, head: Which head it is, from 0.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
         special_tokens: Show special tokens, too. (default: False)
 

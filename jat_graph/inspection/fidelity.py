@@ -22,7 +22,7 @@ from jat_graph.files import read_object, write_text
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, disabled
 from jat_graph.hf.capture import recording
-from jat_graph.hf.cluster_heads import ClusterLayer
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.selection import Indices, choose_heads
 from jat_graph.inspection.statistics import check_batches
 from jat_graph.inspection.tracing import (
@@ -200,8 +200,7 @@ def fidelity(
     batch twice: on its own attention, where heads are measured, and by clusters.
 
     Args:
-        model: A model of transformers, with or without heads of ours; it comes back as it was.
-        batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
+        model, batches: As for :func:`calibrate`.
         config: The settings, with a :class:`ClusterGraph`. Short sequences are read densely, as
             ``dense_below`` says, and are counted. (default: None, those that the model reads with,
             or else ``JatConfig.clustered()``)

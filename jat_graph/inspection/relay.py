@@ -14,8 +14,7 @@ from transformers import PreTrainedModel
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.capture import capture_heads, modules_with
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.modules import layers_around
+from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.inspection.tracing import Inputs, run_model
 
 

@@ -97,14 +97,10 @@ def view_head(
     """Return one jump head's scores, graph and propagated scores on a text.
 
     Args:
-        model: A model with jump heads.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layer: A layer that jumps, from 0.
-        head: A head that jumps, from 0.
+        model, tokenizer, text, special_tokens: As for :func:`inspect_text`.
+        layer, head: One that jumps, from 0.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
         top: Number of jumps to mark, by gain. (default: 5)
-        special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
@@ -137,13 +133,8 @@ def view_graphs(
     """Return the graphs of jump heads on a text, made one after the other.
 
     Args:
-        model: A model with jump heads.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layers: The layers to look at, from 0: one, or several. (default: None, all that jump)
-        heads: The heads to look at, from 0: one, or several. (default: None, all that jump)
+        model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
-        special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.

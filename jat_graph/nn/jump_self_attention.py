@@ -46,13 +46,9 @@ class JumpSelfAttention(SelfAttention):
     ``jump_conv``. Both names are those of attached models.
 
     Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
+        channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
+            :class:`SelfAttention`.
         config: The settings; None if no head jumps.
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
         group: Processes that have a shard of every sequence each, in the order of their ranks, as
@@ -225,10 +221,9 @@ class EncoderDecoderAttention(MultiHeadProjections):
     for the tokens of one sequence only.
 
     Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
+        channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
+            :class:`SelfAttention`.
         memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
-        head_channels, qkv_bias, attn_out_bias, dropout: As for :class:`SelfAttention`.
 
     Raises:
         ValueError: If a size does not fit.

@@ -1,8 +1,7 @@
 from .backends import BackendChoice
 from .base import DenseOperator, NormalizedOperator, Operator, PowerOperator, laplacian_eigenvalues
 from .sparse import SparseOperator
-from .sparse_stones import SparseStoneOperator
-from .stones import ShardStoneOperator, StoneOperator
+from .stones import ShardStoneOperator, SparseStoneOperator, StoneOperator
 from .threshold import BlockedOperator, ThresholdOperator
 
 __all__ = [

@@ -15,8 +15,7 @@ from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
 from jat_graph.operators.sparse import SparseOperator
-from jat_graph.operators.sparse_stones import SparseStoneOperator
-from jat_graph.operators.stones import StoneOperator
+from jat_graph.operators.stones import SparseStoneOperator, StoneOperator
 from jat_graph.operators.threshold import BlockedOperator
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.

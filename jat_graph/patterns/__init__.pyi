@@ -1,17 +1,10 @@
 import typing
 
 from .base import Intersection, KeyRange, Pattern, Union
+from .documents import Documents
 from .factorised import Fixed, Strided, reaches_all
 from .parsing import bigbird, longformer, parse_pattern
-from .positions import (
-    Causal,
-    DilatedWindow,
-    Documents,
-    GlobalTokens,
-    LocalBlocks,
-    RandomBlocks,
-    Window,
-)
+from .positions import Causal, DilatedWindow, GlobalTokens, LocalBlocks, RandomBlocks, Window
 
 # jat_graph.attention.patterns has them.
 PatternChoice: typing.Any

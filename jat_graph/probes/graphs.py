@@ -60,12 +60,11 @@ def graphs_and_trees(
 
     Args:
         reader: A model with jump heads, or with any for ``maps="attention"``.
-        sentences: Sentences with their trees.
+        sentences, least: As for :func:`best_heads`.
         maps: ``"graph"``, hard votes or the walk over stones; or ``"attention"``, to compare.
             (default: ``"graph"``)
         density: Share of pairs that each head joins, more where several weigh as much as the last,
             none that weighs nothing; None for all that weigh anything. (default: 0.05)
-        least: Relations with fewer pairs are left out. (default: 50)
         seed: Of the half of the sentences that the best head is chosen on. (default: 0)
 
     Returns:

@@ -54,10 +54,8 @@ def similarity_ratio(
     takes the place of the other. In a decoder only the second word can see the other sentence.
 
     Args:
-        reader: A model, and where its states are kept; :func:`sense_probe` shares them.
-        training: Sentences with senses, from :func:`read_semcor`.
+        reader, training, layers: As for :func:`sense_probe`, which shares what is kept.
         pairs: Most pairs; a word has two senses that occur twice. (default: 1000)
-        layers: Layers to ask after; 0 is the embeddings. (default: None, all)
         seed: Seed of what is drawn, and of the semantic probe. (default: 0)
 
     Returns:

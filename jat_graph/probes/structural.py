@@ -27,15 +27,16 @@ from jat_graph.probes.findings import (
     resampled_ratio,
     with_ends,
 )
-from jat_graph.probes.tree_maps import (
+from jat_graph.probes.treebank import (
     DEPTH,
     DISTANCE,
+    Sentence,
+    check_sentences,
     spanning_tree,
     squared_distances,
     train_probe,
     tree_batches,
 )
-from jat_graph.probes.treebank import Sentence, check_sentences
 from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress

@@ -18,8 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from jat_graph.directions import isolated
 from jat_graph.inspection.selection import Indices
 from jat_graph.probes.findings import COLOURS, QUIET, Axes, Figure, Floats, add_legend
-from jat_graph.probes.tree_maps import spanning_tree, squared_distances
-from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
@@ -197,8 +196,7 @@ def view(
         tokenizer: Its tokenizer.
         texts: One text or several, each a string or a sentence of a treebank with its tree, that
             the model can take whole.
-        layers: The layers to show, from 0: one, or several. (default: None, all)
-        heads: The heads to show, from 0: one, or several. (default: None, all)
+        layers, heads: Those to show, from 0: one, or several. (default: None, all)
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
         special_tokens: Show special tokens, too. What goes to tokens that are not shown is counted
             all the same. (default: False)

@@ -15,7 +15,7 @@ from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import LayerHeads
+from jat_graph.hf.modules import LayerHeads
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import encode_text
 from jat_graph.inspection.tracing import HeadTrace, run_model
@@ -42,8 +42,7 @@ def hooked_tensors(
     Args:
         model: An encoder or decoder of transformers, with jump heads or without; it comes back as
             it was.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
+        tokenizer, text: As for :func:`jat_graph.inspection.inspect_text`.
 
     Returns:
         The tensors by name, layer by layer.
