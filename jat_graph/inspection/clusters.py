@@ -187,18 +187,6 @@ def inspect_clusters(
     Reference:
         "Improved clustered attention" of Vyas, Katharopoulos and Fleuret, *Fast Transformers with
         Clustered Attention*, NeurIPS 2020.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
-        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> config = jat_graph.JatConfig.clustered(layers=(2,), dense_below=0, keys=1, block=1)
-        >>> model = jat_graph.attach(model.eval(), config)
-        >>> found = jat_graph.inspection.inspect_clusters(model, tokenizer, "dogs bark at cats")
-        >>> [(head.layer, head.head, head.dense) for head in found.heads]
-        [(2, 0, False), (2, 1, False), (2, 2, False), (2, 3, False)]
     """
     if top is not None:
         check_integer("top", top, least=0)
@@ -232,9 +220,6 @@ def view_clusters(
 
     Raises:
         ValueError: If this head does not read by clusters, or as :func:`inspect_clusters` does.
-
-    Reference:
-        As for :func:`inspect_clusters`.
     """
     place = layer, head, tokens, special_tokens
     encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")

@@ -214,9 +214,6 @@ def fidelity(
         ValueError: If there is no batch, the graph is another one, or clusters cannot serve the
             model.
 
-    Reference:
-        This library's own; the scores are those of :func:`jat_graph.clustered_attention`.
-
     Example:
         >>> import jat_graph, torch
         >>> from transformers import BertConfig, BertModel

@@ -161,9 +161,6 @@ def draw_fidelity(report: Fidelity) -> Figure:
 
     Raises:
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
-
-    Reference:
-        This library's own.
     """
     heading = (
         f"{len(report.heads)} heads on clusters, {report.sequences} sequences of "
