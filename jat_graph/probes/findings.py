@@ -179,13 +179,6 @@ def compare_findings(
     Reference:
         Student's paired t test: the interval holds what other runs of training may do. Sentences
         are the same in all of them.
-
-    Example:
-        >>> from jat_graph.probes import compare_findings
-        >>> compare_findings({"base": [], "stones": []})
-        Traceback (most recent call last):
-            ...
-        ValueError: variants must be two or more with equally many files, got base 0, stones 0
     """
     from scipy.stats import ttest_1samp
 
