@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.pairs import PairAdjacency, sum_soft_votes
 from jat_graph.adjacency.scores import full_precision
-from jat_graph.adjacency.votes import sum_soft_votes
 from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask

@@ -217,9 +217,6 @@ def view_clusters(
 
     Returns:
         The matrices over the shown tokens, and the head's report.
-
-    Raises:
-        ValueError: If this head does not read by clusters, or as :func:`inspect_clusters` does.
     """
     place = layer, head, tokens, special_tokens
     encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")

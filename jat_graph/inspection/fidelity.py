@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +24,7 @@ from jat_graph.files import read_object, write_text
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, disabled
 from jat_graph.hf.capture import recording
+from jat_graph.hf.clustered import register_clustered
 from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.selection import Indices, choose_heads
 from jat_graph.inspection.statistics import check_batches
@@ -323,8 +326,7 @@ def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
     assert layer.value is not None
     parts = layer.query, layer.key, layer.value
     dtype = torch.promote_types(layer.query.dtype, torch.float32)
-    documents = layer_documents(layer)
-    for names, *item in zip(documents, *parts, strict=True):
+    for names, *item in zip(layer_documents(layer), *parts, strict=True):
         for name in names[names >= 0].unique():
             tokens = torch.nonzero(names == name).squeeze(-1)
             query, key, value = (x[:, tokens].to(dtype) for x in item)
@@ -394,3 +396,31 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
     found = [share, mass, tv, lost, share * length + centres.size(1), torch.zeros_like(share)]
     return torch.stack(found, -1).mean(1)
+
+
+def compare_with_sdpa(
+    model: Any, ids: Tensor, settings: dict[str, Any], rounds: int
+) -> dict[str, float]:
+    """Measure a model on SDPA and on clusters in turns, on texts of one length ``[texts, L]``."""
+    # Seconds are medians on the first text, the ratio is that of both sides of a round.
+    names, taken = ("sdpa", register_clustered(**settings)), []
+    for _ in range(rounds + 1):
+        seconds = []
+        for name in names:
+            model.set_attn_implementation(name)
+            start = time.perf_counter()
+            with torch.inference_mode():
+                model(ids[:1])
+            seconds.append(time.perf_counter() - start)
+        taken.append(seconds)
+    taken = taken[1:]  # the first may compile
+    report = fidelity(model, [{"input_ids": text[None]} for text in ids])
+    return {
+        "tokens": ids.size(1),
+        "sdpa": median(sdpa for sdpa, _ in taken),
+        "clusters": median(clusters for _, clusters in taken),
+        "ratio": median(clusters / sdpa for sdpa, clusters in taken),
+        "share": sum(head.share for head in report.heads) / len(report.heads),
+        "token_cosine": report.token_cosine,
+        "embedding_cosine": report.embedding_cosine,
+    }

@@ -105,9 +105,6 @@ def view_head(
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
 
-    Raises:
-        ValueError: If this head of this layer does not jump, or as :func:`inspect_text` does.
-
     Reference:
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
@@ -138,9 +135,6 @@ def view_graphs(
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.
-
-    Raises:
-        ValueError: As :func:`inspect_text` does, at once.
 
     Reference:
         A of Eq. 3 of the JAT paper.

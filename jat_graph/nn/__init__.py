@@ -7,8 +7,7 @@ from jat_graph.nn.jump_self_attention import (
     EncoderSelfAttention,
     JumpSelfAttention,
 )
-from jat_graph.nn.self_attention import SelfAttention, SequenceSelfAttention
-from jat_graph.nn.triplet_attention import TripletAttention
+from jat_graph.nn.self_attention import SelfAttention, SequenceSelfAttention, TripletAttention
 
 __all__ = [
     "ClusterConv",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jat_graph.directions import named
-from jat_graph.viz.figures import COLOURS, new_figure
+from jat_graph.viz.figures import COLOURS, new_figure, save_figure
 from jat_graph.viz.heads import GRAPH_COLOURS, LINE_HEIGHT, MAX_LABEL
 
 if TYPE_CHECKING:
@@ -189,3 +190,20 @@ def draw_fidelity(report: Fidelity) -> Figure:
     columns = -(-len(layers) // MOST_ROWS)
     figure.legend(title="layer", loc="outside right upper", fontsize=8, ncols=columns)
     return figure
+
+
+def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
+    """Draw seconds by SDPA and by clusters over the length, and how near states are."""
+    figure = new_figure(6.6, 2.7, heading="A pretrained model on long texts")
+    seconds, near = figure.subplots(1, 2)
+    lengths, colours = [point["tokens"] for point in points], iter(COLOURS)
+    states = {"token_cosine": "states of tokens", "embedding_cosine": "mean embedding"}
+    for axis, names in ((seconds, {"sdpa": "sdpa", "clusters": "clusters"}), (near, states)):
+        for (name, label), colour in zip(names.items(), colours, strict=False):
+            axis.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
+        axis.set(xlabel="tokens", xticks=lengths)
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=8)
+    seconds.set(ylabel="seconds for a text", ylim=(0, None))
+    near.set(ylabel="cosine to the model on SDPA", ylim=(0.9, 1.005))
+    save_figure(figure, path)
