@@ -49,25 +49,17 @@ __all__ = [
 
 # Imported at their first use: nobody waits for what is not used.
 _MODULE_OF = {
-    "ClusterGraph": "jat_graph.graph_config",
-    "JatConfig": "jat_graph.config",
-    "PairGraph": "jat_graph.graph_config",
-    "StoneGraph": "jat_graph.graph_config",
-    "attach": "jat_graph.hf",
-    "attention_graph": "jat_graph.graphs",
-    "calibrate": "jat_graph.inspection.calibration",
-    "cluster_graph": "jat_graph.graphs",
-    "clustered_attention": "jat_graph.attention",
-    "detach": "jat_graph.hf",
-    "disabled": "jat_graph.hf",
-    "fidelity": "jat_graph.inspection.fidelity",
-    "from_pretrained": "jat_graph.hf",
-    "jump_attention": "jat_graph.attention",
-    "jump_operator": "jat_graph.attention",
-    "save_pretrained": "jat_graph.hf",
-    "stone_graph": "jat_graph.graphs",
-    "summary": "jat_graph.hf",
-    "using_graphs": "jat_graph.hf",
+    name: f"jat_graph.{module}"
+    for module, names in {
+        "attention": "clustered_attention jump_attention jump_operator",
+        "config": "JatConfig",
+        "graph_config": "ClusterGraph PairGraph StoneGraph",
+        "graphs": "attention_graph cluster_graph stone_graph",
+        "hf": "attach detach disabled from_pretrained save_pretrained summary using_graphs",
+        "inspection.calibration": "calibrate",
+        "inspection.fidelity": "fidelity",
+    }.items()
+    for name in names.split()
 }
 
 if not TYPE_CHECKING:  # a type checker would take this for every name there could be

@@ -147,14 +147,6 @@ class JatConfig(Settings):
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig, PairGraph
-            >>> JatConfig.paper() == JatConfig(PairGraph(threshold=6.0), heads=4)
-            True
         """
         return cls().replace(**overrides)
 
@@ -168,15 +160,6 @@ class JatConfig(Settings):
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.released(layers=(0, 1))
-            >>> config.graph.threshold, config.hop_weights, config.heads
-            (3.0, (0.5, 0.5), 'even:2')
         """
         graph: dict[str, Any] = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
         if efficient:
@@ -197,15 +180,6 @@ class JatConfig(Settings):
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.stones(hops=2)
-            >>> config.graph.kind, config.graph.threshold, config.strength, config.heads
-            ('stones', 1.0, 'learned', 'all')
         """
         return cls(StoneGraph(), heads="all").replace(**overrides)
 
@@ -221,15 +195,6 @@ class JatConfig(Settings):
 
         Returns:
             The config.
-
-        Raises:
-            ValueError: If a field is unknown or out of its range.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> config = JatConfig.clustered(keys=64)
-            >>> config.graph.kind, config.graph.keys, config.heads
-            ('clusters', 64, 'all')
         """
         return cls(ClusterGraph(), heads="all").replace(**overrides)
 
@@ -245,11 +210,6 @@ class JatConfig(Settings):
 
         Raises:
             ValueError: If a field is unknown, out of its range, or of another graph.
-
-        Example:
-            >>> from jat_graph import JatConfig
-            >>> JatConfig().replace(threshold=4.0, heads=2).graph.threshold
-            4.0
         """
         known = self.field_names()
         unknown = sorted(map(str, set(changes) - set(known)))

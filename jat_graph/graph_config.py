@@ -204,10 +204,8 @@ class ClusterRule(NamedTuple):
 
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
-    """Return a field that is an integer, inf where that is the most, or a table of them.
-
-    Where None is the default, it may stand in a table, too.
-    """
+    """Return a field that is an integer, inf where that is the most, or a table of them."""
+    # Where None is the default, it may stand in a table, too.
 
     def check_one(name: str, value: Any) -> Any:
         if value is None and default is None:

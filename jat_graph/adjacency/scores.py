@@ -150,10 +150,8 @@ def _rows(tensor: Tensor, index: Tensor | None) -> Tensor:
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Return X = scale · Q Kᵀ (Eq. 1), ``[..., L, U]``: where every backend takes X from.
-
-    Autocast and TF32 are off around it, so that a vote does not depend on either.
-    """
+    """Return X = scale · Q Kᵀ (Eq. 1), ``[..., L, U]``: where every backend takes X from."""
+    # Autocast and TF32 are off around it, so that a vote does not depend on either.
     dtype = score_dtype(query, key)
     with full_precision(query.device):
         # The scores of one key lie together, as counting and sorting read them.

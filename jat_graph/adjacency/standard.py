@@ -30,13 +30,11 @@ def standard_features(
     scale: float,
     mask: TokenMask,
 ) -> tuple[Tensor, Tensor]:  # [B, H, L, D] each
-    """Return queries and keys whose scaled products are the standard scores.
-
-    Centring both is double centring of the scores, and two D×D matrices hold the variance of all
-    pairs. Means and deviations are constants for the gradient. In causal order those of a token
-    come from tokens up to itself: the deviation from all complete blocks before its own, within
-    the first block from the tokens so far.
-    """
+    """Return queries and keys whose scaled products are the standard scores."""
+    # Centring both is double centring of the scores, and two D×D matrices hold the variance of all
+    # pairs. Means and deviations are constants for the gradient. In causal order those of a token
+    # come from tokens up to itself: the deviation from all complete blocks before its own, within
+    # the first block from the tokens so far.
     if mask.pairs is not None:
         raise ValueError(PAIRS_REFUSED)
     if mask.causal:
@@ -83,11 +81,9 @@ def causal_features(
     valid: Tensor | None,  # tokens that are no padding, [B|1, H|1, L]; None if all are
     before: Moments | None = None,  # of earlier tokens
 ) -> tuple[Tensor, Tensor, Moments]:  # [B, H, L, D] each
-    """Return the same in causal order, and what the next tokens need of these and earlier ones.
-
-    The deviation is that of all complete blocks before the token's own, within the first block that
-    of the tokens so far. Tokens are counted, not padding.
-    """
+    """Return the same in causal order, and what the next tokens need of these and earlier ones."""
+    # The deviation is that of all complete blocks before the token's own, within the first block
+    # that of the tokens so far. Tokens are counted, not padding.
     dtype = score_dtype(query, key)
     query, key = query.to(dtype), key.to(dtype)
     with torch.no_grad(), full_precision(query.device):
@@ -134,10 +130,8 @@ def centred_so_far(
     valid: Tensor | None,  # [B|1, H|1, L]
     before: Moments,
 ) -> tuple[Tensor, Tensor, Any, Tensor]:  # [B, 2, H, L, D] twice, [B|1, H|1, L], and their sum
-    """Return features without the mean of those so far, 0 for padding; the means; the numbers.
-
-    The number of one token where none is padding is an int, which no device must be asked for.
-    """
+    """Return features without the mean of those so far, 0 for padding; the means; the numbers."""
+    # The number of one token where none is padding is an int, which no device must be asked for.
     shown = None if valid is None else valid[:, None, ..., None]
     length, number = x.size(-2), before.number + 1  # of each token, from 1
     if valid is not None:

@@ -7,10 +7,9 @@ from typing import Any, Literal, overload
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.clustered_heads import read_heads
+from jat_graph.attention.clustered import read_heads
 from jat_graph.attention.external_graphs import Graph, read_graph
-from jat_graph.attention.heads import HeadGroup, attend
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, attend
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
@@ -199,14 +198,8 @@ def jump_operator(  # type: ignore[misc]
     r"""Return Â as an operator, whose ``base`` is A; with stones P, whose ``links`` are B.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        config: The settings.
-        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``.
-            (default: None)
-        is_causal: Mask later tokens, too. (default: False)
-        scale: Factor of the scores. (default: None, which means 1/√D)
-        excluded: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None)
+        query, key, config, attention_mask, is_causal, scale, excluded: As for
+            :func:`jump_attention`.
         group: Processes that have a part of every sequence each, as for :func:`jump_attention`. The
             operator multiplies this part ``[B, H, L_r, D]``, in all processes at once, and has its
             rows of P, ``[B, H, L_r, L]``. (default: None)

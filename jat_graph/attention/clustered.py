@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.clusters import shortest_length
+from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import check_dropout, check_layout, check_scale, clean_padding
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.documents import token_documents
-from jat_graph.masks.tokens import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
 
 def clustered_attention(
@@ -48,24 +51,16 @@ def clustered_attention(
     find is a single key far away that one token alone scores highly.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        value: Values ``[B, H, L, Dv]``.
+        query, key, value, scale: As for :func:`jump_attention`.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which is then a sequence of
             its own. What padding reads is finite and means nothing. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
-        scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries; these have clusters of their own. (default: False)
-        clusters: Clusters of a sequence, at most one a token. (default: None, which means ⌈2√n⌉)
-        keys: Keys that a cluster names. (default: 32)
-        block: Tokens of a block; 0 for no window. (default: 64)
-        refine: How often tokens join and clusters take their mean; with 0 the query of one token
-            stands for each cluster. (default: 1)
-        dense_below: Sequences of fewer tokens are read by SDPA; 0 for none. (default: None, which
-            means from where on it is faster, as measured)
+        clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same
+            for all heads.
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -147,3 +142,39 @@ def _check_heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) ->
         for name, tensor in (("key", key), ("value", value)):
             if tensor.dtype != query.dtype:
                 raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
+
+
+DENSE = ClusterRule(None, 0, 0, 0, math.inf, True)  # of heads that do not read by clusters
+
+
+def layer_rules(
+    graph: ClusterGraph, heads: tuple[int, ...], num_heads: int
+) -> dict[ClusterRule, tuple[int, ...]]:
+    """Return the rules of all heads of a layer, ``heads`` of which read by clusters."""
+    rules = {
+        rule: tuple(heads[index] for index in own) for rule, own in graph.rules(len(heads)).items()
+    }
+    others = tuple(head for head in range(num_heads) if head not in heads)
+    if others:
+        rules[DENSE] = tuple(sorted((*rules.get(DENSE, ()), *others)))
+    return rules
+
+
+def read_heads(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
+    value: Tensor,  # [B, H, L, Dv]
+    rules: Mapping[ClusterRule, tuple[int, ...]],  # each with its heads
+    *,
+    mask: TokenMask,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return what heads read, those of one rule together."""
+    names = list(rules.values())
+    cut = (split_heads(x, names) for x in (query, key, value))
+    outputs = [
+        read_by_clusters(q, k, v, rule, mask=mask, dropout_p=dropout_p, scale=scale)
+        for rule, q, k, v in zip(rules, *cut, strict=True)
+    ]
+    return merge_heads(names, outputs)

@@ -108,10 +108,8 @@ def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torc
 
 
 def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...]) -> Edges:
-    """Return the edges of graphs of sequences, for all heads, or of sequences and heads.
-
-    By the numbers of their nodes: edges may have been changed since the graphs were batched.
-    """
+    """Return the edges of graphs of sequences, for all heads, or of sequences and heads."""
+    # By the numbers of their nodes: edges may have been changed since the graphs were batched.
     batch, number, length, _ = shape
     edges, weight = edges_of(graph)
     device = edges.device

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.adjacency.scores import attention_scores
-from jat_graph.config_fields import HopWeights
+from jat_graph.config import JatConfig, PairGraph
+from jat_graph.config_fields import LEARNED, HopGroups, HopWeights, Triple
+from jat_graph.patterns.base import Pattern
 
 # Scores that are held at a time: 64 MiB in float32.
 BLOCK = 2**24
@@ -76,11 +80,9 @@ def split_heads(
     tensor: Tensor,  # [B, H, ...]
     groups: list[tuple[int, ...]],
 ) -> list[Tensor]:  # [B, len(group), ...]
-    """Return the heads of each group, as views where they are neighbours.
-
-    One operation cuts them all, so that its backward pass writes the gradient once; cutting group
-    by group would add up one zero-filled tensor a group.
-    """
+    """Return the heads of each group, as views where they are neighbours."""
+    # One operation cuts them all, so that its backward pass writes the gradient once; cutting group
+    # by group would add up one zero-filled tensor a group.
     if len(groups) == 1:
         return [tensor]
     runs = _runs(groups)
@@ -174,11 +176,9 @@ def wide_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L.
-
-    SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
-    are padded with zeros, which change no score and are cut off the output.
-    """
+    """Return softmax(scale · Q Kᵀ) V on a path that stores nothing of size L×L."""
+    # SDPA leaves its fast path unless queries, keys and values have one width, so the narrower ones
+    # are padded with zeros, which change no score and are cut off the output.
     width, value_width = query.size(-1), value.size(-1)
     widest = max(width, value_width)
     if query.is_cuda and widest > CUDA_WIDTH:
@@ -202,10 +202,8 @@ def blocked_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward.
-
-    Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
-    """
+    """Return softmax(scale · Q Kᵀ) V in blocks of queries, each computed again in backward."""
+    # Any width; nothing of size L×L is stored. Sums accumulate in float32, or float64 for float64.
     (batch, heads, length, _), num_keys = query.shape, key.size(2)
     height = max(1, BLOCK // max(1, batch * heads * num_keys))
     dtype = torch.promote_types(query.dtype, torch.float32)
@@ -249,3 +247,64 @@ def _cut_heads(attn_mask: Tensor | None, heads: tuple[int, ...]) -> Tensor | Non
     if attn_mask is None or attn_mask.size(1) in (1, len(heads)):
         return attn_mask
     return attn_mask[:, list(heads)]
+
+
+@dataclass(frozen=True)
+class JumpHeads:
+    """The heads of a layer that jump, and what their settings come to."""
+
+    config: JatConfig  # over these heads, as JatConfig.for_layer gives it
+    heads: tuple[int, ...]  # indices in the layer, in rising order
+    # Hop weights by the indices into ``heads`` that share them.
+    hop_groups: HopGroups = field(init=False, compare=False)
+    strengths: tuple[Triple, ...] = field(init=False, compare=False)  # of each hop
+    highest_hop: int = field(init=False, compare=False)
+    # Whether no head can differ from ordinary attention, whatever its scores.
+    is_identity: bool = field(init=False, compare=False)
+    pattern: Pattern | None = field(init=False, compare=False)  # of all heads of the layer
+
+    def __post_init__(self) -> None:
+        config, number = self.config, len(self.heads)
+        groups = {tuple(sorted(own)): w for own, w in config.hop_groups(number).items()}
+        strengths, thresholds = config.strengths(), config.jump_graph.thresholds(number)
+        if strengths:
+            highest, is_identity = config.hops, not any(map(any, strengths))
+        else:
+            highest = max(map(len, groups.values())) - 1
+            rated = (
+                isinstance(config.jump_graph, PairGraph) and config.jump_graph.vote_rate is not None
+            )
+            isolated = [not rated and threshold == math.inf for threshold in thresholds]
+            is_identity = all(
+                [weight for weight in weights if weight != 0] == [1]
+                and (weights[0] == 1 or all(isolated[index] for index in own))
+                for own, weights in groups.items()
+            )
+        for name, value in (
+            ("hop_groups", groups),
+            ("strengths", strengths),
+            ("highest_hop", highest),
+            ("is_identity", not self.heads or is_identity),
+            ("pattern", config.attention_pattern()),
+        ):
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def everyone(cls, config: JatConfig, num_heads: int) -> JumpHeads:
+        """Return all heads as ones that jump."""
+        return cls(config, tuple(range(num_heads)))
+
+    def of_head(self, index: int) -> JumpHeads:
+        """Return one of these heads alone."""
+        hops = next(weights for group, weights in self.hop_groups.items() if index in group)
+        changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
+        if isinstance(self.config.jump_graph.threshold, tuple):
+            threshold = self.config.jump_graph.thresholds(len(self.heads))[index]
+            changes["threshold"] = ((threshold,),)
+        return JumpHeads(self.config.replace(**changes), self.heads[index : index + 1])
+
+    def new_strength(self) -> torch.nn.Parameter | None:
+        """Return what the heads learn of how strongly to jump, from 0 on; None if nothing."""
+        if not any(LEARNED in triple for triple in self.strengths):
+            return None
+        return torch.nn.Parameter(torch.zeros(3, len(self.strengths), len(self.heads)))

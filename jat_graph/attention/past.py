@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.adjacency.pairs import PairAdjacency, sum_soft_votes
 from jat_graph.adjacency.scores import full_precision
-from jat_graph.adjacency.votes import sum_soft_votes
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator
@@ -25,11 +24,10 @@ LEAST_ROOM = 64  # tokens
 
 @dataclass
 class KeptScores:
-    """Scores of the first tokens to the voting keys, with room for more, which is NaN.
+    """Scores of the first tokens to the voting keys, with room for more, which is NaN."""
 
-    NaN never votes, so that the inner loops may run over the room, and nothing is copied for a new
-    token.
-    """
+    # NaN never votes, so that the inner loops may run over the room, and nothing is copied for a
+    # new token.
 
     columns: Tensor  # the scores, NaN where masked, and the room, [B, H, ≥ U, ≥ L]
     length: int = 0  # L
@@ -55,12 +53,11 @@ class KeptScores:
 
 @dataclass
 class PastTokens:
-    """What the next tokens of a causal sequence need of the earlier ones.
+    """What the next tokens of a causal sequence need of the earlier ones."""
 
-    With a causal mask a token joins earlier ones only, so that its propagated query and key are
-    final. A new token compares its scores to the voting keys with those of each earlier token,
-    which takes O(U · L), and adds up their features, O(L · D) a hop.
-    """
+    # With a causal mask a token joins earlier ones only, so that its propagated query and key are
+    # final. A new token compares its scores to the voting keys with those of each earlier token,
+    # which takes O(U · L), and adds up their features, O(L · D) a hop.
 
     hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
     inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]

@@ -16,7 +16,7 @@ from jat_graph.adjacency.keys import spaced_keys
 from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import LinkRule
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.past import LEAST_ROOM, at_most_one
 from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask
@@ -110,12 +110,11 @@ class KeptRows:
 
 @dataclass
 class StonePast:
-    """What the next tokens of a causal sequence need of the earlier ones.
+    """What the next tokens of a causal sequence need of the earlier ones."""
 
-    A token adds itself to the sums of the stones that it stands on, and reads those of all tokens
-    so far: O(U · D) a hop. Sums cannot be taken back, so those of some tokens ago are kept, too;
-    where a crop goes further back, all begins again with the first token.
-    """
+    # A token adds itself to the sums of the stones that it stands on, and reads those of all tokens
+    # so far: O(U · D) a hop. Sums cannot be taken back, so those of some tokens ago are kept, too;
+    # where a crop goes further back, all begins again with the first token.
 
     length: int = 0  # L
     queries: list[Tensor] = field(default_factory=list)  # as they came, [B, H, ., D], in order

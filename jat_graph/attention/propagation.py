@@ -16,8 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from jat_graph.adjacency.keys import number_of_keys
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.heads import HeadGroup, combine_hops, merge_heads, split_heads
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.past import PastTokens
 from jat_graph.attention.past_stones import StonePast
@@ -55,11 +54,9 @@ def head_groups(
     layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
     external: Operator | None = None,  # in the place of the heads' own graph
 ) -> list[HeadGroup]:
-    """Return features whose plain products are the scores, jump heads of the same hops together.
-
-    Ordinary heads come back as the very numbers that were given. Heads of one hop keep their width;
-    every further hop widens.
-    """
+    """Return features whose plain products are the scores, jump heads of the same hops together."""
+    # Ordinary heads come back as the very numbers that were given. Heads of one hop keep their
+    # width; every further hop widens.
     everyone = tuple(range(query.size(1)))
     if jumping.is_identity:
         return [HeadGroup(everyone, query, key, value, jumps=False)]

@@ -6,6 +6,7 @@ Every message names the argument, what was wanted and what came.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,3 +78,30 @@ def check_indices(name: str, value: Any) -> tuple[int, ...]:
 def is_integer(value: Any) -> bool:
     """Return whether a value is an int, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+PICTURE_TOKENS = 200  # more make a picture of a head too large for its file
+PATTERN_TOKENS = 4096  # more of a pattern cannot be seen
+
+# Layers that read something else than single tokens: what stands behind the name, as users are
+# told and as it is read.
+_FORMS = {
+    "memory-compressed": ("KERNEL:STRIDE[:causal]", r"(\d+):(\d+)(:causal)?"),
+    "area": ("WIDTH[:causal]", r"(\d+)(:causal)?"),
+    "block": ("LENGTH", r"(\d+)"),
+}
+
+
+def is_layer(spec: str) -> bool:
+    """Tell whether a text means one of these layers."""
+    return spec.partition(":")[0].strip() in _FORMS
+
+
+def read_layer(spec: str) -> tuple[str, list[int | bool]]:
+    """Return the name of a layer, its numbers, and whether it is causal where it may be."""
+    name, _, arguments = spec.strip().partition(":")
+    usage, form = _FORMS[name]
+    found = re.fullmatch(form, arguments)
+    if found is None:
+        raise ValueError(f"pattern must be {name}:{usage}, got {spec!r}")
+    return name, [int(a) if a and a.isdigit() else bool(a) for a in found.groups()]

@@ -66,10 +66,8 @@ def clean_padding(
     valid: Tensor | None,  # Tokens that are not padding, [B|1, H|1, L], or None
     **tensors: Tensor,  # [B, H, L, D] by name
 ) -> tuple[Tensor, ...]:
-    """Return the tensors with padding set to 0, whatever it held; valid tokens must be finite.
-
-    The check waits for the device, and is left out under ``torch.compile``.
-    """
+    """Return the tensors with padding set to 0, whatever it held; valid tokens must be finite."""
+    # The check waits for the device, and is left out under `torch.compile`.
     if valid is not None:
         padding = ~valid.unsqueeze(-1)
         # A clone keeps the layout, without which SDPA may round in another way.

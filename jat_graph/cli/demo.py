@@ -94,8 +94,9 @@ def _read_long_texts(
     """Compare a model on SDPA and on clusters over the length of a text, and draw it."""
     from pydoc_data.topics import topics  # Python's own manual, the long text that is everywhere
 
-    from jat_graph.cli.lengths import compare_with_sdpa, draw_lengths
     from jat_graph.hf import resize_position_embeddings
+    from jat_graph.inspection.fidelity import compare_with_sdpa
+    from jat_graph.viz.clusters import draw_lengths
 
     lengths = sorted(lengths)
     if lengths[-1] > model.config.max_position_embeddings:

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.pictures import PATTERN_TOKENS, PICTURE_TOKENS
+from jat_graph.checks.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
 from jat_graph.cli.options import (
     ConfigOption,
     FileOption,

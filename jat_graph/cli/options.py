@@ -57,10 +57,8 @@ def load_model(
     changes: list[str] | None = None,
     default: JatConfig | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``.
-
-    A model that was saved with heads starts from those, another one from ``default``.
-    """
+    """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``."""
+    # A model that was saved with heads starts from those, another one from `default`.
     check_model_name(path)
     read_settings(config, None)
     read_values("--set", changes)
@@ -120,7 +118,7 @@ def load_for_clusters(
     # Refused before weights are read.
     check_clusters(read_settings(config, changes, JatConfig.clustered()))
     model, tokenizer = load_model(path)
-    from jat_graph.inspection.cluster_heads import cluster_config
+    from jat_graph.inspection.tracing import cluster_config
 
     wanted = read_settings(config, changes, cluster_config(model))
     return model, tokenizer, cluster_config(model, wanted)

@@ -120,10 +120,8 @@ def learning_curve(
 
 
 def chance(drawn: int) -> float:
-    """Return the expected share of the commonest of so many values that are drawn independently.
-
-    To guess it is all that is left to a model that sees the values and not whose they are.
-    """
+    """Return the expected share of the commonest of so many values that are drawn independently."""
+    # To guess it is all that is left to a model that sees the values and not whose they are.
     share = 0.0
     for most in range(drawn):  # the probability that no value is there more often than this
         series = Polynomial([1 / math.factorial(k) for k in range(most + 1)]) ** VALUES

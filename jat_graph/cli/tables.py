@@ -127,16 +127,9 @@ def calibrated_lines(config: JatConfig) -> list[str]:
     """Show what was measured, a line for each layer: ρ of its heads, or the keys of clusters."""
     graph: Any = config.graph
     if graph.kind == "clusters":
-        name, rows = (
-            "keys",
-            [
-                [
-                    "dense" if below == math.inf else str(keys)
-                    for keys, below in zip(*row, strict=True)
-                ]
-                for row in zip(graph.keys, graph.dense_below, strict=True)
-            ],
-        )
+        tables = zip(graph.keys, graph.dense_below, strict=True)
+        cells = (zip(*both, strict=True) for both in tables)
+        name, rows = "keys", [["dense" if x == math.inf else str(k) for k, x in r] for r in cells]
     else:
         name, rows = "ρ", [[f"{value:.3g}" for value in row] for row in graph.threshold]
     layers = config.layers or range(len(rows))

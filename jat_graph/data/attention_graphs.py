@@ -5,31 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_choice, check_integer, check_number
 from jat_graph.data.reading import (
     ATTENTION,
     GRAPH,
+    EncodedTexts,
     Head,
+    Texts,
     attention_heads,
     check_heads,
     check_model,
+    digest,
+    encode_texts,
+    is_jumping,
     jump_heads,
+    model_digest,
     pool_words,
+    read_graphs,
     read_texts,
+    write_graphs,
 )
-from jat_graph.data.storage import digest, is_jumping, model_digest, read_graphs, write_graphs
-from jat_graph.data.texts import EncodedTexts, Texts, encode_texts
 from jat_graph.files import write_text
 from jat_graph.progress import track_progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 VERSION = 1  # of what is written, and how it is made
 SHARD = 64  # texts of a file: what is lost when a run stops

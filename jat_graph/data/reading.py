@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+import hashlib
+import json
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, groupby, islice
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.collate import collate
+from torch_geometric.data.separate import separate
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.scores import attention_scores
-from jat_graph.data.texts import EncodedTexts
+from jat_graph.checks.numbers import check_integer
+from jat_graph.files import replacing
 from jat_graph.hf import CapturedLayer
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import jumping_heads
 from jat_graph.hf.modules import attention_modules, serves_several_layers
+from jat_graph.hf.positions import most_positions
 from jat_graph.inspection.graphs import layer_graph
 from jat_graph.inspection.tracing import propagated_heads, run_model
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 Head: TypeAlias = tuple[int, int]  # layer and head
 
@@ -77,11 +88,9 @@ def pool_words(
     maps: Tensor,  # [C, n, n]
     both_mean: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # [w], [..., w, D], [C, w, w]
-    """Return the numbers of words, their states and maps.
-
-    What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
-    the mean both ways.
-    """
+    """Return the numbers of words, their states and maps."""
+    # What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
+    # the mean both ways.
     numbers = torch.unique(words[words >= 0])
     members = (numbers[:, None] == words).to(hidden.dtype)
     mean = members / members.sum(1, keepdim=True)
@@ -134,3 +143,138 @@ def check_heads(heads: Sequence[Head], known: tuple[Head, ...]) -> tuple[Head, .
             f"got {heads!r}"
         )
     return tuple((layer, head) for layer, head in heads)
+
+
+Texts: TypeAlias = Sequence[str] | Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Texts after the tokenizer: a row for each."""
+
+    inputs: dict[str, list[list[int]]]  # what the model takes, by name
+    words: list[list[int]] | None  # the word of each token, -1 for none; where nodes are words
+    num_words: list[int] | None  # of the whole text, not only of what is left of it
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of each text."""
+        return [len(row) for row in self.inputs["input_ids"]]
+
+    def batches(self, rows: Sequence[int], size: int) -> Iterator[list[int]]:
+        """Yield up to ``size`` neighbours of one length: some models fail on much padding."""
+        for _, same in groupby(rows, self.lengths.__getitem__):
+            while some := list(islice(same, size)):
+                yield some
+
+
+def encode_texts(
+    texts: Texts,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None,
+    by_words: bool,
+) -> EncodedTexts:
+    """Cut texts into tokens, no more than the model takes, and find the words that these are of."""
+    split = _check_texts(texts)
+    room = min(tokenizer.model_max_length, most_positions(model.config) or 2**31 - 1)
+    if max_length is not None:
+        least = tokenizer.num_special_tokens_to_add() + 1
+        check_integer("max_length", max_length, least=least, below=room + 1)
+    if (by_words or split) and not tokenizer.is_fast:
+        raise ValueError(
+            f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
+        )
+    encoded = tokenizer(
+        # Given word by word, byte-level tokenizers would read "the bank" as "thebank".
+        [" ".join(text) if split else text for text in texts],
+        truncation=True,
+        max_length=max_length or room,
+        return_attention_mask=True,
+        return_offsets_mapping=split,
+        verbose=False,
+    )
+    offsets = encoded.pop("offset_mapping", None)
+    inputs = {name: encoded[name] for name in encoded}
+    empty = next((row for row, ids in enumerate(inputs["input_ids"]) if not ids), None)
+    if empty is not None:
+        raise ValueError(f"texts[{empty}] must have a token, got {texts[empty]!r}")
+    if not by_words:
+        return EncodedTexts(inputs, None, None)
+    if split:
+        words = []
+        for text, spans in zip(texts, offsets, strict=True):  # the word by where a token ends
+            ends = list(accumulate(len(word) + 1 for word in text))  # with the space after it
+            words.append([bisect(ends, end - 1) if end > start else -1 for start, end in spans])
+        return EncodedTexts(inputs, words, [len(text) for text in texts])
+    found = [encoded.word_ids(row) for row in range(len(texts))]
+    words = [[-1 if word is None else word for word in row] for row in found]
+    return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
+
+
+def _check_texts(texts: Texts) -> bool:
+    """Tell whether the texts are lists of words."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
+        raise ValueError(f"texts must be a sequence of one or more texts, got {texts!r}")
+    split = not isinstance(texts[0], str)
+    for row, text in enumerate(texts):
+        words = [] if isinstance(text, str) else text
+        fits = isinstance(text, str) is not split and isinstance(words, list | tuple)
+        if not fits or not all(isinstance(word, str) for word in words):
+            wanted = "a list of words" if split else "a string"
+            raise ValueError(f"texts[{row}] must be {wanted} like texts[0], got {text!r}")
+    return split
+
+
+SLICES = "slices."  # of a tensor: where each graph's part of it begins
+
+
+def digest(content: Any) -> str:
+    """Return a digest of what JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def model_digest(model: PreTrainedModel) -> str:
+    """Return a digest of a model's configuration, without where it lies, and of its weights."""
+    config = {k: v for k, v in model.config.to_dict().items() if k != "_name_or_path"}
+    seen = hashlib.sha256(digest(config).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        seen.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        seen.update(raw.numpy())
+    return seen.hexdigest()
+
+
+def is_jumping(model: PreTrainedModel) -> bool:
+    """Return whether a model has jump heads that are not switched off."""
+    attachment = find_attachment(model)
+    return attachment is not None and attachment.enabled
+
+
+def write_graphs(path: Path, graphs: Iterable[Data]) -> None:
+    """Write graphs; the file appears whole or not at all."""
+    from safetensors.torch import save_file
+
+    data, slices, _ = collate(Data, list(graphs), increment=False, add_batch=False)
+    tensors = data.to_dict() | {f"{SLICES}{name}": part for name, part in slices.items()}
+    with replacing(path) as temporary:
+        save_file(tensors, temporary)
+
+
+def read_graphs(path: Path) -> list[Data]:
+    """Read the graphs of a file; their tensors stay in it until somebody looks at them."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged, delete it: {error}") from None
+    slices = {
+        name.removeprefix(SLICES): tensors.pop(name) for name in list(tensors) if SLICES in name
+    }
+    data = Data.from_dict(tensors)
+    return [
+        separate(Data, batch=data, idx=number, slice_dict=slices, decrement=False)
+        for number in range(len(slices["x"]) - 1)
+    ]

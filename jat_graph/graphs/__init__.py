@@ -1,8 +1,6 @@
 """Graphs of PyTorch Geometric from attention."""
 
 from jat_graph.graphs.clusters import cluster_graph
-from jat_graph.graphs.pairs import attention_graph
-from jat_graph.graphs.stones import stone_graph
-from jat_graph.graphs.words import token_graph
+from jat_graph.graphs.pairs import attention_graph, stone_graph, token_graph
 
 __all__ = ["attention_graph", "cluster_graph", "stone_graph", "token_graph"]

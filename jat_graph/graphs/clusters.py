@@ -12,8 +12,7 @@ from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.documents import token_documents
-from jat_graph.masks.tokens import resolve_mask
+from jat_graph.masks.tokens import resolve_mask, token_documents
 
 
 def cluster_graph(
@@ -37,13 +36,11 @@ def cluster_graph(
     length.
 
     Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
+        query, key, scale: As for :func:`attention_graph`.
         config: The settings, with a :class:`jat_graph.ClusterGraph`; every head given gets a graph.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which gets graphs of its
             own. (default: None)
-        scale: Factor of the scores. (default: None, which means 1/√D)
 
     Returns:
         ``B · H`` ``HeteroData`` of n tokens, the valid ones in their order, and m clusters that

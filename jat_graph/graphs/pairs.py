@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import ScoreSource
+from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.attention.external_graphs import edges_of
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, PairGraph, check_config
-from jat_graph.masks.tokens import TokenMask, resolve_mask
+from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask
 from jat_graph.operators.sparse import Edges, vote_edges
 
 MAP_KINDS = ("scores", "probabilities")
@@ -48,9 +53,7 @@ def attention_graph(
             ``outputs.attentions``; these vote by P_ij · P_kj. (default: None)
         config: The settings; every head given gets a graph. Probabilities take ρ in [0, 1) or
             ``vote_rate``.
-        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``.
-            (default: None)
-        is_causal: Mask later tokens, too. (default: False)
+        attention_mask, is_causal: As for :func:`jat_graph.jump_attention`.
         scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
         min_weight: Drop edges of less weight. (default: 0.0)
         max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists;
@@ -160,5 +163,158 @@ def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:
             dropped_weight=lost[number],
         )
         for number in range(len(valid))
+    ]
+    return Batch.from_data_list(graphs)
+
+
+def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
+    r"""Return a graph of words as one of the tokens that a tokenizer cut them into.
+
+    An edge from word u to word v becomes one from each token of u to each of v, and its weight is
+    shared among the tokens of u: what reaches a token of v is the mean over u. Tokens of one word
+    are not joined, special tokens not at all, and a word that was cut off has no edges.
+
+    Args:
+        graph: A graph of n words: ``edge_index`` with rows (source, target), ``edge_weight`` or 1
+            each, and ``num_nodes`` n; or as transforms leave it, weights in ``edge_attr`` or all in
+            ``adj_t``.
+        word_ids: The word of each token, from 0, or None for special tokens, as
+            ``encoding.word_ids(i)`` of a tokenizer says.
+
+    Returns:
+        ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens, and
+        ``token`` ``[L]``, their positions.
+
+    Raises:
+        ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
+    """
+    words = [-1 if word is None else word for word in word_ids]
+    if max(words, default=-1) >= graph.num_nodes:
+        raise ValueError(
+            f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
+        )
+    (source, target), weight = edges_of(graph)
+    device = weight.device
+    word = torch.tensor(words, device=device)
+    order = word.argsort(stable=True)  # special tokens first, then word after word
+    size = (word + 1).bincount(minlength=graph.num_nodes + 1)
+    first, size = size.cumsum(0)[:-1], size[1:]  # of each word
+    copies = size[source] * size[target]
+    edge = torch.arange(len(copies), device=device).repeat_interleave(copies)
+    number = torch.arange(len(edge), device=device) - (copies.cumsum(0) - copies)[edge]
+    across = size[target][edge]
+    from_token = order[first[source][edge] + number.div(across, rounding_mode="floor")]
+    to_token = order[first[target][edge] + number % across]
+    return Data(
+        edge_index=torch.stack([from_token, to_token]),
+        edge_weight=(weight / size[source])[edge],
+        num_nodes=len(words),
+        token=torch.arange(len(words), device=device),
+    )
+
+
+class StoneHypergraph(Data):  # type: ignore[misc]  # PyG is not typed
+    """A hypergraph of tokens, its nodes, on stones, its hyperedges; batches number both on."""
+
+    @property
+    def num_stones(self) -> int:
+        """Number of stones."""
+        return len(self.stone)
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "hyperedge_index":
+            return torch.tensor([[self.num_nodes], [self.num_stones]])
+        return super().__inc__(key, value, *args, **kwargs)
+
+
+def stone_graph(
+    query: Tensor,
+    key: Tensor,
+    *,
+    config: JatConfig,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    excluded: Tensor | None = None,
+) -> Batch:
+    r"""Return how the tokens of every sequence and head stand on stones, as a PyG batch.
+
+    Nodes are the valid tokens in their order, hyperedges the stones that somebody stands on, those
+    of unusually high scores first. ``hyperedge_index`` has rows (token, stone), each link the
+    weight b in ``hyperedge_weight``. Sums over it give P: :math:`s_j = \sum_i b_{ij}`,
+    :math:`d_i = \sum_j b_{ij}` and, for two tokens, :math:`P_{ik} = \frac1{d_i + \varepsilon}
+    \sum_j b_{ij} b_{kj} / s_j`. A causal graph has the links of all tokens: for token i the sums
+    end at i. PyG's ``to_torch_csr_tensor``, or torch-sparse's ``SparseTensor.from_edge_index``,
+    makes B of ``hyperedge_index``, ``hyperedge_weight`` and ``(num_nodes, num_stones)``.
+
+    PyG's ``HypergraphConv`` gives P for hard links and ε = 0. It knows no weights of links: leave
+    its ``hyperedge_weight``, a number for each hyperedge, alone.
+
+    Args:
+        query, key, is_causal, scale: As for :func:`attention_graph`; no token stands on a later one
+            in causal order.
+        config: The settings, with a :class:`jat_graph.StoneGraph`; every head given gets a graph.
+        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``, that
+            says which tokens are padding. (default: None)
+        excluded: Tokens that are never stones, bool ``[B, L]``. (default: None)
+
+    Returns:
+        ``B · H`` graphs of n nodes and m stones, sequence by sequence, with ``hyperedge_index``
+        ``[2, E]``, ``hyperedge_weight`` ``[E]``, ``num_nodes``, ``num_stones``, ``token`` ``[n]``
+        and ``stone`` ``[m]`` (positions in the row of each node and each stone's key), ``side``
+        ``[m]`` (1 for stones of unusually high scores, -1 for those of unusually low ones), and, in
+        the batch ``[B · H]`` each, ``sequence`` and ``head``. Gradients flow through the weights.
+
+    Raises:
+        ValueError: If a shape, a value, the mask or the config does not fit.
+
+    Reference:
+        Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Stones are
+        this library's own.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> query, key = torch.randn(2, 1, 4, 12, 8)  # each [B, H, L, D]
+        >>> graphs = jat_graph.stone_graph(query, key, config=jat_graph.JatConfig.stones())
+        >>> graphs.num_graphs, graphs[0].num_nodes
+        (4, 12)
+        >>> layer = jat_graph.nn.StoneConv(8)
+        >>> out = layer(query.view(48, 8), graphs.hyperedge_index, graphs.hyperedge_weight)
+    """
+    check_config(config)
+    if config.jump_graph.kind != "stones":
+        raise ValueError("graph must be 'stones' here, got 'pairs'; use attention_graph")
+    check_heads(query, key)
+    scale = check_scale(scale, query.size(-1))
+    mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
+    query, key = clean_padding(mask.valid, query=query, key=key)
+    config.jump_graph.thresholds(query.size(1))
+    return _split_links(StoneIncidence.of_heads(config, query, key, scale, mask))
+
+
+def _split_links(incidence: StoneIncidence) -> Batch:
+    """Cut the links of all sequences and heads into a batch, padding and empty stones taken out."""
+    links, source = incidence.links().flatten(0, 1), incidence.source  # [BH, L, m]
+    positions, sides = incidence.stones()
+    valid, used = node_rows(source, incidence.mask), (links > 0).any(-2)
+    graph, row, column = links.nonzero(as_tuple=True)
+    token, stone = valid.cumsum(-1) - 1, used.cumsum(-1) - 1
+    index = torch.stack([token[graph, row], stone[graph, column]])
+    sizes = graph.bincount(minlength=len(links)).tolist()
+    edges = index.split_with_sizes(sizes, dim=1)
+    weights = links[graph, row, column].split_with_sizes(sizes)
+    heads, keys = source.shape[1], positions.flatten(0, 1)
+    graphs = [
+        StoneHypergraph(
+            hyperedge_index=edges[number],
+            hyperedge_weight=weights[number],
+            num_nodes=int(valid[number].sum()),
+            token=valid[number].nonzero().squeeze(-1),
+            stone=keys[number, used[number]],
+            side=sides[used[number]],
+            sequence=number // heads,
+            head=number % heads,
+        )
+        for number in range(len(links))
     ]
     return Batch.from_data_list(graphs)

@@ -1,13 +1,10 @@
 from .adapter import attach, attached_config, detach, disabled
 from .capture import CapturedLayer, capture_scores
-from .checkpointing import keep_graphs
 from .clustered import register_clustered
-from .filters import FilterConfig
-from .given_graphs import using_graphs
-from .loading import from_pretrained
+from .filters import FilterConfig, TripletConfig
+from .given_graphs import keep_graphs, using_graphs
 from .positions import resize_position_embeddings
-from .saving import model_card_text, save_heads, save_pretrained, summary
-from .triplets import TripletConfig
+from .saving import from_pretrained, model_card_text, save_heads, save_pretrained, summary
 
 __all__ = [
     "CapturedLayer",

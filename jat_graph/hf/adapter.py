@@ -16,10 +16,16 @@ from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
-from jat_graph.hf.filters import FilterConfig
+from jat_graph.hf.filters import FilterConfig, TripletConfig
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import KindConfigs, LayerHeads, ModuleHeads
-from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
+from jat_graph.hf.modules import (
+    KindConfigs,
+    LayerHeads,
+    ModuleHeads,
+    attention_modules,
+    model_parts,
+    transformer_of,
+)
 from jat_graph.hf.state import (
     KINDS,
     NAMES,
@@ -33,7 +39,6 @@ from jat_graph.hf.state import (
 )
 from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
-from jat_graph.hf.triplets import TripletConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -177,14 +182,6 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Raises:
         ValueError: If the model has no such heads, or is only a part of one that has.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
-        >>> jat_graph.summary(jat_graph.detach(model))
-        'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
     owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
@@ -222,17 +219,6 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
 
     Raises:
         ValueError: If the model has no such heads.
-
-    Example:
-        >>> import jat_graph, torch
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
-        >>> ids = torch.arange(100, 120).unsqueeze(0)
-        >>> base = model(ids).last_hidden_state
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(vote_rate=0.05))
-        >>> with jat_graph.disabled(model):
-        ...     torch.equal(model(ids).last_hidden_state, base)
-        True
     """
     attachment = _require(model)
     previous = attachment.enabled

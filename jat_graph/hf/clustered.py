@@ -149,7 +149,7 @@ def _reason(
 
 def _padding_or_documents(mask: Tensor | None, query: Tensor) -> TokenMask | None:
     """Return a mask that clusters can follow; None if it says more, or hides what it says."""
-    from jat_graph.masks.documents import token_documents
+    from jat_graph.masks.tokens import token_documents
 
     if mask is None:
         return TokenMask()

@@ -21,7 +21,7 @@ from jat_graph.attention.heads import (
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.kinds import HeadOutput, LayerHeads
+from jat_graph.hf.modules import HeadOutput, LayerHeads
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import (
     GRAPHS,

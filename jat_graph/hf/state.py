@@ -12,13 +12,10 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.cluster_heads import ClusterLayer
-from jat_graph.hf.filters import FilterLayer
+from jat_graph.hf.filters import FilterLayer, TripletLayer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import KindConfigs, LayerHeads
-from jat_graph.hf.modules import AttentionModule, why_left_alone
-from jat_graph.hf.triplets import TripletLayer
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.modules import AttentionModule, KindConfigs, LayerHeads, why_left_alone
 from jat_graph.patterns.base import Pattern
 
 NAME = "jat"

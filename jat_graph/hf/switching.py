@@ -11,8 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.hf.interface import hand_inputs, start_forward
-from jat_graph.hf.kinds import ModuleHeads
-from jat_graph.hf.modules import AttentionModule, model_parts, takes_any_argument
+from jat_graph.hf.modules import AttentionModule, ModuleHeads, model_parts, takes_any_argument
 from jat_graph.hf.positions import position_tables
 from jat_graph.hf.state import (
     NAME,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
@@ -18,9 +19,6 @@ from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -114,8 +112,7 @@ class ClusterInspection:
     """What heads that read by clusters choose on one text.
 
     Args:
-        text: The text.
-        tokens: The model's tokens of it, special ones included.
+        text, tokens: As in :class:`Inspection`.
         config: The settings of the heads.
         heads: One report for each layer and head that was looked at, in order.
     """
@@ -173,10 +170,8 @@ def inspect_clusters(
 
     Args:
         model: A model with heads that read by clusters.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
+        tokenizer, text, heads: As for :func:`inspect_text`.
         layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
-        heads: The heads to look at, from 0: one, or several. (default: None, all)
         tokens: The positions whose clusters are reported, as ``range(40, 41)``. (default: None,
             all)
         top: Number of clusters to report for each head, the largest first. (default: None, all)
@@ -192,18 +187,6 @@ def inspect_clusters(
     Reference:
         "Improved clustered attention" of Vyas, Katharopoulos and Fleuret, *Fast Transformers with
         Clustered Attention*, NeurIPS 2020.
-
-    Example:
-        >>> import jat_graph
-        >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
-        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> config = jat_graph.JatConfig.clustered(layers=(2,), dense_below=0, keys=1, block=1)
-        >>> model = jat_graph.attach(model.eval(), config)
-        >>> found = jat_graph.inspection.inspect_clusters(model, tokenizer, "dogs bark at cats")
-        >>> [(head.layer, head.head, head.dense) for head in found.heads]
-        [(2, 0, False), (2, 1, False), (2, 2, False), (2, 3, False)]
     """
     if top is not None:
         check_integer("top", top, least=0)
@@ -227,22 +210,13 @@ def view_clusters(
     """Return what one head that reads by clusters does on a text, as matrices.
 
     Args:
-        model: A model with heads that read by clusters.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layer: The layer, from 0.
-        head: The head, from 0.
+        model, tokenizer, text: As for :func:`inspect_clusters`.
+        layer, head: Which head it is, from 0.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
         special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         The matrices over the shown tokens, and the head's report.
-
-    Raises:
-        ValueError: If this head does not read by clusters, or as :func:`inspect_clusters` does.
-
-    Reference:
-        As for :func:`inspect_clusters`.
     """
     place = layer, head, tokens, special_tokens
     encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
+from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
 from jat_graph.files import read_object, write_text
+from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, disabled
 from jat_graph.hf.capture import recording
-from jat_graph.hf.cluster_heads import ClusterLayer
-from jat_graph.inspection.cluster_heads import change_clusters, cluster_config, keeping_clusters
-from jat_graph.inspection.cluster_rows import (
-    MEASURES,
-    layer_documents,
-    measure_rows,
-    split_sequences,
-)
+from jat_graph.hf.clustered import register_clustered
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.selection import Indices, choose_heads
 from jat_graph.inspection.statistics import check_batches
-from jat_graph.inspection.tracing import Inputs, run_model
+from jat_graph.inspection.tracing import (
+    Inputs,
+    change_clusters,
+    cluster_config,
+    keeping_clusters,
+    run_model,
+)
+from jat_graph.masks.tokens import token_documents
 from jat_graph.progress import track_progress
 
 
@@ -197,8 +203,7 @@ def fidelity(
     batch twice: on its own attention, where heads are measured, and by clusters.
 
     Args:
-        model: A model of transformers, with or without heads of ours; it comes back as it was.
-        batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
+        model, batches: As for :func:`calibrate`.
         config: The settings, with a :class:`ClusterGraph`. Short sequences are read densely, as
             ``dense_below`` says, and are counted. (default: None, those that the model reads with,
             or else ``JatConfig.clustered()``)
@@ -211,9 +216,6 @@ def fidelity(
     Raises:
         ValueError: If there is no batch, the graph is another one, or clusters cannot serve the
             model.
-
-    Reference:
-        This library's own; the scores are those of :func:`jat_graph.clustered_attention`.
 
     Example:
         >>> import jat_graph, torch
@@ -297,3 +299,128 @@ class Tally:
             sequences=len(lengths),
             tokens=int(lengths.sum()),
         )
+
+
+# Numbers that some heads may take up together while their tokens join: 64 MiB in float32.
+ROOM = 2**24
+
+MEASURES = ("share", "mass", "tv", "error")
+
+
+class Sequence(NamedTuple):
+    """Heads on one sequence without padding, in the precision of sums."""
+
+    query: Tensor  # [H, n, D]
+    key: Tensor  # [H, n, D]
+    value: Tensor  # [H, n, Dv]
+    scale: float
+
+    def of_heads(self, heads: list[int]) -> Sequence:
+        """Return some of the heads."""
+        query, key, value = (x[heads] for x in self[:3])
+        return Sequence(query, key, value, self.scale)
+
+
+def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
+    """Yield each document of each item of a batch."""
+    assert layer.value is not None
+    parts = layer.query, layer.key, layer.value
+    dtype = torch.promote_types(layer.query.dtype, torch.float32)
+    for names, *item in zip(layer_documents(layer), *parts, strict=True):
+        for name in names[names >= 0].unique():
+            tokens = torch.nonzero(names == name).squeeze(-1)
+            query, key, value = (x[:, tokens].to(dtype) for x in item)
+            yield Sequence(query, key, value, layer.scale)
+
+
+def layer_documents(layer: CapturedLayer) -> Tensor:  # [B, L]
+    """Return the document of each token, -1 for padding."""
+    documents = token_documents(layer.mask, layer.query)
+    if documents is not None:
+        return documents
+    return torch.zeros_like(layer.query[:, 0, :, 0], dtype=torch.int32)
+
+
+def sample_tokens(length: int, heads: int, number: int, seed: int) -> Tensor:  # [H, r]
+    """Draw one token out of each of as many equal stretches, for each head its own."""
+    if length <= number:
+        return torch.arange(length).expand(heads, length)
+    generator = torch.Generator().manual_seed(seed)
+    within = torch.rand(heads, number, generator=generator, dtype=torch.float64)
+    return ((torch.arange(number) + within) * (length / number)).long().clamp(max=length - 1)
+
+
+def measure_rows(
+    sequence: Sequence,
+    rules: Mapping[ClusterRule, tuple[int, ...]],  # of which heads
+    queries: int,
+    seed: int,
+) -> Tensor:  # [H, 6]
+    """Return means over sampled queries: MEASURES, keys and clusters read, and if it is dense."""
+    heads, length, width = sequence.query.shape
+    tokens = sample_tokens(length, heads, queries, seed).to(sequence.query.device)
+    found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length, 1.0)).repeat(heads, 1)
+    for rule, members in rules.items():
+        if length < shortest_length(rule):
+            continue
+        step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
+        for first in range(0, len(members), step):
+            part = list(members[first : first + step])
+            found[part] = _measure(sequence.of_heads(part), rule, tokens[part])
+    return found
+
+
+def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
+    """Compare the rows, in memory for r·n numbers a head."""
+    query, key, value, scale = sequence
+    length = query.size(1)
+    key = key - key.mean(1, keepdim=True)  # softmax does not see it
+    joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
+
+    def gather(x: Tensor, index: Tensor) -> Tensor:  # [H, r, D]
+        return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+
+    scores = (gather(query, tokens) * scale) @ key.mT  # [H, r, n]
+    towards = gather(centres, joined.gather(1, tokens)) * scale
+    rows = towards @ key.mT
+    is_read = torch.zeros_like(rows, dtype=torch.bool)
+    is_read.scatter_(-1, best_keys(towards, key, rule.keys)[0], True)
+    if rule.block:
+        blocks = torch.arange(length, device=key.device) // rule.block
+        is_read |= (blocks[tokens].unsqueeze(-1) - blocks).abs() <= 1
+    rest = rows if rule.propagate else torch.full_like(rows, -torch.inf)
+    exact, given = scores.softmax(-1), torch.where(is_read, scores, rest).softmax(-1)
+    output = exact @ value
+    lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
+    share = is_read.to(rows.dtype).mean(-1)
+    mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
+    found = [share, mass, tv, lost, share * length + centres.size(1), torch.zeros_like(share)]
+    return torch.stack(found, -1).mean(1)
+
+
+def compare_with_sdpa(
+    model: Any, ids: Tensor, settings: dict[str, Any], rounds: int
+) -> dict[str, float]:
+    """Measure a model on SDPA and on clusters in turns, on texts of one length ``[texts, L]``."""
+    # Seconds are medians on the first text, the ratio is that of both sides of a round.
+    names, taken = ("sdpa", register_clustered(**settings)), []
+    for _ in range(rounds + 1):
+        seconds = []
+        for name in names:
+            model.set_attn_implementation(name)
+            start = time.perf_counter()
+            with torch.inference_mode():
+                model(ids[:1])
+            seconds.append(time.perf_counter() - start)
+        taken.append(seconds)
+    taken = taken[1:]  # the first may compile
+    report = fidelity(model, [{"input_ids": text[None]} for text in ids])
+    return {
+        "tokens": ids.size(1),
+        "sdpa": median(sdpa for sdpa, _ in taken),
+        "clusters": median(clusters for _, clusters in taken),
+        "ratio": median(clusters / sdpa for sdpa, clusters in taken),
+        "share": sum(head.share for head in report.heads) / len(report.heads),
+        "token_cosine": report.token_cosine,
+        "embedding_cosine": report.embedding_cosine,
+    }

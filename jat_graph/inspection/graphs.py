@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import JumpHeads
 from jat_graph.attention.propagation import graph_operator
 from jat_graph.hf import CapturedLayer
 from jat_graph.inspection.reports import Link, SteppingStone, Stone

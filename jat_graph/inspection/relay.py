@@ -14,18 +14,16 @@ from transformers import PreTrainedModel
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.capture import capture_heads, modules_with
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.kinds import LayerHeads
-from jat_graph.hf.modules import layers_around
+from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.inspection.tracing import Inputs, run_model
 
 
 class Relay:
-    """Runs batches up to one layer after another, each from where it came the last time.
+    """Runs batches up to one layer after another, each from where it came the last time."""
 
-    The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
-    What a layer gave stands for all layers before it. Where the first batch shows that layers are
-    no chain, as where they share a module, every run goes through the whole model.
-    """
+    # The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
+    # What a layer gave stands for all layers before it. Where the first batch shows that layers are
+    # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
         self,

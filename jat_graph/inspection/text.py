@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.hf import attached_config
@@ -21,9 +22,6 @@ from jat_graph.inspection.reports import (
 from jat_graph.inspection.selection import EncodedText, Indices, strongest_edges
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, look_at_heads
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def inspect_text(
@@ -99,20 +97,13 @@ def view_head(
     """Return one jump head's scores, graph and propagated scores on a text.
 
     Args:
-        model: A model with jump heads.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layer: A layer that jumps, from 0.
-        head: A head that jumps, from 0.
+        model, tokenizer, text, special_tokens: As for :func:`inspect_text`.
+        layer, head: One that jumps, from 0.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
         top: Number of jumps to mark, by gain. (default: 5)
-        special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
-
-    Raises:
-        ValueError: If this head of this layer does not jump, or as :func:`inspect_text` does.
 
     Reference:
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
@@ -139,19 +130,11 @@ def view_graphs(
     """Return the graphs of jump heads on a text, made one after the other.
 
     Args:
-        model: A model with jump heads.
-        tokenizer: Its tokenizer.
-        text: One text that the model can take whole.
-        layers: The layers to look at, from 0: one, or several. (default: None, all that jump)
-        heads: The heads to look at, from 0: one, or several. (default: None, all that jump)
+        model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
         tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
-        special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.
-
-    Raises:
-        ValueError: As :func:`inspect_text` does, at once.
 
     Reference:
         A of Eq. 3 of the JAT paper.

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.scores import attention_scores
-from jat_graph.attention.heads import HeadGroup, attention_probabilities
-from jat_graph.attention.jump_heads import JumpHeads
+from jat_graph.attention.heads import HeadGroup, JumpHeads, attention_probabilities
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Strengths, head_groups
-from jat_graph.config import ClusterGraph, JatConfig
-from jat_graph.hf import CapturedLayer, capture_scores
+from jat_graph.config import ClusterGraph, JatConfig, check_clusters
+from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores, detach
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import cluster_heads, jumping_heads
+from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.modules import attention_modules, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.progress import track_progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Inputs: TypeAlias = Mapping[str, Any]
 
@@ -39,11 +38,9 @@ def run_model(
     jumps: bool = False,
     clusters: bool = False,
 ) -> tuple[Any, list[CapturedLayer]]:
-    """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was.
-
-    Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
-    asked for.
-    """
+    """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was."""
+    # Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
+    # asked for.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
     inputs = {
@@ -196,3 +193,46 @@ class HeadTrace:
         return attention_probabilities(
             groups, attn_mask=attn_mask, is_causal=is_causal, scale=layer.scale
         )[0, 0]
+
+
+def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> JatConfig:
+    """Return settings of clusters, by default those that the model reads with, or else ours."""
+    # Without layers, they are for those that clusters can serve.
+    if config is None:
+        graph = graph_by_name(transformer_of(model).config)
+        named = JatConfig.clustered() if graph is None else JatConfig.clustered(graph=graph)
+        config = attached_config(model, ClusterGraph) or named
+    check_clusters(config)
+    return config if config.layers else config.replace(layers=_served_layers(model))
+
+
+def _served_layers(model: PreTrainedModel) -> tuple[int, ...] | None:
+    """Return the layers that see all tokens; None if all do, or none does, which attach refuses."""
+    found = [e for e in attention_modules(transformer_of(model)) if e.left_alone is None]
+    served = tuple(
+        index
+        for index, entry in enumerate(found)
+        if not entry.is_causal and getattr(entry.module, "sliding_window", None) is None
+    )
+    return served if 0 < len(served) < len(found) else None
+
+
+@contextmanager
+def keeping_clusters(model: PreTrainedModel) -> Iterator[None]:
+    """Give a model after the ``with`` the heads on clusters back that it had, or none."""
+    before = attached_config(model, ClusterGraph)
+    try:
+        yield
+    finally:
+        change_clusters(model, before)
+
+
+def change_clusters(model: PreTrainedModel, config: JatConfig | None) -> None:
+    """Give a model heads that read by clusters with other settings, or none."""
+    before = attached_config(model, ClusterGraph)
+    if before == config:
+        return
+    if before is not None:
+        detach(model, ClusterGraph)
+    if config is not None:
+        attach(model, config)

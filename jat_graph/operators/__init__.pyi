@@ -1,11 +1,8 @@
 from .backends import BackendChoice
-from .base import DenseOperator, NormalizedOperator, Operator, PowerOperator
-from .blocked import BlockedOperator
+from .base import DenseOperator, NormalizedOperator, Operator, PowerOperator, laplacian_eigenvalues
 from .sparse import SparseOperator
-from .sparse_stones import SparseStoneOperator
-from .spectrum import laplacian_eigenvalues
-from .stones import ShardStoneOperator, StoneOperator
-from .threshold import ThresholdOperator
+from .stones import ShardStoneOperator, SparseStoneOperator, StoneOperator
+from .threshold import BlockedOperator, ThresholdOperator
 
 __all__ = [
     "BackendChoice",

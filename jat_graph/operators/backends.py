@@ -14,10 +14,9 @@ from jat_graph.adjacency.stones import StoneIncidence, expected_share
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
-from jat_graph.operators.blocked import BlockedOperator
 from jat_graph.operators.sparse import SparseOperator
-from jat_graph.operators.sparse_stones import SparseStoneOperator
-from jat_graph.operators.stones import StoneOperator
+from jat_graph.operators.stones import SparseStoneOperator, StoneOperator
+from jat_graph.operators.threshold import BlockedOperator
 
 # One matrix A or B may take this much of a device's memory before `auto` does without it.
 LARGEST_MATRIX = 2**31  # bytes
@@ -164,15 +163,13 @@ def choose_backend(
 
 
 def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
-    """Return the milliseconds that a backend will take.
-
-    Dense counts half of the pairs once and multiplies by all of them. Threshold ranks the tokens of
-    each key, again for each product if there are too many keys to keep, and adds one row a token
-    and key. Under a causal mask it counts again, block by block, for the degrees and each product.
-
-    With stones a product is two multiplications, by B and its transpose. Dense makes B once, and
-    once more backward. Sparse looks for the links in each product, and multiplies by those.
-    """
+    """Return the milliseconds that a backend will take."""
+    # Dense counts half of the pairs once and multiplies by all of them. Threshold ranks the tokens
+    # of each key, again for each product if there are too many keys to keep, and adds one row a
+    # token and key. Under a causal mask it counts again, block by block, for the degrees and each
+    # product. With stones a product is two multiplications, by B and its transpose. Dense makes B
+    # once, and once more backward. Sparse looks for the links in each product, and multiplies by
+    # those.
     if work.linked is not None:
         entries = work.graphs * work.length * work.num_keys
         both = 2 * entries * work.width * work.products
@@ -195,10 +192,8 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
 
 
 def prices_of(device: str) -> tuple[dict[str, float], str]:
-    """Return the measured prices of a kind of device, and a phrase: where they were measured.
-
-    ``python -m examples.bench costs`` measures them again.
-    """
+    """Return the measured prices of a kind of device, and a phrase: where they were measured."""
+    # `python -m examples.bench costs` measures them again.
     if device in _TABLE:
         return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"
     stand_in, where = prices_of("cpu")

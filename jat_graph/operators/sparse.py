@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.operators.base import Operator
-from jat_graph.operators.blocked import BlockedOperator
+from jat_graph.operators.threshold import BlockedOperator
 
 if TYPE_CHECKING:
     from torch_geometric.typing import SparseTensor
@@ -98,10 +98,9 @@ def _beta_unsaid() -> Iterator[None]:
 
 
 class Edges(NamedTuple):
-    """The edges of one graph over all sequences and heads, and what pruning took from each.
+    """The edges of one graph over all sequences and heads, and what pruning took from each."""
 
-    A node's number is ``(b · H + h) · L + position``.
-    """
+    # A node's number is `(b · H + h) · L + position`.
 
     edge_index: Tensor  # [2, E], rows (source k, target i), by target, then source
     edge_weight: Tensor  # [E]
@@ -121,11 +120,9 @@ class _Votes(NamedTuple):
 def vote_edges(
     adjacency: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
 ) -> Edges:
-    """Return the pairs that have a vote and that pruning keeps, with their shares of votes.
-
-    Kept are edges of at least ``min_weight`` that are among the ``max_neighbors`` heaviest into
-    their target, ties to the lower source, or whose reverse is. The others are never stored.
-    """
+    """Return the pairs that have a vote and that pruning keeps, with their shares of votes."""
+    # Kept are edges of at least `min_weight` that are among the `max_neighbors` heaviest into their
+    # target, ties to the lower source, or whose reverse is. The others are never stored.
     voters = adjacency.voters().expand(adjacency.source.shape).flatten(0, 1)  # [BH, L]
     # How many edges go into each node, and their votes.
     sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)

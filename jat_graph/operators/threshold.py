@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.kernels import rank_tokens, sum_joined
+from jat_graph.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
@@ -68,3 +69,61 @@ class ThresholdOperator(Operator):
             return sum_joined(x, self._kept)
         blocks = self.pairs.column_blocks(BLOCK)
         return reduce(torch.add, (sum_joined(x, rank_tokens(*block)) for block in blocks))
+
+
+class BlockedOperator(Operator):
+    """An operator that holds queries, keys and who votes, and multiplies a block of queries a time.
+
+    Under a causal mask the tokens that a query joins are no prefix of an order: of the strongest
+    ones it sees the earlier ones only. So the votes of a block of queries are counted, multiplied
+    and forgotten: O(U · L²) votes, and memory for one block.
+
+    Args:
+        pairs: Who votes on which pairs, by hard votes, under a causal mask and padding.
+    """
+
+    def __init__(self, pairs: PairAdjacency) -> None:
+        batch, heads, length = pairs.source.shape
+        self.pairs, self.shape = pairs, torch.Size((batch, heads, length, length))
+        self.dtype, self.device = pairs.source.dtype, pairs.source.device
+        with torch.no_grad():
+            self._kept = pairs.columns() if pairs.num_keys <= KEPT_KEYS else None
+
+    @property
+    def degree(self) -> Tensor:
+        return torch.cat([weights.sum(-1) for _, weights in self.row_blocks()], dim=-1)
+
+    def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield queries and their votes ``[B, H, rows, L]`` under any mask; a prefix if causal."""
+        batch, heads, length, _ = self.shape
+        height = max(1, BLOCK // max(1, batch * heads * length))
+        for start in range(0, length, height):
+            rows = slice(start, min(start + height, length))
+            end = rows.stop if self.pairs.mask.causal else length
+            with torch.no_grad():
+                keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
+                counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in keys)
+                votes = reduce(torch.add, counts)
+                self.pairs.clear_masked(votes, rows)
+            yield rows, votes
+
+    def row_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the same as shares of the voting keys, rows of A."""
+        voters = self.pairs.voters().unsqueeze(-1)
+        for rows, votes in self.vote_blocks():
+            yield rows, votes.div_(voters[:, :, rows])
+
+    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
+        return recompute(self._product, x, False) + diagonal * x
+
+    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
+        return recompute(self._product, x, True) + diagonal * x
+
+    def _product(self, x: Tensor, transposed: bool) -> Tensor:
+        product = torch.zeros_like(x)
+        for rows, weights in self.row_blocks():
+            if transposed:
+                product[:, :, : rows.stop] += weights.mT @ x[:, :, rows]
+            else:
+                product[:, :, rows] = weights @ x[:, :, : rows.stop]
+        return product

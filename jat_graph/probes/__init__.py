@@ -12,10 +12,10 @@ from jat_graph.probes.findings import Findings, compare_findings
 from jat_graph.probes.graphs import graphs_and_trees
 from jat_graph.probes.heads import best_heads
 from jat_graph.probes.ratio import similarity_ratio
-from jat_graph.probes.senses import sense_probe
+from jat_graph.probes.states import sense_probe
 from jat_graph.probes.structural import structural_probe
 from jat_graph.probes.treebank import Sentence, read_treebank
-from jat_graph.probes.viewing import view
+from jat_graph.probes.trees import view
 from jat_graph.probes.words import WordReader
 
 __all__ = [

@@ -15,11 +15,26 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
-from jat_graph.probes.clusters import directions, find_clusters, lay_out, renamed, telling_words
-from jat_graph.probes.contexts import Context, find_uses
+from jat_graph.probes.contexts import (
+    Context,
+    directions,
+    find_clusters,
+    find_uses,
+    lay_out,
+    renamed,
+    telling_words,
+)
 from jat_graph.probes.corpora import WordNet
-from jat_graph.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
-from jat_graph.probes.pictures import COLOURS, MARKERS, Figure
+from jat_graph.probes.findings import (
+    COLOURS,
+    CONFIDENCE,
+    MARKERS,
+    Figure,
+    Findings,
+    Floats,
+    Integers,
+    with_ends,
+)
 from jat_graph.probes.words import WordReader, check_layers, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viewer import AtlasView, Page

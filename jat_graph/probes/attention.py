@@ -12,8 +12,16 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
-from jat_graph.probes.pictures import QUIET, Figure, draw_rows
+from jat_graph.probes.findings import (
+    QUIET,
+    Figure,
+    Findings,
+    Floats,
+    Integers,
+    draw_rows,
+    resampled_mean,
+    with_ends,
+)
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, random_weights, read_rows
 from jat_graph.progress import track_progress

@@ -208,7 +208,7 @@ def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[Marked
 
     Args:
         path: A folder with sets, at any depth, or the ``.data.xml`` of one.
-        wordnet: WordNet 3.0, from :func:`open_wordnet`.
+        wordnet: As for :func:`read_semcor`.
 
     Returns:
         The sentences of each set, by its name.

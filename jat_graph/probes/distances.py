@@ -9,19 +9,22 @@ import numpy as np
 import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
-from jat_graph.probes.pictures import (
+from jat_graph.probes.findings import (
     COLOURS,
     QUIET,
     ROW,
     Figure,
+    Findings,
+    Floats,
     add_legend,
     draw_layers,
     draw_rows,
+    resampled,
+    resampled_mean,
+    with_ends,
 )
 from jat_graph.probes.structural import TreeStudy
-from jat_graph.probes.tree_maps import DISTANCE, squared_distances
-from jat_graph.probes.treebank import Sentence
+from jat_graph.probes.treebank import DISTANCE, Sentence, squared_distances
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import new_figure
@@ -67,15 +70,12 @@ def tree_distances(
     of relations are counted with their relation.
 
     Args:
-        reader: A model, and where its states and probes are kept, as :func:`structural_probe`'s.
-        train: Sentences to train on, from :func:`read_treebank`.
-        dev: Sentences by which training stops.
+        reader, train, dev, epochs: As for :func:`structural_probe`.
         test: Sentences that are measured.
         layer: After which layer, 0 for the embeddings. (default: None, the middle one)
         powers: The powers p. (default: (1, 1.5, 2, 3, 4))
         least: How often a relation must be there to have a row. (default: 30)
         rank: Dimensions that B maps to; None for as many as states have. (default: 128)
-        epochs: At most so many. (default: 30)
         seed: Of training. (default: 0)
 
     Returns:

@@ -11,9 +11,17 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
-from jat_graph.probes.findings import Findings, Floats, resampled_ratio, with_ends
+from jat_graph.probes.findings import (
+    ROW,
+    Figure,
+    Findings,
+    Floats,
+    add_legend,
+    draw_rows,
+    resampled_ratio,
+    with_ends,
+)
 from jat_graph.probes.heads import choosing_half
-from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure
@@ -52,12 +60,11 @@ def graphs_and_trees(
 
     Args:
         reader: A model with jump heads, or with any for ``maps="attention"``.
-        sentences: Sentences with their trees.
+        sentences, least: As for :func:`best_heads`.
         maps: ``"graph"``, hard votes or the walk over stones; or ``"attention"``, to compare.
             (default: ``"graph"``)
         density: Share of pairs that each head joins, more where several weigh as much as the last,
             none that weighs nothing; None for all that weigh anything. (default: 0.05)
-        least: Relations with fewer pairs are left out. (default: 50)
         seed: Of the half of the sentences that the best head is chosen on. (default: 0)
 
     Returns:

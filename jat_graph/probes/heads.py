@@ -11,8 +11,17 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH
-from jat_graph.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
-from jat_graph.probes.pictures import ROW, Figure, add_legend, draw_rows
+from jat_graph.probes.findings import (
+    ROW,
+    Figure,
+    Findings,
+    Floats,
+    Integers,
+    add_legend,
+    draw_rows,
+    resampled_mean,
+    with_ends,
+)
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
 from jat_graph.probes.words import WordReader, read_rows
 from jat_graph.viz.figures import new_figure

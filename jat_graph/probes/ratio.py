@@ -11,8 +11,15 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.probes.corpora import MarkedSentence
-from jat_graph.probes.findings import Findings, Integers, resampled_ratio, with_ends
-from jat_graph.probes.pictures import Figure, add_legend, draw_layers
+from jat_graph.probes.findings import (
+    Figure,
+    Findings,
+    Integers,
+    add_legend,
+    draw_layers,
+    resampled_ratio,
+    with_ends,
+)
 from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
@@ -47,10 +54,8 @@ def similarity_ratio(
     takes the place of the other. In a decoder only the second word can see the other sentence.
 
     Args:
-        reader: A model, and where its states are kept; :func:`sense_probe` shares them.
-        training: Sentences with senses, from :func:`read_semcor`.
+        reader, training, layers: As for :func:`sense_probe`, which shares what is kept.
         pairs: Most pairs; a word has two senses that occur twice. (default: 1000)
-        layers: Layers to ask after; 0 is the embeddings. (default: None, all)
         seed: Seed of what is drawn, and of the semantic probe. (default: 0)
 
     Returns:

@@ -13,20 +13,30 @@ import torch
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_flag, check_indices, check_integer
-from jat_graph.data.storage import digest
+from jat_graph.data.reading import digest
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
-from jat_graph.probes.findings import Findings, Floats, resampled, resampled_ratio, with_ends
-from jat_graph.probes.pictures import QUIET, Figure, add_legend, draw_layers
-from jat_graph.probes.tree_maps import (
+from jat_graph.probes.findings import (
+    QUIET,
+    Figure,
+    Findings,
+    Floats,
+    add_legend,
+    draw_layers,
+    resampled,
+    resampled_ratio,
+    with_ends,
+)
+from jat_graph.probes.treebank import (
     DEPTH,
     DISTANCE,
+    Sentence,
+    check_sentences,
     spanning_tree,
     squared_distances,
     train_probe,
     tree_batches,
 )
-from jat_graph.probes.treebank import Sentence, check_sentences
 from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress

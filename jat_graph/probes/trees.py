@@ -6,19 +6,22 @@ After Figure 2 of Hewitt and Manning 2019, and Figure 3 of Coenen et al. 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.directions import isolated
-from jat_graph.probes.findings import Floats
-from jat_graph.probes.pictures import COLOURS, QUIET, Axes, Figure, add_legend
-from jat_graph.probes.tree_maps import spanning_tree, squared_distances
-from jat_graph.probes.treebank import Sentence
+from jat_graph.inspection.selection import Indices
+from jat_graph.probes.findings import COLOURS, QUIET, Axes, Figure, Floats, add_legend
+from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
+from jat_graph.viewer import AtlasView, Page
+from jat_graph.viewer.content import ParsedWords
+from jat_graph.viewer.reading import read_texts
 from jat_graph.viz.figures import new_figure
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
@@ -168,3 +171,62 @@ def _add_bar(figure: Figure, axis: Axes) -> None:
     bar.set_ticks([0, 0.5, 1, 1.5, 2])
     bar.set_label("squared distance of an edge of the tree (1 if it fits)", fontsize=8)
     bar.ax.tick_params(labelsize=8)
+
+
+def view(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: str | Sentence | Sequence[str | Sentence],
+    *,
+    layers: Indices = None,
+    heads: Indices = None,
+    tokens: range | None = None,
+    special_tokens: bool = False,
+    atlases: Sequence[AtlasView] = (),
+    title: str = "Heads",
+) -> Page:
+    """Return a page that shows what heads do on texts: one file, for any browser, no network.
+
+    It has all heads first, then one of them as lines and as a matrix; of heads that jump also the
+    attention before the jump, the difference, and the graph with its stepping stones; trees; and
+    maps. Of each matrix it has the strongest links, and the share of what is left out.
+
+    Args:
+        model: An encoder or decoder of transformers, with jump heads or without.
+        tokenizer: Its tokenizer.
+        texts: One text or several, each a string or a sentence of a treebank with its tree, that
+            the model can take whole.
+        layers, heads: Those to show, from 0: one, or several. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        special_tokens: Show special tokens, too. What goes to tokens that are not shown is counted
+            all the same. (default: False)
+        atlases: Maps to show beside the heads. (default: none)
+        title: Title of the page. (default: ``"Heads"``)
+
+    Returns:
+        The page; a notebook shows it, and ``save`` writes it.
+
+    Raises:
+        ValueError: If the model gives no attention or lacks the heads, a text is empty, too long or
+            lacks the tokens, or the page would be too large; but for the first the model is not
+            run then.
+
+    Reference:
+        Vig, *A Multiscale Visualization of Attention in the Transformer Model*, 2019; A of Eq. 3 of
+        the JAT paper.
+    """
+    some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
+    if not some:
+        raise ValueError("texts must be one or more, got none")
+    for number, text in enumerate(some):
+        if isinstance(text, Sentence):
+            if not tokenizer.is_fast:
+                wanted = "tokenizer must be a fast one to know words"
+                raise ValueError(f"{wanted}, got {type(tokenizer).__name__}")
+            some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
+        elif not isinstance(text, str):
+            kind = type(text).__name__
+            raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
+    chosen: Any = {"layers": layers, "heads": heads, "tokens": tokens}
+    shown = read_texts(model, tokenizer, some, special_tokens=special_tokens, **chosen)
+    return Page(title, tuple(shown), tuple(atlases))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_choice, check_indices, check_integer
 from jat_graph.data.reading import (
@@ -23,20 +24,19 @@ from jat_graph.data.reading import (
     SCORES,
     Head,
     attention_heads,
+    digest,
+    encode_texts,
+    is_jumping,
     jump_heads,
+    model_digest,
     pool_words,
     read_texts,
 )
-from jat_graph.data.storage import digest, is_jumping, model_digest
-from jat_graph.data.texts import encode_texts
 from jat_graph.files import replacing
 from jat_graph.hf import attach, attached_config
 from jat_graph.hf.modules import attention_modules
 from jat_graph.probes.findings import Floats
 from jat_graph.progress import track_progress
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 VERSION = 2  # of what is written, and how it is made
 

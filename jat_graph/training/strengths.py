@@ -99,12 +99,6 @@ class JatTrainerMixin(_Base):
     Attributes:
         strength_learning_rate: Of learned strengths; None is 100 times that of the rest. Set it
             before training begins.
-
-    Example:
-        >>> from transformers import Trainer
-        >>> from jat_graph.training import JatTrainerMixin
-        >>> class MyTrainer(JatTrainerMixin, Trainer):
-        ...     strength_learning_rate = 1e-2
     """
 
     strength_learning_rate: float | None = None

@@ -180,10 +180,8 @@ def links_with_room(rows: int, matrices: int) -> int:
 
 
 def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Links:  # [n, m]
-    """Keep the strongest entry of each row, and of all others up to ``most``; 0 is no link.
-
-    Columns from ``shown`` on are of tokens that are not shown, and count as hidden.
-    """
+    """Keep the strongest entry of each row, and of all others up to ``most``; 0 is no link."""
+    # Columns from `shown` on are of tokens that are not shown, and count as hidden.
     size = matrix.abs().double()
     own = size[:, :shown]
     total, visible = float(size.sum()), float(own.sum())

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.config import ClusterGraph
-from jat_graph.data.reading import attention_heads, check_model, shares_modules
-from jat_graph.data.storage import is_jumping
+from jat_graph.config import ClusterGraph, JatConfig
+from jat_graph.data.reading import attention_heads, check_model, is_jumping, shares_modules
+from jat_graph.hf import CapturedLayer, attach, detach
+from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import cluster_heads, jumping_heads
+from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import LayerHeads
 from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.text import strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
+from jat_graph.masks.tokens import split_additive
+from jat_graph.operators import DenseOperator, NormalizedOperator, Operator
+from jat_graph.patterns import Pattern
 from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
@@ -37,9 +46,6 @@ from jat_graph.viewer.content import (
     links_with_room,
     strongest_links,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def read_texts(
@@ -190,3 +196,113 @@ def _cluster_head(
     )
     by_kind = dict(zip(KINDS, links, strict=False))
     return HeadContent(report.layer, report.head, by_kind, note=note, clusters=clusters)
+
+
+# Scores as they are: no hop but the one that stays, in every head.
+UNCHANGED = JatConfig(heads="all", hop_weights=(1,))
+
+
+def hooked_tensors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str
+) -> dict[str, Tensor]:
+    """Return what heads compute on a text, named as in a cache of TransformerLens.
+
+    For each layer i ``blocks.{i}.attn.hook_pattern``, attention probabilities, and
+    ``hook_attn_scores``, scores before softmax and jumps, −∞ where a token must not look. Where the
+    layer has heads that jump, also ``hook_jump_scores``, the scores after propagation, and
+    ``hook_adj_norm``, Â, with stones the walk P; of heads that do not jump, the unchanged scores
+    and the identity. In a model with jump heads, layers without them have the probabilities alone.
+
+    Args:
+        model: An encoder or decoder of transformers, with jump heads or without; it comes back as
+            it was.
+        tokenizer, text: As for :func:`jat_graph.inspection.inspect_text`.
+
+    Returns:
+        The tensors by name, layer by layer.
+
+    Shapes:
+        - each: ``[1, H, L, L]``, queries before keys
+
+    Raises:
+        ValueError: If the model gives no attention, its layers share a module, or the text is empty
+            or too long.
+
+    Reference:
+        The names are those of Nanda and Bloom, *TransformerLens*, 2022; X of Eq. 1, Â of Eq. 4 and
+        the propagated scores of Eq. 9 of the JAT paper.
+    """
+    check_model(model)
+    inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
+    jumps = bool(enabled_jumps(model))
+    outputs, captured = run_model(model, inputs, attention=True, jumps=jumps)
+    with _recorded(model) as calls:
+        run_model(model, inputs, attention=True)
+    attachment = find_attachment(model)
+    pattern = None if attachment is None else attachment.pattern
+    layers = {layer.layer: layer for layer in captured}
+    found: dict[str, Tensor] = {}
+    for index, rows in enumerate(outputs.attentions):
+        names = {"pattern": rows.detach()}
+        if index in calls:
+            call = calls[index]
+            scores = (call.scale * call.query @ call.key.mT).detach()
+            names["attn_scores"] = _masked(scores, call, pattern)
+            if index in layers:
+                jumped, adj_norm = _jumps(layers[index], scores)
+                names |= {"jump_scores": _masked(jumped, call, pattern), "adj_norm": adj_norm}
+        found |= {f"blocks.{index}.attn.hook_{name}": tensor for name, tensor in names.items()}
+    return found
+
+
+@contextmanager
+def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
+    """Collect the calls of layers; a model without heads of ours has some for a while."""
+    bare = find_attachment(model) is None
+    if bare:
+        attach(model, UNCHANGED)
+    calls: dict[int, AttentionInputs] = {}
+
+    def record(kinds: tuple[LayerHeads, ...], call: AttentionInputs) -> None:
+        index = next((heads.index for heads in kinds if isinstance(heads, JumpLayer)), None)
+        if index in calls:
+            raise ValueError(
+                "model must have a module for each layer to give scores, got layers that share one"
+            )
+        if index is not None:
+            calls[index] = call.repeat_keys()
+
+    attachment = find_attachment(model)
+    assert attachment is not None
+    previous, attachment.recorder = attachment.recorder, record
+    try:
+        yield calls
+    finally:
+        attachment.recorder = previous
+        if bare:
+            detach(model, JatConfig)
+
+
+def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> Tensor:
+    """Put −∞ where a token must not look, and add what a mask adds."""
+    mask, causal = call.sdpa_mask(pattern)
+    if causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is None:
+        return scores
+    allowed, bias = split_additive(mask)
+    return (scores if bias is None else scores + bias).masked_fill(~allowed, -torch.inf)
+
+
+def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
+    jumps = scores.clone()
+    adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
+    for head in layer.heads:
+        trace = HeadTrace(layer.of_head(head))
+        jumps[0, head] = trace.propagated
+        operator: Operator = NormalizedOperator(DenseOperator(trace.graph.weights))
+        if isinstance(trace.graph, StoneLinks):
+            operator = trace.graph.operator
+        adj_norm[0, head] = operator.to_dense()[0, 0]
+    return jumps, adj_norm

@@ -1,10 +1,8 @@
 """Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
-from jat_graph.viz.clusters import draw_clusters
-from jat_graph.viz.fidelity import draw_fidelity
+from jat_graph.viz.clusters import draw_clusters, draw_fidelity
 from jat_graph.viz.figures import save_figure
-from jat_graph.viz.graphs import draw_graphs
-from jat_graph.viz.heads import draw_head
+from jat_graph.viz.heads import draw_graphs, draw_head
 from jat_graph.viz.patterns import draw_patterns
 
 __all__ = [

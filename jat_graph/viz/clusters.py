@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jat_graph.directions import named
-from jat_graph.viz.figures import COLOURS, new_figure
+from jat_graph.viz.figures import COLOURS, new_figure, save_figure
 from jat_graph.viz.heads import GRAPH_COLOURS, LINE_HEIGHT, MAX_LABEL
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from jat_graph.inspection import ClusterView, Token
+    from jat_graph.inspection.fidelity import Fidelity
+
 
 NEAR = "#c8ccd0"  # of keys in the blocks around
 SIDE = 4.2  # inches, of a panel
@@ -138,3 +141,69 @@ def _name(token: Token) -> str:
     text = token.text
     short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
     return named(short.replace("$", r"\$"))  # which would begin mathematics
+
+
+WIDTH, HEIGHT = 6.4, 4.2  # inches, without the heading
+LAYER_COLOURS = "viridis"
+MOST_ROWS = 16  # of layers below each other
+
+
+def draw_fidelity(report: Fidelity) -> Figure:
+    """Draw the error of each head over the share of keys that it reads exactly.
+
+    A head is a dot, its colour says which layer it is in. Below and to the left is better: less is
+    read, and less is lost.
+
+    Args:
+        report: What :func:`jat_graph.fidelity` returned.
+
+    Returns:
+        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+
+    Raises:
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+    """
+    heading = (
+        f"{len(report.heads)} heads on clusters, {report.sequences} sequences of "
+        f"{report.tokens / report.sequences:.0f} tokens on average ({report.dense} read densely): "
+        f"cosine of token states {report.token_cosine:.3f}, "
+        f"of mean embeddings {report.embedding_cosine:.3f}"
+    )
+    figure = new_figure(WIDTH, HEIGHT, heading=heading, size=10)
+    from matplotlib import colormaps  # which is there, or there would be no figure
+
+    axis = figure.subplots()
+    layers = sorted({head.layer for head in report.heads})
+    # The brightest yellow would not be seen on white.
+    colours = colormaps[LAYER_COLOURS](np.linspace(0, 0.9, len(layers)))
+    for layer, colour in zip(layers, colours, strict=True):
+        own = [head for head in report.heads if head.layer == layer]
+        shares, errors = [100 * head.share for head in own], [head.error for head in own]
+        axis.scatter(shares, errors, color=colour, s=22, alpha=0.85, lw=0, label=str(layer))
+    axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("keys that a query reads exactly, %", fontsize=9)
+    axis.set_ylabel("error of the output, ‖o' − o‖ / ‖o‖", fontsize=9)
+    axis.tick_params(labelsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25)
+    columns = -(-len(layers) // MOST_ROWS)
+    figure.legend(title="layer", loc="outside right upper", fontsize=8, ncols=columns)
+    return figure
+
+
+def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
+    """Draw seconds by SDPA and by clusters over the length, and how near states are."""
+    figure = new_figure(6.6, 2.7, heading="A pretrained model on long texts")
+    seconds, near = figure.subplots(1, 2)
+    lengths, colours = [point["tokens"] for point in points], iter(COLOURS)
+    states = {"token_cosine": "states of tokens", "embedding_cosine": "mean embedding"}
+    for axis, names in ((seconds, {"sdpa": "sdpa", "clusters": "clusters"}), (near, states)):
+        for (name, label), colour in zip(names.items(), colours, strict=False):
+            axis.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
+        axis.set(xlabel="tokens", xticks=lengths)
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=8)
+    seconds.set(ylabel="seconds for a text", ylim=(0, None))
+    near.set(ylabel="cosine to the model on SDPA", ylim=(0.9, 1.005))
+    save_figure(figure, path)

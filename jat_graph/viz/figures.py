@@ -28,10 +28,8 @@ logger = logging.getLogger(__name__)
 def new_figure(
     width: float, height: float, *, heading: str = "", size: int = 12, notes: float = 0.0
 ) -> Figure:
-    """Return a figure of so many inches, its heading broken into lines above all panels.
-
-    The heading makes the figure higher; so many inches as notes want are left free at the bottom.
-    """
+    """Return a figure of so many inches, its heading broken into lines above all panels."""
+    # The heading makes the figure higher; so many inches as notes want are left free at the bottom.
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.pictures import PATTERN_TOKENS, is_layer, read_layer
+from jat_graph.checks.numbers import PATTERN_TOKENS, check_integer, is_layer, read_layer
 from jat_graph.patterns import Pattern, Union, parse_pattern
 from jat_graph.patterns.base import pairs_of
 from jat_graph.viz.figures import COLOURS, new_figure

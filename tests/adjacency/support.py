@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph import JatConfig
-from jat_graph.adjacency.sampling import sampled_positions
+from jat_graph.adjacency.keys import sampled_positions
+from jat_graph.adjacency.pairs import VoteRule, _sampled_triples
 from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.adjacency.thresholds import _sampled_triples
-from jat_graph.adjacency.votes import VoteRule
 from jat_graph.masks import TokenMask
 
 

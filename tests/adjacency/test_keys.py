@@ -11,10 +11,10 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.keys import (
     number_of_keys,
     numbers_of_keys,
+    sample_size,
     select_keys,
     unsupported_selection,
 )
-from jat_graph.adjacency.sampling import sample_size
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.oracles import (

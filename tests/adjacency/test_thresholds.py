@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.keys import select_keys
+from jat_graph.adjacency.pairs import SAMPLED_TRIPLES, VoteRule, adaptive_threshold
 from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.adjacency.thresholds import SAMPLED_TRIPLES, adaptive_threshold
-from jat_graph.adjacency.votes import VoteRule
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.adjacency.support import sampled_triples
 from tests.inputs import random_heads, random_padding_mask

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-import jat_graph.operators.blocked
+import jat_graph.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import QueryKeyScores
@@ -29,8 +29,8 @@ class TestSmallBlocks(TestBlockedOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.blocked, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 400)
+        monkeypatch.setattr(jat_graph.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 400)
 
 
 STRIDED = {"key_selection": "strided", "key_step": 2, "threshold": 2.0, "inclusive": True}

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.operators.blocked
+import jat_graph.operators.threshold
 from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import QueryKeyScores
@@ -50,7 +50,7 @@ def test_pruned_edges_are_the_oracles(
     rule = dataclasses.replace(adjacency.rule, soft_temperature=temperature)
     adjacency = dataclasses.replace(adjacency, rule=rule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jat_graph.operators.blocked, "BLOCK", elements)
+        patch.setattr(jat_graph.operators.threshold, "BLOCK", elements)
         edges = vote_edges(adjacency, min_weight, max_neighbors)
     whole = DenseOperator.of_pairs(adjacency).to_dense()
     wanted = reference_prune(whole, min_weight, max_neighbors)
@@ -110,7 +110,7 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
-    monkeypatch.setattr(jat_graph.operators.blocked, "BLOCK", 1024)
+    monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 1024)
     length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
     config = (
         config

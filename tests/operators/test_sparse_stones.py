@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-import jat_graph.operators.sparse_stones
+import jat_graph.operators.stones
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.operators import SparseStoneOperator, StoneOperator
 from jat_graph.testing import assert_within_budget
@@ -73,7 +73,7 @@ def test_it_is_the_oracles_walk(drawn, block):
     far = torch.randn_like(x)
     wanted = [matrix @ features, matrix.mT @ features]
     blocks = {"cpu": block}
-    with patch.object(jat_graph.operators.sparse_stones, "LARGEST", blocks):
+    with patch.object(jat_graph.operators.stones, "LARGEST", blocks):
         marks = {"attention_mask": valid, "excluded": excluded}
         operator = jump_operator(*pair, config=config, **marks)
         assert isinstance(operator, SparseStoneOperator)

@@ -1,5 +1,4 @@
-from .api import explain_pattern, pattern_attention
-from .backends import PatternChoice
+from .backends import PatternChoice, explain_pattern, pattern_attention
 
 __all__ = [
     "PatternChoice",

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.attention.heads import wide_attention
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
 from jat_graph.patterns.base import Pattern
 
@@ -76,11 +76,10 @@ def _gather(rows: Tensor, index: Tensor) -> Tensor:  # [m, n, H, D]
 
 
 class FusedBlocks(torch.autograd.Function):
-    """Attention of many blocks that keeps nothing but its inputs, its output and the row sums.
+    """Attention of many blocks that keeps nothing but its inputs, its output and the row sums."""
 
-    Going through SDPA, autograd would keep the keys and values of every block, and each key is in
-    several. Here they are gathered again for the backward pass, a few blocks at a time.
-    """
+    # Going through SDPA, autograd would keep the keys and values of every block, and each key is in
+    # several. Here they are gathered again for the backward pass, a few blocks at a time.
 
     @staticmethod
     def forward(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.patterns.base import Pattern
 
 BLOCK = 128

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import batch_groups
 from jat_graph.patterns.base import Pattern
 

@@ -16,11 +16,10 @@ KEPT_PAIRS = 2**20  # of the largest mask that is kept
 
 
 class BlockGroup(NamedTuple):
-    """Blocks of queries of one height that need equally many keys.
+    """Blocks of queries of one height that need equally many keys."""
 
-    Where all blocks agree, a mask says which attend to which, else a rule, and where the mask is
-    too large to keep. With neither, every query attends to every key.
-    """
+    # Where all blocks agree, a mask says which attend to which, else a rule, and where the mask is
+    # too large to keep. With neither, every query attends to every key.
 
     queries: Tensor  # positions in order, [n, height]
     keys: Tensor  # positions in order, [n, width]

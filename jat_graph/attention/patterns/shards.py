@@ -7,20 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.patterns.blocked import attend_rows
-from jat_graph.attention.patterns.inputs import PatternInputs, same_precision
+from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Lookup, kept_layout, valid_rows
-from jat_graph.masks.shards import SequenceShard
+from jat_graph.masks.tokens import SequenceShard
 from jat_graph.patterns.base import Pattern
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_shard(inputs: PatternInputs) -> Tensor:  # [B, H, L_r, Dv]
-    """Return attention of a shard's tokens under a pattern.
-
-    Keys and values come from where they are, those alone that some query here may read. A token
-    that reads everything goes the other way: its query visits all processes.
-    """
+    """Return attention of a shard's tokens under a pattern."""
+    # Keys and values come from where they are, those alone that some query here may read. A token
+    # that reads everything goes the other way: its query visits all processes.
     return inputs.each_rule(_run_rule)
 
 
@@ -89,10 +87,8 @@ def _add_global(
     start: Tensor,  # valid tokens of the shards before, [B]
     number: int,
 ) -> Tensor:  # [B, H, L_r, Dv]
-    """Add the outputs of the first tokens of a sequence, which read everything.
-
-    Every process takes the softmax over its own keys; their sums make it that over all keys.
-    """
+    """Add the outputs of the first tokens of a sequence, which read everything."""
+    # Every process takes the softmax over its own keys; their sums make it that over all keys.
     shard = inputs.mask.shard
     assert shard is not None
     rank = torch.arange(number, device=order.device) - start[:, None]  # here, [B, n]
