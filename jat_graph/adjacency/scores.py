@@ -19,13 +19,7 @@ BLOCK = 2**22
 
 
 class QueryKeyScores:
-    """Scores of queries and keys, X = scale · Q Kᵀ (Eq. 1).
-
-    Args:
-        query: Queries ``[B, H, L, D]``.
-        key: Keys ``[B, H, L, D]``.
-        scale: Factor after the product, usually 1/√D.
-    """
+    """Scores of queries and keys ``[B, H, L, D]``, X = scale · Q Kᵀ (Eq. 1)."""
 
     def __init__(self, query: Tensor, key: Tensor, scale: float) -> None:
         self.dtype = score_dtype(query, key)

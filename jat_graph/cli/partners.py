@@ -26,10 +26,9 @@ POINTS = 20  # of a curve
 
 
 class PartnersReader(nn.Module):
-    """One transformer layer without positions: a token is the sum of its two names and its value.
+    """One transformer layer without positions: a token sums its two names and its value."""
 
-    Of random weights as torch draws them 3000 steps were not enough; with these some 1000 are.
-    """
+    # Of random weights as torch draws them 3000 steps were not enough; with these some 1000 are.
 
     def __init__(self, names: int, config: JatConfig | None) -> None:
         super().__init__()
@@ -63,10 +62,8 @@ class PartnersReader(nn.Module):
 def draw_sequences(
     sizes: NDArray[np.int64], pairs: int, source: np.random.Generator
 ) -> tuple[Tensor, Tensor]:  # [N, L, 3] ids, [N, L] answers
-    """Draw sequences of so many pairs: 2 m names with values, and m hubs that hold two names each.
-
-    Every name is asked for the value of its partner. 0 is no name, no value, and no question.
-    """
+    """Draw sequences of so many pairs: 2 m names with values, m hubs that hold two names each."""
+    # Every name is asked for the value of its partner. 0 is no name, no value, and no question.
     most = int(sizes.max())
     order = source.random((len(sizes), NAMES_PER_PAIR * pairs)).argsort(1)
     names = order[:, : 2 * most].reshape(len(sizes), most, 2) + 1

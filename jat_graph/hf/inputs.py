@@ -61,10 +61,8 @@ class AttentionInputs:
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 
     def past_and_mask(self, owner: Any) -> tuple[Past | None, TokenMask]:
-        """Return what earlier tokens left behind for heads, and the mask; none for a whole input.
-
-        The first tokens may fill any cache, as in training; the next ones need one to follow.
-        """
+        """Return what earlier tokens left for heads, and the mask; none for a whole input."""
+        # The first tokens may fill any cache, as in training; the next ones need one to follow.
         cache = self.cache
         if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
             if not self.is_whole:
@@ -128,10 +126,8 @@ def resolve_once(
     is_causal: bool,
     query: Tensor,  # [B, H, L, D], whose shape the mask must fit
 ) -> TokenMask:
-    """Resolve a mask, which waits for the device, once for all layers of a forward that share it.
-
-    What was written to since is resolved anew.
-    """
+    """Resolve a mask, which waits for the device, once for all layers that share it."""
+    # What was written to since is resolved anew.
     # An entry for a mask without a version, or for a view, could go stale or keep its mask alive.
     if (
         attention_mask is None

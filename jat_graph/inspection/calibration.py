@@ -166,10 +166,8 @@ def _measure_table(
 
 
 def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
-    """Return each head's critical ρ of the allowed pairs, max_j of the product; −∞ without votes.
-
-    Keys are taken in blocks, so nothing is of size L×L×L.
-    """
+    """Return each head's critical ρ of allowed pairs, max_j of the product; −∞ without votes."""
+    # Keys are taken in blocks, so nothing is of size L×L×L.
     batch, heads, length = pairs.source.shape
     dtype, device = pairs.source.dtype, pairs.source.device
     critical = torch.full((batch, heads, length, length), -torch.inf, dtype=dtype, device=device)
@@ -229,10 +227,8 @@ def choose_clusters(
 def _log_errors(
     name: str, model: PreTrainedModel, batches: list[Inputs], config: JatConfig, tolerance: float
 ) -> None:
-    """Say how far off heads are, each with the layers below it as they are; warn where it is far.
-
-    What is read densely is off by nothing, and does not count.
-    """
+    """Say how far off heads are, those below as they are; warn where it is far."""
+    # What is read densely is off by nothing, and does not count.
     tally = Tally(config, QUERIES)
     with recording(model, ClusterLayer, tally.add_layer):
         for batch in batches:

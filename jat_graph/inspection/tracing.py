@@ -85,10 +85,8 @@ def look_at_heads(
     special_tokens: bool,
     kind: str = "jump",  # or "cluster"
 ) -> tuple[EncodedText, Iterator[CapturedLayer]]:
-    """Return the text, and what one head after the other sees of it; the model runs for the first.
-
-    What is not there is refused at once.
-    """
+    """Return the text, and what one head after the other sees of it, from one run of the model."""
+    # What is not there is refused at once.
     clusters = kind == "cluster"
     there = cluster_heads(model) if clusters else jumping_heads(model)
     if not there:

@@ -225,13 +225,6 @@ def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") ->
 
     Raises:
         ValueError: If there is no map.
-
-    Example:
-        >>> from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, map_view
-        >>> points = [AtlasPoint("bark", "dogs bark"), AtlasPoint("bark", "the bark of a tree")]
-        >>> layer = AtlasLayer("layer 0", [(0.0, 0.0), (1.0, 2.0)], ["VERB", "NOUN"])
-        >>> map_view(AtlasView("bark", points, [layer])).title
-        'Map'
     """
     some = (atlases,) if isinstance(atlases, AtlasView) else tuple(atlases)
     if not some:

@@ -58,10 +58,8 @@ def read_texts(
     tokens: range | None = None,
     special_tokens: bool = False,
 ) -> Iterator[TextContent]:
-    """Run the model on one text after the other; what it lacks or does not take is refused first.
-
-    All texts together fit the file.
-    """
+    """Run the model on one text after the other; what it lacks is refused before."""
+    # All texts together fit the file.
     check_model(model)
     jumping, clustered = enabled_jumps(model), _enabled(model, cluster_heads, "clusters")
     pairs: Iterable[tuple[int, int]] = attention_heads(model)

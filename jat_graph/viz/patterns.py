@@ -125,10 +125,9 @@ def _memory_panel(kernel_size: int, stride: int, is_causal: bool, length: int) -
 
 
 def _area_panels(max_width: int, is_causal: bool, length: int) -> list[Panel]:
-    """The tokens of each area, and the areas that a query reads (Li et al. 2019, "Area Attention").
-
-    An area is a span of at most so many tokens, and read if all of them may be.
-    """
+    """Return the tokens of each area, and the areas that a query reads."""
+    # Li et al. 2019, "Area Attention": an area is a span of at most so many tokens, and read if all
+    # of them may be.
     check_integer("max_width", max_width, least=1)
     widths = range(1, min(max_width, length) + 1)
     if (count := sum(length + 1 - width for width in widths)) > MOST_AREAS:
@@ -149,10 +148,8 @@ def _area_panels(max_width: int, is_causal: bool, length: int) -> list[Panel]:
 
 
 def _block_panels(size: int, length: int) -> list[Panel]:
-    """The tokens that a query reads one by one, and the blocks that it reads as one vector each.
-
-    Source: Shen et al. 2018, "Bi-Directional Block Self-Attention".
-    """
+    """Return the tokens that a query reads one by one, and the blocks, each as one vector."""
+    # Shen et al. 2018, "Bi-Directional Block Self-Attention".
     check_integer("block_length", size, least=1)
     query, key = torch.arange(length)[:, None], torch.arange(length)
     ahead, block = key // size - query // size, key // size
