@@ -198,12 +198,13 @@ def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     seconds, near = figure.subplots(1, 2)
     lengths, colours = [point["tokens"] for point in points], iter(COLOURS)
     states = {"token_cosine": "states of tokens", "embedding_cosine": "mean embedding"}
-    for axis, names in ((seconds, {"sdpa": "sdpa", "clusters": "clusters"}), (near, states)):
+    for axis, names in ((seconds, {"sdpa": "SDPA", "clusters": "clusters"}), (near, states)):
         for (name, label), colour in zip(names.items(), colours, strict=False):
             axis.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
         axis.set(xlabel="tokens", xticks=lengths)
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize=8)
     seconds.set(ylabel="seconds for a text", ylim=(0, None))
-    near.set(ylabel="cosine to the model on SDPA", ylim=(0.9, 1.005))
+    lowest = min(0.9, *(point[name] for point in points for name in states))
+    near.set(ylabel="cosine to the model on SDPA", ylim=(lowest, 1.005))
     save_figure(figure, path)
