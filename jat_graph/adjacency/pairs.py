@@ -1,4 +1,4 @@
-"""The paper's graph: tokens that score a key alike are joined."""
+"""The paper's graph: tokens that score a key alike are joined, and when that is a vote."""
 
 from __future__ import annotations
 

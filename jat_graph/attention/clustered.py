@@ -1,4 +1,4 @@
-"""Clustered attention as a function, in the shape of SDPA."""
+"""Clustered attention as a function in the shape of SDPA, and heads of several rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads as plain attention on features: taken apart, softmax over products, and put together."""
+"""Heads as plain attention on features: taken apart, put together, and those that jump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models make of texts: states after each layer, and what chosen heads have."""
+"""What models make of texts: tokens, states, and what heads have; graphs of it on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention as PyG graphs: one graph per sequence and head."""
+"""Attention and stones as PyG graphs: one graph per sequence and head; and graphs of words."""
 
 from __future__ import annotations
 

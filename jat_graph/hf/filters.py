@@ -1,4 +1,4 @@
-"""Filter heads, GFSA's and those of attention diffusion: settings, formulas, pretrained models."""
+"""Filter heads, GFSA's and those of attention diffusion, and triplet heads, to compare with."""
 
 from __future__ import annotations
 

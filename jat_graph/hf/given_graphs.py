@@ -1,4 +1,4 @@
-"""Run an attached model on graphs from outside: one for each sequence, of its tokens or words."""
+"""Run an attached model on graphs from outside, or keep those of a forward for its backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jump heads of pretrained models."""
+"""Heads of pretrained models that jump, and those that are told by clusters where to look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the attention modules of a model, and say which of them can have jump heads."""
+"""Find the attention modules of a model, and say what a kind of heads in them is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say which heads a model has, how, and how strongly; save it with a card that says so."""
+"""Say which heads a model has, save it with a card that says so, and load it with its heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models run to be looked at, and what one jump head did: scores, graph, probabilities."""
+"""Models run to be looked at, what one jump head did, and heads on clusters for a while."""
 
 from __future__ import annotations
 

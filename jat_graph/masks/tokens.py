@@ -1,4 +1,4 @@
-"""Which query may attend to which key: every kind of mask in one form."""
+"""Which query may attend to which key: every kind of mask in one form; documents and shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graph convolution with Â: the propagation of jump attention as a PyG layer."""
+"""What heads propagate and read as PyG layers: along Â, over stones, and by clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Global self-attention over the nodes of graphs, some of its heads jumping."""
+"""Global self-attention, some of its heads jumping; an encoder's and a decoder's."""
 
 from __future__ import annotations
 

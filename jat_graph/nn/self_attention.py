@@ -1,4 +1,4 @@
-"""What attention layers share: projections, graphs in dense or flat form, checks."""
+"""What attention layers share: projections, graphs in dense or flat form; and triplets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A as a sum of threshold graphs, one a voting key: no edge is ever stored."""
+"""A as a sum of threshold graphs, one a voting key, or in blocks: no edge is ever stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences of free text and of corpora, with what is known of their words."""
+"""Sentences of free text and of corpora, and clusters of the uses of their words."""
 
 from __future__ import annotations
 

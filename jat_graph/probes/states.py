@@ -1,4 +1,4 @@
-"""The states of marked words, and a linear map after which those of one sense are more alike."""
+"""The states of marked words, a linear map for their senses, and how well these are told."""
 
 from __future__ import annotations
 

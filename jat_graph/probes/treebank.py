@@ -1,4 +1,4 @@
-"""Sentences with their trees, from treebanks of Universal Dependencies."""
+"""Sentences with their trees, from Universal Dependencies, and trees as distances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sentence's tree as arcs, and as points in the space of a probe.
+"""A sentence's tree as arcs and as points in a probe's space, and a page of heads with trees.
 
 After Figure 2 of Hewitt and Manning 2019, and Figure 3 of Coenen et al. 2019.
 """

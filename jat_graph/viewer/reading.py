@@ -1,4 +1,4 @@
-"""What a page shows of texts: a model's heads, with their jumps, or with their clusters."""
+"""What a page shows of texts: a model's heads, their jumps or clusters, and names for these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of one head that reads by clusters: what is read exactly, and what comes of it."""
+"""Pictures of heads that read by clusters: what one reads, what all lose, and over the length."""
 
 from __future__ import annotations
 

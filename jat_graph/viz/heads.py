@@ -1,4 +1,4 @@
-"""A picture of one jump head on one sentence: its scores, its graph, its propagated scores."""
+"""Pictures of jump heads on one text: one with its scores or stones, or the graphs of many."""
 
 from __future__ import annotations
 

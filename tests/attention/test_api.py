@@ -500,16 +500,14 @@ def test_dropout_drops():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks that a short sequence outgrows, as long ones outgrow the real blocks."""
-    for module in (
-        "kernels.significance",
-        "kernels.threshold_product",
-        "operators.blocked",
-        "operators.threshold",
-        "adjacency.thresholds",
-        "adjacency.votes",
+    for name in (
+        "kernels.significance.BLOCK",
+        "kernels.threshold_product.BLOCK",
+        "operators.threshold.BLOCK",
+        "adjacency.pairs.BLOCK",
+        "adjacency.pairs.SOFT_VOTES",
     ):
-        monkeypatch.setattr(f"jat_graph.{module}.BLOCK", 512)
-    monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
+        monkeypatch.setattr(f"jat_graph.{name}", 512)
     monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
 
 

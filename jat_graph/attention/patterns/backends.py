@@ -1,4 +1,4 @@
-"""Running a pattern: the backend that does it, and why."""
+"""Attention under a pattern as a function: the backend that does it, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention under a pattern as a dense mask: any mask, short inputs."""
+"""Attention under a pattern as a dense mask, and the inputs that every backend takes."""
 
 from __future__ import annotations
 
