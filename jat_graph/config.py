@@ -195,6 +195,12 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.clustered(keys=64)
+            >>> config.graph.kind, config.graph.keys, config.heads
+            ('clusters', 64, 'all')
         """
         return cls(ClusterGraph(), heads="all").replace(**overrides)
 

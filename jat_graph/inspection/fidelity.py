@@ -47,8 +47,8 @@ class HeadFidelity:
         layer, head: Which head it is, from 0.
         share: Share of the keys that a query reads exactly.
         mass: Probability that its exact row gives to these keys.
-        tv: Total variation, half the sum of |p' − p| over all keys; p is the exact row, p' the one
-            read.
+        tv: Total variation, half the sum over all keys of how far the row that is read is from the
+            exact one.
         error: ‖o' − o‖ / ‖o‖ of its outputs.
         dense: Number of sequences that were read densely, for which nothing is lost.
     """
