@@ -72,7 +72,7 @@ def cluster_graph(
         >>> query, key = torch.randn(2, 1, 4, 100, 8)  # each [B, H, L, D]
         >>> config = jat_graph.JatConfig.clustered(clusters=10, keys=4, block=8)
         >>> graphs = jat_graph.cluster_graph(query, key, config=config)
-        >>> graphs.num_graphs, graphs[0]["token"].num_nodes, graphs[0]["best"].num_edges
+        >>> graphs.num_graphs, graphs[0]["token"].num_nodes, graphs[0]["best"].score.numel()
         (4, 100, 40)
     """
     check_config(config)
