@@ -63,7 +63,7 @@ BUDGET = {
     "jat_graph/testing": 250,
     "jat_graph/training": 200,
     "jat_graph/viewer": 800,
-    "jat_graph/viz": 850,
+    "jat_graph/viz": 900,
     "jat_graph": 25_000,
     "examples": 10_400,
     "models": 1_350,
