@@ -42,13 +42,8 @@ def join_clusters(
     def nearest(centres: Tensor) -> Tensor:
         centres = centres - mean
         towards = centres @ covariance
-        norm = (
-            (towards * centres)
-            .sum(-1, keepdim=True)
-            .clamp(min=torch.finfo(query.dtype).tiny)
-            .sqrt()
-        )
-        towards = (towards / norm).mT
+        squares = (towards * centres).sum(-1, keepdim=True)
+        towards = (towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()).mT
         offset = -mean @ towards  # centres the tokens' queries, too
         # Of equal ones argmax takes the first.
         parts = [

@@ -58,24 +58,22 @@ class BestKeys:
     def _scores(self, token: Tensor, best: Tensor, query: Tensor, key: Tensor) -> Tensor:
         scores = (query * self.scale) @ key.mT  # [tiles, TILE, keys]
         if self.tokens.margin:
-            block, rows = self.tokens.block, (self.tokens.query.size(1), self.tokens.key.size(1))
-            own, others = (
-                (x % row // block).int() for x, row in zip((token, best), rows, strict=True)
-            )
+            block, length = self.tokens.block, self.tokens.query.size(1)
+            own = (token % length // block).int()
+            others = (best % self.tokens.key.size(1) // block).int()
             # Blocks of keys are counted from the margin, which is one.
             near = (own.unsqueeze(-1) - others.unsqueeze(1) + 1).abs_() <= 1
             scores = scores.masked_fill_(near, -torch.inf)
         return scores
 
+    def _rows(self, token: Tensor, best: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        tokens = self.tokens
+        return rows(tokens.query, token), rows(tokens.key, best), rows(tokens.value, best)
+
     def read(self, reading: Reading, kept: Kept) -> None:
         """Add what the tokens read there."""
-        tokens = self.tokens
         for token, best, empty in self.pieces:
-            query, key, value = (
-                rows(tokens.query, token),
-                rows(tokens.key, best),
-                rows(tokens.value, best),
-            )
+            query, key, value = self._rows(token, best)
             total, shift = rows(reading.total, token), rows(reading.shift, token)
             scores = self._scores(token, best, query, key)
             largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
@@ -90,13 +88,8 @@ class BestKeys:
 
     def differentiate(self, back: Gradients, kept: Kept) -> None:
         """Add the gradients by these keys."""
-        tokens = self.tokens
         for token, best, empty in self.pieces:
-            query, key, value = (
-                rows(tokens.query, token),
-                rows(tokens.key, best),
-                rows(tokens.value, best),
-            )
+            query, key, value = self._rows(token, best)
             grad, delta, shift = (rows(x, token) for x in (back.grad, back.delta, back.shift))
             shift = shift.masked_fill_(empty.unsqueeze(-1), torch.inf)
             weights = self._scores(token, best, query, key).sub_(shift).exp_()

@@ -50,7 +50,7 @@ def read_clusters(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], and three times [B, H, L]
     """Return outputs, the shift and the sum of each token's weights, and what tokens joined."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule)
+    pieces = _pieces(query, documents, rule, alone=seed is not None)
 
     def read(piece: Piece) -> list[Tensor]:
         parts = [_cut(x, query, piece) for x in (query, key, value)]
@@ -90,7 +90,7 @@ def _read_clusters_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule)
+    pieces = _pieces(query, documents, rule, alone=seed is not None)
 
     def differentiate(piece: Piece) -> tuple[Tensor, Tensor, Tensor]:
         batch, tokens, heads, _ = piece
@@ -154,8 +154,13 @@ def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) ->
     return 1 - dropout_p, generator
 
 
-def _pieces(query: Tensor, documents: Tensor | None, rule: ClusterRule) -> list[Piece]:
-    """Return the sequences of a batch, each document one, in groups of heads that fit in memory."""
+def _pieces(
+    query: Tensor, documents: Tensor | None, rule: ClusterRule, *, alone: bool
+) -> list[Piece]:
+    """Return the sequences of a batch, each document one, in groups of heads that fit in memory.
+
+    Heads with dropout stand alone, so that backward draws the same on other numbers of threads.
+    """
     (batch, heads, length, _), pieces = query.shape, list[Piece]()
     threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     for item in range(batch):
@@ -169,7 +174,7 @@ def _pieces(query: Tensor, documents: Tensor | None, rule: ClusterRule) -> list[
             number = length if isinstance(tokens, slice) else len(tokens)
             wide = number_of_clusters(number, rule.clusters) + 3 * rule.block + rule.keys
             room = min(ROOM // (number * wide), heads) // threads
-            step = max(1, room)
+            step = 1 if alone else max(1, room)
             for first in range(0, heads, step):
                 some = slice(first, min(first + step, heads))
                 pieces.append(Piece(item, tokens, some, len(pieces)))

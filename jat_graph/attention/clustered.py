@@ -51,12 +51,15 @@ def clustered_attention(
     find is a single key far away that one token alone scores highly.
 
     Args:
-        query, key, value, scale: As for :func:`jump_attention`.
+        query: Queries ``[B, H, L, D]``.
+        key: Keys ``[B, H, L, D]``, or ``[B, Hkv, L, D]`` with ``enable_gqa``.
+        value: Values ``[B, H, L, Dv]``, or ``[B, Hkv, L, Dv]``.
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which is then a sequence of
             its own. What padding reads is finite and means nothing. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
+        scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries; these have clusters of their own. (default: False)
         clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same

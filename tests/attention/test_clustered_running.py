@@ -172,6 +172,22 @@ def test_gradients_under_dropout(options):
         torch.autograd.gradcheck(lambda *x: dropped(*x, p=p, **settings), heads, fast_mode=True)  # noqa: B023
 
 
+def test_dropout_draws_the_same_on_other_numbers_of_threads(heads):
+    before, results = torch.get_num_threads(), []
+    try:
+        for forward, backward in ((1, 1), (1, 2), (2, 1)):
+            leaves = leaves_of(heads)
+            torch.set_num_threads(forward)
+            output = dropped(*leaves)
+            torch.set_num_threads(backward)
+            output.square().sum().backward()
+            results.append([output, *(x.grad for x in leaves)])
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing_draws_the_same_again(heads, reentrant):
     def again(*x):
