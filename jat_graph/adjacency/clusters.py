@@ -108,11 +108,27 @@ def best_keys(
     for part in torch.split(queries, max(1, 4 * STEP // key[..., 0].numel()), dim=1):
         rows = part @ key.mT
         values, index = _highest(rows, keys + 1)
-        if keys and bool((values[..., keys - 1] == values[..., keys]).any()):
-            index = rows.sort(dim=-1, descending=True, stable=True).indices
-        best.append(index[..., :keys])
+        index = index[..., :keys]
+        if keys:
+            lowest = values[..., keys - 1]
+            tied = lowest == values[..., keys]
+            if bool(tied.any()):
+                index = index.clone()
+                index[tied] = _lower_of_equal(rows[tied], lowest[tied], keys)
+        best.append(index)
         largest.append(values[..., keys])
     return torch.cat(best, dim=1), torch.cat(largest, dim=1)
+
+
+def _lower_of_equal(rows: Tensor, lowest: Tensor, keys: int) -> Tensor:  # [rows, keys]
+    """Return the highest scores of rows of which several equal the lowest that is taken."""
+    lowest = lowest.unsqueeze(-1)
+    above, equal = rows > lowest, rows == lowest
+    left = keys - above.sum(-1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(-1) <= left))
+    position = taken.nonzero()[:, 1].view(-1, keys)
+    order = rows.gather(-1, position).sort(dim=-1, descending=True, stable=True).indices
+    return position.gather(-1, order)
 
 
 def _highest(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:  # [H, m, number] each

@@ -8,17 +8,21 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
 from jat_graph.attention.cluster_parts import Kept
-from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Parts
+from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Parts, Pair
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.threads import run_tasks
 
 # Numbers that heads may take up together while they read: 64 MiB in float32.
 ROOM = 2**24
 
+
+# Room for what clusters chose, so that backward need not choose again: numbers for each token.
+CHOICE = 3
 
 Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -47,23 +51,25 @@ def read_clusters(
     refine: int,
     dense_below: int,
     propagate: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], and three times [B, H, L]
-    """Return outputs, the shift and the sum of each token's weights, and what tokens joined."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
+    """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule, alone=seed is not None)
-
-    def read(piece: Piece) -> list[Tensor]:
-        parts = [_cut(x, query, piece) for x in (query, key, value)]
-        reader = _reader(parts, rule, scale)
-        output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
-        return [output, *sums, reader.joined] if isinstance(reader, ClusterHeads) else [output]
+    pieces = _pieces(query, documents, rule)
 
     outputs = _outputs(query, value)
     if documents is not None:
         outputs[0].zero_()  # what padding reads
-    for piece, found in zip(pieces, run_tasks(read, pieces), strict=True):
-        for total, part in zip(outputs, found, strict=False):
-            _put(total, part, piece)
+
+    def read(piece: Piece) -> None:
+        parts = [_cut(x, query, piece) for x in (query, key, value)]
+        reader = _reader(parts, rule, scale)
+        output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
+        _put(outputs[0], output, piece)
+        if isinstance(reader, ClusterHeads):
+            for total, part in zip(outputs[1:], [*sums, _pack(reader)], strict=True):
+                _put(total, part, piece)
+
+    list(run_tasks(read, pieces))
     return outputs
 
 
@@ -76,7 +82,7 @@ def _read_clusters_backward(
     output: Tensor,
     shift: Tensor,
     weight: Tensor,
-    joined: Tensor,
+    choice: Tensor,
     documents: Tensor | None,
     seed: Tensor | None,
     scale: float,
@@ -90,24 +96,27 @@ def _read_clusters_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule, alone=seed is not None)
+    pieces = _pieces(query, documents, rule)
 
-    def differentiate(piece: Piece) -> tuple[Tensor, Tensor, Tensor]:
+    times = query.size(1) // key.size(1)
+    new = torch.empty_like if documents is None and times == 1 else torch.zeros_like
+    totals = [new(x, dtype=shift.dtype) for x in (query, key, value)]
+
+    def differentiate(piece: Piece) -> list[Tensor]:
         batch, tokens, heads, _ = piece
         parts = [_cut(x, query, piece) for x in (query, key, value)]
-        own, *sums = (x[batch, heads][:, tokens] for x in (joined, shift, weight))
-        reader = _reader(parts, rule, scale, own.long())
+        chosen, *sums = (x[batch, heads][:, tokens] for x in (choice, shift, weight))
+        reader = _reader(parts, rule, scale, *_unpack(chosen, rule))
         grads = _cut(grad, query, piece), _cut(output, query, piece)
-        return reader.gradients(*grads, (sums[0], sums[1]), _kept(dropout_p, seed, query, piece))
+        kept = _kept(dropout_p, seed, query, piece)
+        found = list(reader.gradients(*grads, (sums[0], sums[1]), kept))
+        for total in totals if times == 1 else totals[:1]:
+            _put(total, found.pop(0), piece)
+        return found
 
-    totals = [torch.zeros_like(x, dtype=shift.dtype) for x in (query, key, value)]
-    for piece, gradients in zip(pieces, run_tasks(differentiate, pieces), strict=True):
-        for total, found in zip(totals, gradients, strict=True):
-            times = query.size(1) // total.size(1)
-            if times == 1:
-                _put(total, found, piece)
-                continue
-            for head, part in enumerate(found, piece.heads.start):  # which share their keys
+    for piece, found in zip(pieces, run_tasks(differentiate, pieces), strict=True):
+        for total, gradient in zip(totals[1:], found, strict=False):
+            for head, part in enumerate(gradient, piece.heads.start):  # which share their keys
                 total[piece.batch, head // times][piece.tokens] += part
     by_query, by_key, by_value = (x.to(query.dtype) for x in totals)
     return by_query, by_key, by_value
@@ -144,7 +153,7 @@ def _outputs(query: Tensor, value: Tensor) -> Outputs:
     output = value.new_empty(batch, length, heads, value.size(-1)).transpose(1, 2)
     dtype = torch.promote_types(query.dtype, torch.float32)
     shift, weight = (query.new_zeros(batch, heads, length, dtype=dtype) for _ in range(2))
-    return output, shift, weight, query.new_zeros(batch, heads, length, dtype=torch.int32)
+    return output, shift, weight, query.new_zeros(batch, heads, length, CHOICE, dtype=dtype)
 
 
 def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) -> Kept:
@@ -154,15 +163,12 @@ def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) ->
     return 1 - dropout_p, generator
 
 
-def _pieces(
-    query: Tensor, documents: Tensor | None, rule: ClusterRule, *, alone: bool
-) -> list[Piece]:
+def _pieces(query: Tensor, documents: Tensor | None, rule: ClusterRule) -> list[Piece]:
     """Return the sequences of a batch, each document one, in groups of heads that fit in memory.
 
-    Heads with dropout stand alone, so that backward draws the same on other numbers of threads.
+    On a CPU they are heads, whose numbers the allocator keeps: fresh pages cost more than work.
     """
     (batch, heads, length, _), pieces = query.shape, list[Piece]()
-    threads = torch.get_num_threads() if query.device.type == "cpu" else 1
     for item in range(batch):
         own = None if documents is None else documents[item]
         names = [] if own is None else torch.unique(own[own >= 0]).tolist()
@@ -173,8 +179,7 @@ def _pieces(
         for tokens in indices:
             number = length if isinstance(tokens, slice) else len(tokens)
             wide = number_of_clusters(number, rule.clusters) + 3 * rule.block + rule.keys
-            room = min(ROOM // (number * wide), heads) // threads
-            step = 1 if alone else max(1, room)
+            step = 1 if query.device.type == "cpu" else max(1, ROOM // (number * wide))
             for first in range(0, heads, step):
                 some = slice(first, min(first + step, heads))
                 pieces.append(Piece(item, tokens, some, len(pieces)))
@@ -192,7 +197,7 @@ def _cut(x: Tensor, query: Tensor, piece: Piece) -> Tensor:  # [heads, n, D]
         part = part.index_select(0, index)
     tokens = piece.tokens
     part = part[:, tokens] if isinstance(tokens, slice) else part.index_select(1, tokens)
-    return part.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
+    return part.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _put(total: Tensor, part: Tensor, piece: Piece) -> None:
@@ -200,10 +205,36 @@ def _put(total: Tensor, part: Tensor, piece: Piece) -> None:
 
 
 def _reader(
-    parts: list[Tensor], rule: ClusterRule, scale: float, joined: Tensor | None = None
+    parts: list[Tensor],
+    rule: ClusterRule,
+    scale: float,
+    joined: Tensor | None = None,
+    highest: Pair | None = None,
 ) -> ClusterHeads | DenseHeads:
     query, key, value = parts
     assert rule.dense_below is not None
     if query.size(1) < rule.dense_below:
         return DenseHeads(query, key, value, scale)
-    return ClusterHeads(query, key, value, rule, scale, joined)
+    return ClusterHeads(query, key, value, rule, scale, joined, highest)
+
+
+def _pack(heads: ClusterHeads) -> Tensor:  # [heads, n, CHOICE]
+    """Return what tokens joined, and what clusters scored highest where there is room for it."""
+    number, length = heads.joined.shape
+    best, largest = heads.highest
+    packed = torch.cat([heads.joined, best.flatten(1), largest], dim=1)
+    if packed.size(1) > CHOICE * length:
+        packed = packed[:, :length]
+    return F.pad(packed, (0, CHOICE * length - packed.size(1))).view(number, length, CHOICE)
+
+
+def _unpack(packed: Tensor, rule: ClusterRule) -> tuple[Tensor, Pair | None]:
+    """Return what tokens joined, and what clusters scored highest where there was room for it."""
+    heads, length, _ = packed.shape
+    clusters = number_of_clusters(length, rule.clusters)
+    sizes = length, clusters * rule.keys, clusters
+    room = packed.numel() // heads - sum(sizes)
+    if room < 0:
+        return packed.flatten(1)[:, :length].long(), None
+    joined, best, largest, _ = packed.flatten(1).split([*sizes, room], dim=1)
+    return joined.long(), (best.reshape(heads, clusters, rule.keys).long(), largest)

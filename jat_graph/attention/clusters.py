@@ -16,7 +16,7 @@ from jat_graph.attention.cluster_window import NearKeys
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
-Sums: TypeAlias = tuple[Tensor, Tensor]  # the shift of weights and their sum, [H, n] each
+Pair: TypeAlias = tuple[Tensor, Tensor]
 
 # Tokens from which the default settings are faster than SDPA; one number, so that a model in
 # evaluation reads as it was trained.
@@ -41,14 +41,16 @@ class ClusterHeads:
         rule: ClusterRule,
         scale: float,
         joined: Tensor | None = None,  # [H, n], as the forward pass found it
+        highest: Pair | None = None,  # best keys and the highest score of others, as well
     ) -> None:
         self.tokens = tokens = Tokens(query, key, value, rule.block)
-        key = tokens.of_tokens(tokens.key)
+        query, key = tokens.of_tokens(tokens.query), tokens.of_tokens(tokens.key)
         key -= key.mean(1, keepdim=True)  # softmax does not see it
         joined, towards = choose_clusters(query, key, rule.clusters, rule.refine, joined)
         towards = towards * scale  # [H, m, D]
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
-        best, largest = best_keys(towards, key, rule.keys)
+        self.highest = highest or best_keys(towards, key, rule.keys)
+        best, largest = self.highest
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
         self.exact: list[NearKeys | BestKeys] = [NearKeys(tokens, scale)] if rule.block else []
         if rule.keys:
@@ -63,7 +65,7 @@ class ClusterHeads:
         weight = total[..., -1:]
         return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
-    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values."""
         back = Gradients(self.tokens, grad, output, *sums)
         by_queries = None if self.rest is None else self.rest.differentiate(back, kept)
@@ -71,8 +73,9 @@ class ClusterHeads:
             part.differentiate(back, kept)
         query, key, value = (self.tokens.of_tokens(x) for x in (back.query, back.key, back.value))
         if by_queries is not None:
-            query = query + self._to_tokens(by_queries.mul_(self.scale))
-        return query, key - key.mean(1, keepdim=True), value[..., :-1]
+            query += self._to_tokens(by_queries.mul_(self.scale))
+        key -= key.mean(1, keepdim=True)
+        return query, key, value[..., :-1]
 
     def _to_tokens(self, grad: Tensor) -> Tensor:  # [H, m, D] -> [H, n, D]
         number = grad.size(1)
@@ -102,7 +105,7 @@ class DenseHeads:
                 outputs.append((weights * draw_mask(weights, kept)) @ value)
         return torch.stack(outputs), torch.zeros(()), torch.zeros(())
 
-    def gradients(self, grad: Tensor, output: Tensor, sums: Sums, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values, head by head."""
         found, deltas = [], (grad * output).sum(-1, keepdim=True)
         for (query, key, value), own, delta in zip(self.heads, grad, deltas, strict=True):
