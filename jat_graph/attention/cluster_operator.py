@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
 from jat_graph.attention.cluster_parts import Kept
-from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Parts, Pair
+from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Pair, Parts
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.threads import run_tasks
 
