@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from examples.benchmarks import long, measure, models
 from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
@@ -79,7 +85,7 @@ def model(length: int, settings: Settings, shape: str, training: bool = False) -
     else:
         ours, stock = models.steps(length, settings, 0.0)
     check_layers(ours)
-    cosine = float(F.cosine_similarity(_read(ours), _read(stock), dim=-1).mean())
+    cosine = _cosine(ours, stock)
     if not training:
         sides = partial(_read, ours), partial(_read, stock)
         return measure.in_turns(*sides, settings, cosine=cosine)
@@ -89,10 +95,41 @@ def model(length: int, settings: Settings, shape: str, training: bool = False) -
 
 
 def encoder(length: int, settings: Settings, theirs: str) -> Outcome:
-    """A training step of a BERT that reads by clusters against one of another long encoder."""
-    ours, other = (long.build(side, length, settings) for side in ("bert", theirs))
+    """A training step of MiniLM by clusters against a long encoder that has its weights."""
+    ours, stock = _minilm(length, settings)
+    other = _with_its_weights(theirs, stock)
     check_layers(ours)
-    return long.in_turns(ours, other, settings)
+    cosines = {"cosine": _cosine(ours, stock), "their_cosine": _cosine(other, stock)}
+    for side in (ours, other):
+        side.model.train()
+    return long.in_turns(ours, other, settings, **cosines)
+
+
+def _with_its_weights(kind: str, step: TrainingStep) -> TrainingStep:
+    """A step of Longformer, whose first token is global, or of BigBird, with a BERT's weights."""
+    base, batch = step.model.base_model, dict(step.batch)
+    rows = base.config.max_position_embeddings
+    weights = dict(base.state_dict())
+    options = {name: getattr(base.config, name) for name in (*long.SHAPE, "hidden_act")}
+    options |= long.NO_DROPOUT | long.KINDS[kind]
+    if kind == "longformer":
+        batch["global_attention_mask"] = torch.zeros_like(batch["input_ids"])
+        batch["global_attention_mask"][:, 0] = 1
+        own = {name: x for name, x in weights.items() if ".self." in name}
+        weights |= {re.sub(r"\.(\w+)$", r"_global.\1", name): x for name, x in own.items()}
+        place = "embeddings.position_embeddings.weight"  # counted from 2
+        weights[place] = F.pad(weights[place], (0, 0, 2, 0))
+        rows += 2
+    config = AutoConfig.for_model(kind, max_position_embeddings=rows, **options)
+    model = AutoModelForSequenceClassification.from_config(config).to(step.model.device)
+    found = model.base_model.load_state_dict(weights, strict=False)
+    if any("pooler" not in name for name in (*found.missing_keys, *found.unexpected_keys)):
+        raise ValueError(f"{kind} must take the weights of a BERT, got {found}")
+    return TrainingStep(model, batch)
+
+
+def _cosine(step: TrainingStep, other: TrainingStep) -> float:
+    return float(F.cosine_similarity(_read(step), _read(other), dim=-1).mean())
 
 
 def check_layers(step: TrainingStep) -> None:
@@ -115,10 +152,11 @@ def check_layers(step: TrainingStep) -> None:
 @torch.no_grad()
 def _read(step: TrainingStep, tokens: int | None = None) -> Tensor:
     """Return the states of all tokens, or of the first ones read alone."""
-    model, ids = step.model.eval(), step.batch["input_ids"][:, :tokens]
+    model = step.model.eval()
+    inputs = {name: x[:, :tokens] for name, x in step.batch.items() if name != "labels"}
     device = model.device.type
     with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        states: Tensor = model.base_model(ids).last_hidden_state
+        states: Tensor = model.base_model(**inputs).last_hidden_state
     return states
 
 

@@ -14,6 +14,7 @@ WORDS = {"keys": "U", "rank_seconds": "ranking", "product_seconds": "product"}
 WORDS |= {"count_seconds": "counting alone", "multiple": "times Q, K and key scores"}
 WORDS |= {"extra_bytes": "extra", "peak_bytes": "peak memory", "our_bytes": "peak memory"}
 WORDS |= {"their_bytes": "of the other", "memory_ratio": "memory ratio"}
+WORDS |= {"their_cosine": "of the other"}
 UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (2.0**20, " MiB"))}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 SCALES = {"seconds": 1.0, "bytes": 2.0**20}
