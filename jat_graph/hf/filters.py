@@ -240,7 +240,7 @@ class TripletLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read, three features of all of them at a time."""
-        from jat_graph.nn.self_attention import triplet_heads  # PyG takes seconds to load
+        from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
 
         second_key = None
         if self.config.pairs == "partner":
