@@ -147,6 +147,11 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig, PairGraph
+            >>> JatConfig.paper() == JatConfig(PairGraph(threshold=6.0), heads=4)
+            True
         """
         return cls().replace(**overrides)
 
@@ -160,6 +165,12 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.released(layers=(0, 1))
+            >>> config.graph.threshold, config.hop_weights, config.heads
+            (3.0, (0.5, 0.5), 'even:2')
         """
         graph: dict[str, Any] = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
         if efficient:
@@ -180,6 +191,12 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.stones(hops=2)
+            >>> config.graph.kind, config.graph.threshold, config.strength, config.heads
+            ('stones', 1.0, 'learned', 'all')
         """
         return cls(StoneGraph(), heads="all").replace(**overrides)
 

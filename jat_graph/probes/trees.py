@@ -214,6 +214,16 @@ def view(
     Reference:
         Vig, *A Multiscale Visualization of Attention in the Transformer Model*, 2019; A of Eq. 3 of
         the JAT paper.
+
+    Example:
+        >>> from jat_graph.probes import view
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> page = view(model, tokenizer, "dogs bark at cats", layers=(0, 2))
+        >>> [(head.layer, head.head) for head in page.texts[0].heads][3:5]
+        [(0, 3), (2, 0)]
     """
     some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
     if not some:
