@@ -380,7 +380,7 @@ class JatConfig(Settings):
         weights = self.hop_weights
         return dataclasses.replace(
             self,
-            graph=self.graph.for_layer(row, len(heads)),  # type: ignore[arg-type]
+            graph=self.graph.for_layer(row, len(heads)),
             heads=len(heads),
             layers=None,
             hop_weights=hops_by_index(weights, heads) if isinstance(weights, dict) else weights,

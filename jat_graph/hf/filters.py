@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
-from jat_graph.checks.numbers import check_choice, check_integer, check_number
+from jat_graph.checks.numbers import check_integer
+from jat_graph.config_fields import integer, number, one_of
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import (
     AttentionModule,
@@ -22,8 +23,6 @@ from jat_graph.hf.modules import (
     LayerConfig,
     LayerHeads,
 )
-
-RULES = ("gfsa", "ppr")
 
 
 @dataclass(frozen=True)
@@ -49,21 +48,18 @@ class FilterConfig(LayerConfig):
         and Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021 (MAGNA).
     """
 
-    rule: str = "gfsa"
-    order: int = 3
-    restart: float | None = None
+    rule: str = one_of("gfsa", "ppr")
+    order: int = integer(3, least=1)
+    restart: float | None = number(None, least=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("rule", self.rule, RULES)
-        check_integer("order", self.order, least=1)
         if self.rule == "gfsa" and self.restart is not None:
             raise ValueError(f"restart must be None for gfsa, got {self.restart!r}")
         if self.rule == "ppr":
-            restart = 0.15 if self.restart is None else self.restart
-            if check_number("restart", restart, least=0.0) > 1:
-                raise ValueError(f"restart must be at most 1, got {restart}")
-            object.__setattr__(self, "restart", restart)
+            object.__setattr__(self, "restart", 0.15 if self.restart is None else self.restart)
+        if self.restart is not None and self.restart > 1:
+            raise ValueError(f"restart must be at most 1, got {self.restart}")
 
 
 def filter_heads(
@@ -171,16 +167,14 @@ class TripletConfig(LayerConfig):
         Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
     """
 
-    heads: int = 3
-    pairs: str = "partner"
-    seed: int = 0
+    heads: int = integer(3, least=3)
+    pairs: str = one_of("partner", "sum", "max")
+    seed: int = integer(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if check_integer("heads", self.heads, least=3) % 3 != 0:
+        if self.heads % 3 != 0:
             raise ValueError(f"heads must be a multiple of 3, got {self.heads}")
-        check_choice("pairs", self.pairs, ("partner", "sum", "max"))
-        check_integer("seed", self.seed, least=0)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the triplet heads of a layer, its last ones."""

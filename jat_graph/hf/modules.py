@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.checks.numbers import check_indices
+from jat_graph.config_fields import Settings, to_plain
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -224,14 +225,12 @@ class LayerHeads(ABC):
 
 
 @dataclass(frozen=True)
-class LayerConfig:
+class LayerConfig(Settings):
     """Settings of heads in some layers of a model; a subclass says what the heads are."""
 
-    layers: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.layers is not None:
-            object.__setattr__(self, "layers", check_indices("layers", self.layers))
+    layers: tuple[int, ...] | None = field(
+        default=None, kw_only=True, metadata={"check": check_indices}
+    )
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads of a layer that are such heads: all of them."""
@@ -246,12 +245,12 @@ class LayerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings in JSON's types."""
-        return asdict(self) | {"layers": None if self.layers is None else list(self.layers)}
+        return dict(to_plain(asdict(self)))
 
     @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> Self:
+    def from_dict(cls, settings: dict[str, Any]) -> LayerConfig:
         """Return the settings that :meth:`to_dict` gave."""
-        unknown = sorted(set(settings) - {entry.name for entry in fields(cls)})
+        unknown = sorted(set(settings) - set(cls.names()))
         if unknown:
             raise ValueError(f"{cls.__name__} must have known fields, got {', '.join(unknown)}")
         return cls(**settings)
