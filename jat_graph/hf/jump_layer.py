@@ -49,12 +49,7 @@ class ClusterLayer(LayerHeads):
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the heads of each module, which have rows of their own in a table."""
         found = [entry for entry in modules if entry.left_alone is None]
-        wanted = len(config.layer_indices(len(found)))
-        for name, table in vars(config.cluster_graph).items():
-            if isinstance(table, tuple) and len(table) != wanted:
-                raise ValueError(
-                    f"{name} table must have {wanted} rows, one for each layer, got {len(table)}"
-                )
+        _check_tables(config, len(config.layer_indices(len(found))))
         made = super().in_modules(modules, config)
         if not made:
             kind = type(found[0].module).__name__
@@ -118,6 +113,15 @@ class ClusterLayer(LayerHeads):
         return parts
 
 
+def _check_tables(config: JatConfig, layers: int) -> None:
+    """Refuse tables that have not a row for each layer."""
+    for name, table in config.graph.tables().items():
+        if len(table) != layers:
+            raise ValueError(
+                f"{name} table must have {layers} rows, one for each layer, got {len(table)}"
+            )
+
+
 def _spread(value: Any, unset: str = "", form: str = "g") -> str:
     """Return a number, or the least and the largest of a table with one row, and what None is."""
     entries = value[0] if isinstance(value, tuple) else (value,)
@@ -150,12 +154,8 @@ class JumpLayer(LayerHeads):
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the jump heads of each module, which have rows of their own in a table."""
-        made, table = super().in_modules(modules, config), config.jump_graph.threshold
-        if isinstance(table, tuple) and len(table) != len(made):
-            raise ValueError(
-                f"threshold table must have {len(made)} rows, one for each jump layer, "
-                f"got {len(table)}"
-            )
+        made = super().in_modules(modules, config)
+        _check_tables(config, len(made))
         return made
 
     @classmethod
