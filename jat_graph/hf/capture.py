@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -125,10 +125,9 @@ def recording(
         attachment.recorder = previous
 
 
-@contextmanager
 def capture_scores(
     model: nn.Module, config_class: type[Any] = JatConfig
-) -> Iterator[list[CapturedLayer]]:
+) -> AbstractContextManager[list[CapturedLayer]]:
     """Record queries and keys of all jump heads in every forward inside the ``with``.
 
     Calls of one layer are joined along the batch: ALBERT's, whose one module serves all layers, and
@@ -146,9 +145,7 @@ def capture_scores(
     Raises:
         ValueError: If the model has no such heads, or two forwards differ in length.
     """
-    kind = ClusterLayer if config_class is ClusterGraph else JumpLayer
-    with capture_heads(model, kind) as layers:
-        yield layers
+    return capture_heads(model, ClusterLayer if config_class is ClusterGraph else JumpLayer)
 
 
 @contextmanager

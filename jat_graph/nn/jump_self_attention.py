@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_groups, sharded
+from jat_graph.attention.api import attend_groups, check_clustered, sharded
 from jat_graph.attention.clustered import layer_rules, read_heads
 from jat_graph.attention.heads import JumpHeads, JumpStrength
 from jat_graph.attention.layers import HeadLayers
@@ -105,7 +105,8 @@ class JumpSelfAttention(SelfAttention):
         if config is not None:
             config.layer_indices(1)
             if isinstance(config.graph, ClusterGraph):
-                self._rules = self._clustered(config.graph, group)
+                check_clustered(is_causal, group=group)
+                self._rules = layer_rules(config.graph, self.jump_heads, heads)
             else:
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
@@ -116,18 +117,6 @@ class JumpSelfAttention(SelfAttention):
         self.jump_conv: HeadLayers | None = None
         if layer_config.conv is not None:
             self.jump_conv = build_layers(layer_config, conv, self.head_channels)
-
-    def _clustered(
-        self, graph: ClusterGraph, group: dist.ProcessGroup | None
-    ) -> dict[ClusterRule, tuple[int, ...]]:
-        """Return the rule of each head, if there is nothing that clusters cannot use."""
-        if self.is_causal:
-            raise ValueError("is_causal must be False with graph='clusters', got True")
-        if group is not None:
-            raise ValueError(
-                f"group must be None with graph='clusters', got a {type(group).__name__}"
-            )
-        return layer_rules(graph, self.jump_heads, self.heads)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
