@@ -55,7 +55,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         check_config(config)
         self.config = config
         self.head = check_integer("head", head, least=0)
-        self.options = {"is_causal": is_causal, "scale": scale}
+        self.options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
         self.options |= {"min_weight": min_weight, "max_neighbors": max_neighbors}
 
     def forward(self, data: Data) -> Data:

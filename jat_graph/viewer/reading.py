@@ -171,7 +171,8 @@ def _cluster_head(
     )
     if report.dense:
         note += " So short a text is read densely: this is what clusters would do."
-    matrices = trace.attention, trace.before, trace.attention - trace.before
+    *_, before, attention = trace.rows
+    matrices = attention, before, attention - before
     links = (_shown_links(matrix, text, most_links) for matrix in matrices)
     rows = {token.index: row for row, token in enumerate(text.shown)}
     of_token = {
