@@ -133,10 +133,8 @@ class Fidelity:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
-        return asdict(self) | {
-            "config": self.config.to_dict(),
-            "heads": [asdict(head) for head in self.heads],
-        }
+        heads = [asdict(head) for head in self.heads]
+        return asdict(self) | {"config": self.config.to_dict(), "heads": heads}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Fidelity:

@@ -22,7 +22,7 @@ from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import new_figure, short_label
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -107,9 +107,7 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
 
 
 def _label(word: str) -> str:
-    """Cut long words, and show dollar signs as they are (matplotlib would read mathematics)."""
-    short = word if len(word) <= MOST_LETTERS else word[: MOST_LETTERS - 1] + "…"
-    return isolated(short.replace("$", r"\$"))
+    return isolated(short_label(word, MOST_LETTERS))
 
 
 def _width(word: str) -> float:
