@@ -302,12 +302,14 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
 
 def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
-    return [
-        (module, name, build())
-        for module, heads in inserted.items()
-        for name, build in heads.parameters(module, conv).items()
-        if not hasattr(module, name)
-    ]
+    found = []
+    for module, heads in inserted.items():
+        like = next(module.parameters())
+        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
+        for name, build in heads.parameters(module, conv).items():
+            if not hasattr(module, name):
+                found.append((module, name, build().to(like.device, dtype)))
+    return found
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:

@@ -107,12 +107,9 @@ class FilterLayer(LayerHeads):
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the weights, less those of the base, if there are any."""
-        like = next(module.parameters())
-        dtype = like.dtype if like.is_floating_point() else torch.float32
 
         def weights() -> nn.Module:
-            zeros = torch.zeros(3, len(self.heads), device=like.device, dtype=dtype)
-            return JumpStrength(nn.Parameter(zeros))
+            return JumpStrength(nn.Parameter(torch.zeros(3, len(self.heads))))
 
         return {"filter": weights} if self.learns(self.config) else {}
 
@@ -213,17 +210,14 @@ class TripletLayer(LayerHeads):
         settings: Any = module.config
 
         def second_keys() -> nn.Module:
-            width, like = settings.hidden_size, next(module.parameters())
+            width = settings.hidden_size
             size = width // self.num_heads * len(self.heads)
             std = getattr(settings, "initializer_range", 0.02)
             # On "meta" nothing is drawn, so that the global state stays as it is.
-            key2 = nn.Linear(width, size, device="meta", dtype=like.dtype)
-            key2 = key2.to_empty(device=like.device)
+            key2 = nn.Linear(width, size, device="meta", dtype=torch.float32).to_empty(device="cpu")
             generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-            drawn = torch.empty(size, width, device="cpu").normal_(std=std, generator=generator)
-            with torch.no_grad():
-                key2.weight.copy_(drawn)
-                key2.bias.zero_()
+            nn.init.normal_(key2.weight, std=std, generator=generator)
+            nn.init.zeros_(key2.bias)
             return key2
 
         return {"key2": second_keys} if self.learns(self.config) else {}

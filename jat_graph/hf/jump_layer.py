@@ -177,14 +177,12 @@ class JumpLayer(LayerHeads):
         return config.conv is not None or any(LEARNED in triple for triple in config.strengths())
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
-        """Return the strengths, if they are learned, and layers of PyG, in the module's dtype."""
-        like = next(module.parameters())
-        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
+        """Return the strengths, if they are learned, and layers of PyG."""
 
         def strength() -> nn.Module:
             theta = self.jumping.new_strength()
             assert theta is not None
-            return JumpStrength(theta).to(like.device, dtype)
+            return JumpStrength(theta)
 
         def layers() -> nn.Module:
             from jat_graph.nn.head_layers import build_layers  # PyG takes seconds to load
@@ -192,8 +190,7 @@ class JumpLayer(LayerHeads):
             # Drawn on the CPU, from a seed of their own.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(self.config.seed + self.index)
-                made = build_layers(self.config, conv, head_size(module))
-            return made.to(like.device, dtype)
+                return build_layers(self.config, conv, head_size(module))
 
         made = {"strength": strength} if self.learning else {}
         return made | ({} if self.config.conv is None else {"jump_conv": layers})

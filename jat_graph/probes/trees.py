@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.data.reading import check_fast
 from jat_graph.directions import isolated
 from jat_graph.inspection.selection import Indices
 from jat_graph.probes.findings import COLOURS, QUIET, Axes, Figure, Floats, add_legend
@@ -228,9 +229,7 @@ def view(
         raise ValueError("texts must be one or more, got none")
     for number, text in enumerate(some):
         if isinstance(text, Sentence):
-            if not tokenizer.is_fast:
-                wanted = "tokenizer must be a fast one to know words"
-                raise ValueError(f"{wanted}, got {type(tokenizer).__name__}")
+            check_fast(tokenizer)
             some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
         elif not isinstance(text, str):
             kind = type(text).__name__
