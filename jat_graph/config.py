@@ -24,6 +24,7 @@ from jat_graph.config_fields import (
     check_conv,
     check_heads,
     check_hop_weights,
+    check_layers,
     check_pattern,
     check_strength,
     check_tokens,
@@ -358,13 +359,7 @@ class JatConfig(Settings):
         Raises:
             ValueError: If the model lacks one of them.
         """
-        layers = tuple(range(num_layers)) if self.layers is None else self.layers
-        if layers and layers[-1] >= num_layers:
-            raise ValueError(
-                f"layers={self.layers!r} needs layer {layers[-1]}, "
-                f"but the model has {num_layers} layers (0 to {num_layers - 1})"
-            )
-        return layers
+        return check_layers(self.layers, num_layers)
 
     def for_layer(self, row: int, heads: tuple[int, ...]) -> JatConfig:
         """Return the config of one layer, over its jump heads only.

@@ -24,7 +24,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.files import replacing
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import jumping_heads
+from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
 from jat_graph.inspection.graphs import layer_graph
@@ -127,7 +127,7 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
 
 def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """The heads of a model that jump, if it has some."""
-    known = jumping_heads(model)
+    known = heads_by_layer(model)
     if not known:
         raise ValueError("model must have jump heads for edges='jumps', got none: attach them")
     if shares_modules(model):

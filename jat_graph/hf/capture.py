@@ -86,14 +86,11 @@ class CapturedLayer:
         )
 
 
-def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Return the jump heads of each layer that has some."""
-    return {jump.index: jump.heads for _, jump in modules_with(model, JumpLayer)}
-
-
-def cluster_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Return the heads that read by clusters of each layer that has some."""
-    return {own.index: own.heads for _, own in modules_with(model, ClusterLayer)}
+def heads_by_layer(
+    model: nn.Module, kind: type[LayerHeads] = JumpLayer
+) -> dict[int, tuple[int, ...]]:
+    """Return the heads of a kind of each layer that has some."""
+    return {heads.index: heads.heads for _, heads in modules_with(model, kind)}
 
 
 def modules_with(model: nn.Module, kind: type[HeadsT]) -> list[tuple[nn.Module, HeadsT]]:

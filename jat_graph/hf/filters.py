@@ -15,14 +15,7 @@ from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config_fields import integer, number, one_of
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.modules import (
-    AttentionModule,
-    Builders,
-    HeadOutput,
-    HeadParts,
-    LayerConfig,
-    LayerHeads,
-)
+from jat_graph.hf.modules import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 
 
 @dataclass(frozen=True)
@@ -107,11 +100,9 @@ class FilterLayer(LayerHeads):
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the weights, less those of the base, if there are any."""
-
-        def weights() -> nn.Module:
-            return JumpStrength(nn.Parameter(torch.zeros(3, len(self.heads))))
-
-        return {"filter": weights} if self.learns(self.config) else {}
+        if not self.learns(self.config):
+            return {}
+        return {"filter": lambda: JumpStrength(nn.Parameter(torch.zeros(3, len(self.heads))))}
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
@@ -189,16 +180,7 @@ class TripletLayer(LayerHeads):
     name = "triplet"
     word = "triplet"
     on_features = False
-
-    @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: Any
-    ) -> LayerHeads | None:
-        """Return the triplet heads of one module, which must not be causal."""
-        kind = type(entry.module).__name__
-        if entry.is_causal:
-            raise ValueError(f"{kind} is causal: triplets take in later tokens")
-        return super().in_module(entry, index, row, config)
+    looks_ahead = True
 
     @classmethod
     def learns(cls, config: TripletConfig) -> bool:
@@ -216,8 +198,9 @@ class TripletLayer(LayerHeads):
             # On "meta" nothing is drawn, so that the global state stays as it is.
             key2 = nn.Linear(width, size, device="meta", dtype=torch.float32).to_empty(device="cpu")
             generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-            nn.init.normal_(key2.weight, std=std, generator=generator)
-            nn.init.zeros_(key2.bias)
+            with torch.no_grad():
+                key2.weight.normal_(std=std, generator=generator)
+                key2.bias.zero_()
             return key2
 
         return {"key2": second_keys} if self.learns(self.config) else {}

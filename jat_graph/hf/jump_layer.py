@@ -39,6 +39,7 @@ class ClusterLayer(LayerHeads):
     name = "jat_clusters"
     word = "cluster"
     on_features = False
+    looks_ahead = True
 
     @property
     def rules(self) -> dict[ClusterRule, tuple[int, ...]]:
@@ -61,21 +62,15 @@ class ClusterLayer(LayerHeads):
         cls, entry: AttentionModule, index: int, row: int, config: Any
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
-        kind = type(entry.module).__name__
-        if entry.is_causal:
-            raise ValueError(
-                f"{kind} of layer {index} is causal: clusters take in later tokens; "
-                "an encoder's layers can be named by layers=(0, 1, ...)"
-            )
-        if getattr(entry.module, "sliding_window", None) is not None:
-            if config.layers is None:
-                return None
-            raise ValueError(
-                f"layers must leave out {index}, whose {kind} reads within a window of its own, "
-                f"got {config.layers}"
-            )
-        heads = config.head_indices(entry.num_heads)
-        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
+        made = super().in_module(entry, index, row, config)
+        if getattr(entry.module, "sliding_window", None) is None:
+            return made
+        if config.layers is None:
+            return None
+        raise ValueError(
+            f"layers must leave out {index}, whose {type(entry.module).__name__} reads within a "
+            f"window of its own, got {config.layers}"
+        )
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""
@@ -161,8 +156,8 @@ class JumpLayer(LayerHeads):
     @classmethod
     def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> JumpLayer:
         """Return the jump heads of one module, which must not look ahead if it is causal."""
-        heads = config.head_indices(entry.num_heads)
-        jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
+        jump = super().in_module(entry, index, row, config)
+        assert isinstance(jump, JumpLayer)
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.jump_graph.kind == "stones":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.checks.numbers import check_indices
-from jat_graph.config_fields import Settings, to_plain
+from jat_graph.config_fields import Settings, check_layers, checked, to_plain
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -170,6 +170,7 @@ class LayerHeads(ABC):
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
+    looks_ahead: ClassVar[bool] = False  # whether a token takes in later ones, whatever the mask
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
@@ -189,7 +190,13 @@ class LayerHeads(ABC):
         cls, entry: AttentionModule, index: int, row: int, config: Any
     ) -> LayerHeads | None:
         """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
-        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+        if cls.looks_ahead and entry.is_causal:
+            raise ValueError(
+                f"{type(entry.module).__name__} of layer {index} is causal: {cls.word} heads take "
+                "in later tokens; an encoder's layers can be named by layers=(0, 1, ...)"
+            )
+        heads = config.head_indices(entry.num_heads)
+        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
 
     @classmethod
     def takes(cls, config: Any) -> bool:
@@ -224,13 +231,11 @@ class LayerHeads(ABC):
         """Return how each of the heads reads; the inputs are of these alone, counted from 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LayerConfig(Settings):
     """Settings of heads in some layers of a model; a subclass says what the heads are."""
 
-    layers: tuple[int, ...] | None = field(
-        default=None, kw_only=True, metadata={"check": check_indices}
-    )
+    layers: tuple[int, ...] | None = checked(None, check_indices)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads of a layer that are such heads: all of them."""
@@ -238,10 +243,11 @@ class LayerConfig(Settings):
 
     def layer_indices(self, num_layers: int) -> tuple[int, ...]:
         """Return the layers with such heads in a model of so many."""
-        layers = tuple(range(num_layers)) if self.layers is None else self.layers
-        if layers[-1] >= num_layers:
-            raise ValueError(f"layers must be below {num_layers}, got {self.layers}")
-        return layers
+        return check_layers(self.layers, num_layers)
+
+    def for_layer(self, row: int, heads: tuple[int, ...]) -> LayerConfig:
+        """Return the settings of one layer: all are alike."""
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings in JSON's types."""
