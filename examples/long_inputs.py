@@ -60,8 +60,9 @@ def main(args: Options) -> Iterator[str]:
         check_target(path)
     torch.set_num_threads(args.threads)
     settings = {given: read_settings(given) for given in args.settings}
+    text = read_text(args.file)
     model, tokenizer = load(args.model, max(args.lengths))
-    ids = tokenizer(read_text(args.file), return_tensors="pt")["input_ids"][0]
+    ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
     if len(ids) < args.texts * max(args.lengths):
         wanted = args.texts * max(args.lengths)
         raise ValueError(f"file must have {wanted} tokens, got {len(ids)}")

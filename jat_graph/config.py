@@ -24,6 +24,7 @@ from jat_graph.config_fields import (
     check_conv,
     check_heads,
     check_hop_weights,
+    check_layers,
     check_pattern,
     check_strength,
     check_tokens,
@@ -147,6 +148,11 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig, PairGraph
+            >>> JatConfig.paper() == JatConfig(PairGraph(threshold=6.0), heads=4)
+            True
         """
         return cls().replace(**overrides)
 
@@ -160,6 +166,12 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.released(layers=(0, 1))
+            >>> config.graph.threshold, config.hop_weights, config.heads
+            (3.0, (0.5, 0.5), 'even:2')
         """
         graph: dict[str, Any] = {"threshold": 3.0, "inclusive": True, "normalize_keys": True}
         if efficient:
@@ -180,6 +192,12 @@ class JatConfig(Settings):
 
         Returns:
             The config.
+
+        Example:
+            >>> from jat_graph import JatConfig
+            >>> config = JatConfig.stones(hops=2)
+            >>> config.graph.kind, config.graph.threshold, config.strength, config.heads
+            ('stones', 1.0, 'learned', 'all')
         """
         return cls(StoneGraph(), heads="all").replace(**overrides)
 
@@ -341,13 +359,7 @@ class JatConfig(Settings):
         Raises:
             ValueError: If the model lacks one of them.
         """
-        layers = tuple(range(num_layers)) if self.layers is None else self.layers
-        if layers and layers[-1] >= num_layers:
-            raise ValueError(
-                f"layers={self.layers!r} needs layer {layers[-1]}, "
-                f"but the model has {num_layers} layers (0 to {num_layers - 1})"
-            )
-        return layers
+        return check_layers(self.layers, num_layers)
 
     def for_layer(self, row: int, heads: tuple[int, ...]) -> JatConfig:
         """Return the config of one layer, over its jump heads only.
@@ -363,7 +375,7 @@ class JatConfig(Settings):
         weights = self.hop_weights
         return dataclasses.replace(
             self,
-            graph=self.graph.for_layer(row, len(heads)),  # type: ignore[arg-type]
+            graph=self.graph.for_layer(row, len(heads)),
             heads=len(heads),
             layers=None,
             hop_weights=hops_by_index(weights, heads) if isinstance(weights, dict) else weights,

@@ -195,6 +195,16 @@ def check_conv(name: str, value: Any) -> dict[str, Any] | str:
         raise ValueError(f"{name} must have arguments that JSON knows, got {value!r}") from error
 
 
+def check_layers(layers: tuple[int, ...] | None, num_layers: int) -> tuple[int, ...]:
+    """Return layers, None meaning all, that a model of so many must have."""
+    if layers and layers[-1] >= num_layers:
+        raise ValueError(
+            f"layers={layers!r} needs layer {layers[-1]}, "
+            f"but the model has {num_layers} layers (0 to {num_layers - 1})"
+        )
+    return tuple(range(num_layers)) if layers is None else layers
+
+
 def hops_by_index(groups: HopGroups, heads: tuple[int, ...]) -> HopGroups:
     """Return the mapping keyed by index into ``heads``, each of which it must name."""
     named = sorted(head for group in groups for head in group)

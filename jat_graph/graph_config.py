@@ -36,11 +36,32 @@ def table_row(name: str, table: Table, row: int, num_heads: int) -> tuple[float,
     return table[row]
 
 
+class GraphSettings(Settings):
+    """The settings of a graph, some of which may be tables ``[jump layer][jump head]``."""
+
+    def tables(self) -> dict[str, Table]:
+        """Return the fields that are tables."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, tuple)}
+
+    def rows(self, num_heads: int) -> dict[str, tuple[float, ...]]:
+        """Return the row of each table, which must have one only: that of one layer."""
+        for name, table in self.tables().items():
+            if len(table) != 1:
+                raise ValueError(f"{name} table must have one row for one layer, got {len(table)}")
+        return {name: table_row(name, t, 0, num_heads) for name, t in self.tables().items()}
+
+    def for_layer(self, row: int, num_heads: int) -> Any:
+        """Return the settings of one layer, by its place among those that have some."""
+        tables = self.tables().items()
+        rows: Any = {name: (table_row(name, table, row, num_heads),) for name, table in tables}
+        return dataclasses.replace(self, **rows)  # type: ignore[type-var]
+
+
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 
 
 @dataclass(frozen=True)
-class ScoreGraph(Settings):
+class ScoreGraph(GraphSettings):
     """What graphs of single scores have in common: a threshold, and which keys count."""
 
     kind: ClassVar[str]
@@ -63,19 +84,8 @@ class ScoreGraph(Settings):
 
     def thresholds(self, num_heads: int) -> tuple[float, ...]:
         """Return the threshold of each head: the number, or the row of a table that has one."""
-        table = self.threshold
-        if not isinstance(table, tuple):
-            return (table,) * num_heads
-        if len(table) != 1:
-            raise ValueError(f"threshold table must have one row for one layer, got {len(table)}")
-        return table_row("threshold", table, 0, num_heads)
-
-    def for_layer(self, row: int, num_heads: int) -> ScoreGraph:
-        """Return the settings of one layer, by its place among those that jump: its row."""
-        table = self.threshold
-        if not isinstance(table, tuple):
-            return self
-        return dataclasses.replace(self, threshold=(table_row("threshold", table, row, num_heads),))
+        row = self.rows(num_heads).get("threshold")
+        return (self.threshold,) * num_heads if row is None else row  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -220,7 +230,7 @@ def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any
 
 
 @dataclass(frozen=True)
-class ClusterGraph(Settings):
+class ClusterGraph(GraphSettings):
     r"""Clusters of tokens whose rows of scores are alike, and the keys that each scores highest.
 
     Each field but ``refine`` and ``propagate`` may be a table ``[layer][head]``, as
@@ -266,13 +276,6 @@ class ClusterGraph(Settings):
         if not self.propagate and any(own == near == 0 for _, own, near in heads):
             raise ValueError("keys or block must be at least 1 with propagate=False, got 0 twice")
 
-    def for_layer(self, row: int, num_heads: int) -> ClusterGraph:
-        """Return the settings of one layer: the ``row`` of each table."""
-        rows: dict[str, Any] = {
-            name: (table_row(name, table, row, num_heads),) for name, table in self._tables()
-        }
-        return dataclasses.replace(self, **rows)
-
     def rules(self, num_heads: int) -> dict[ClusterRule, tuple[int, ...]]:
         """Return the settings of one layer's heads, and which heads share them.
 
@@ -285,19 +288,13 @@ class ClusterGraph(Settings):
         Raises:
             ValueError: If a table has more rows, or does not fit the heads.
         """
-        for name, table in self._tables():
-            if len(table) != 1:
-                raise ValueError(f"{name} table must have one row for one layer, got {len(table)}")
-        rows = {name: table_row(name, table, 0, num_heads) for name, table in self._tables()}
+        rows = self.rows(num_heads)
         groups: dict[ClusterRule, tuple[int, ...]] = {}
         for head in range(num_heads):
             own = {name: row[head] for name, row in rows.items()}
             rule = ClusterRule(**vars(self) | own)
             groups[rule] = (*groups.get(rule, ()), head)
         return groups
-
-    def _tables(self) -> list[tuple[str, Table]]:
-        return [(name, value) for name, value in vars(self).items() if isinstance(value, tuple)]
 
 
 Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph

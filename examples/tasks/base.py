@@ -90,6 +90,8 @@ def reading(where: object, layout: str) -> Iterator[None]:
     """Say in one line of a file, or of a line of it, that it cannot be read."""
     try:
         yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{where} must be a file, got none") from None
     except _BROKEN as error:
         got = f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
         raise ValueError(f"{where} must have the layout of {layout}, got {got}") from None

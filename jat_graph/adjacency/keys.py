@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ def select_keys(config: JatConfig, source: ScoreSource, mask: TokenMask) -> Sele
     most = number_of_keys(config, length)  # it never falls with the number of tokens
     # Ties go to the lower index.
     order = measure.masked_fill(~voting, -torch.inf).argsort(dim=-1, descending=True, stable=True)
-    number = numbers_of_keys(config, voting.sum(-1, keepdim=True), length)
+    number = numbers_of_keys(config, voting.sum(-1, keepdim=True))
     chosen = torch.arange(most, device=device) < number  # [B|1, H|1, U]
     # Rising positions, padding entries last, so that a key's rank does not depend on rounding.
     index = order[..., :most].masked_fill(~chosen, length).sort(dim=-1).values
@@ -51,7 +50,7 @@ def spaced_keys(
     if voting is None:
         voting = torch.ones(1, 1, length, dtype=torch.bool, device=device)
     count = voting.sum(-1, keepdim=True)
-    number = numbers_of_keys(config, count, length)
+    number = numbers_of_keys(config, count)
     rank = torch.arange(number_of_keys(config, length), device=device)
     # Valid ranks 0, s, 2s … for a fixed step s, or ⌊r·n/U⌋.
     spaced = rank * count // number.clamp(min=1) if step is None else rank * step
@@ -101,8 +100,8 @@ def number_of_keys(config: JatConfig, count: int) -> int:
     return sample_size(config, count) if graph.num_keys is None else min(count, graph.num_keys)
 
 
-def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
-    """Return U for each number of tokens up to a length, as :func:`number_of_keys` for one."""
+def numbers_of_keys(config: JatConfig, count: Tensor) -> Tensor:
+    """Return U for each number of tokens, as :func:`number_of_keys` for one."""
     graph = config.jump_graph
     if graph.key_selection == "all":
         return count
@@ -110,7 +109,7 @@ def numbers_of_keys(config: JatConfig, count: Tensor, length: int) -> Tensor:
         return -(-count // graph.key_step)
     if graph.num_keys is not None:
         return count.clamp(max=graph.num_keys)
-    return sample_sizes(config, count, length)
+    return sample_sizes(config, count)
 
 
 def _measure(config: JatConfig, source: ScoreSource, valid: Tensor) -> Tensor:  # [B, H, L]
@@ -139,32 +138,12 @@ def sample_size(config: JatConfig, count: int) -> int:
     return min(count, max(1, math.ceil(config.jump_graph.key_factor * logarithm)))
 
 
-def sample_sizes(config: JatConfig, count: Tensor, length: int) -> Tensor:
-    """Return the size of the sample for each number of tokens, up to a length."""
-    graph = config.jump_graph
-    sizes: Tensor = _sample_sizes(count, length, graph.key_selection, graph.key_factor)
-    return sizes
-
-
-@torch.library.custom_op("jat_graph::sample_sizes", mutates_args=())
-def _sample_sizes(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
-    """Look up; an operator, because torch.compile traces no cache."""
-    # In a table for all lengths up to a power of two, so that there are few tables.
-    return _size_table(key_selection, key_factor, 1 << length.bit_length(), count.device)[count]
-
-
-@_sample_sizes.register_fake
-def _(count: Tensor, length: int, key_selection: str, key_factor: float) -> Tensor:
-    return torch.empty_like(count)
-
-
-@cache
-def _size_table(
-    key_selection: str, key_factor: float, length: int, device: torch.device
-) -> Tensor:  # [length]
-    """Return the size of the sample for each number of tokens below a length."""
-    config = JatConfig(PairGraph(key_selection=key_selection, key_factor=key_factor))
-    return torch.tensor([sample_size(config, count) for count in range(length)], device=device)
+def sample_sizes(config: JatConfig, count: Tensor) -> Tensor:
+    """Return the size of the sample for each number of tokens, as :func:`sample_size` for one."""
+    logarithm = count.clamp(min=1).double().log()
+    if config.jump_graph.key_selection == "sampled_queries":
+        logarithm = logarithm.ceil()
+    return (config.jump_graph.key_factor * logarithm).ceil().clamp(min=1).long().minimum(count)
 
 
 def positions_of_ranks(valid: Tensor, rank: Tensor) -> Tensor:  # [..., L], [..., R]; [..., R]
@@ -199,7 +178,7 @@ def sampled_positions(config: JatConfig, valid: Tensor, count: Tensor) -> tuple[
     # random number that depends on the seed alone; the smallest ones of the first n are taken, so
     # that the sample depends on the seed and n.
     length = valid.size(-1)
-    size = sample_sizes(config, count, length)
+    size = sample_sizes(config, count)
     index = torch.arange(length, device=valid.device)
     # Ties would make the sample depend on the sort: the rank breaks them.
     lots = (draw(config.seed, length, 1, valid.device) << 31) + index

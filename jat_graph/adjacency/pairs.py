@@ -315,7 +315,7 @@ def _sampled_triples(
 
     first = ranks(2, count)
     second = (first + 1 + ranks(3, (count - 1).clamp(min=0))) % count.clamp(min=1)
-    voter = ranks(4, numbers_of_keys(config, count, length))
+    voter = ranks(4, numbers_of_keys(config, count))
     if config.jump_graph.key_selection == "all":
         voter = positions_of_ranks(valid, voter)  # every position is an entry of the voting keys
     left, right = (positions_of_ranks(valid, rank) for rank in (first, second))

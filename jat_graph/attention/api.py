@@ -94,7 +94,7 @@ def jump_attention(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        _check_clustered(is_causal, strength=strength, excluded=excluded, group=group, graph=graph)
+        check_clustered(is_causal, strength=strength, excluded=excluded, group=group, graph=graph)
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -112,7 +112,7 @@ def jump_attention(
     return attend_groups(groups, jumping.pattern, mask=mask, dropout_p=dropout_p, scale=scale)
 
 
-def _check_clustered(is_causal: bool, **others: object) -> None:
+def check_clustered(is_causal: bool, **others: object) -> None:
     """Refuse what heads that read by clusters cannot use."""
     if is_causal:
         raise ValueError("is_causal must be False with graph='clusters', got True")

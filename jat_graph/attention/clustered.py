@@ -13,7 +13,7 @@ from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import check_dropout, check_layout, check_scale, clean_padding
+from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
@@ -86,7 +86,7 @@ def clustered_attention(
         torch.Size([1, 4, 4096, 64])
     """
     (rule,) = ClusterGraph(clusters, keys, block, refine, dense_below).rules(1)
-    _check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
+    check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, False, query)
@@ -125,26 +125,6 @@ def read_by_clusters(
     with torch.autocast(query.device.type, enabled=False):
         output, *_ = read_clusters(query, key, value, documents, seed, scale, dropout_p, *rule)
     return output
-
-
-def _check_heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
-    """Refuse shapes and dtypes that do not fit, before any work."""
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_layout(name, tensor)
-    batch, heads, length, width = query.shape
-    number = key.size(1) if enable_gqa else heads
-    if heads % number:
-        raise ValueError(f"query must have a multiple of {number} heads like key, got {heads}")
-    if key.shape != (batch, number, length, width):
-        wanted = [batch, number, length, width]
-        raise ValueError(f"key must be {wanted} like query, got {list(key.shape)}")
-    if value.shape[:3] != key.shape[:3]:
-        sizes = ", ".join(str(size) for size in key.shape[:3])
-        raise ValueError(f"value must be [{sizes}, Dv], got {list(value.shape)}")
-    if not torch.is_autocast_enabled(query.device.type):
-        for name, tensor in (("key", key), ("value", value)):
-            if tensor.dtype != query.dtype:
-                raise ValueError(f"{name} must be {query.dtype} like query, got {tensor.dtype}")
 
 
 DENSE = ClusterRule(None, 0, 0, 0, math.inf, True)  # of heads that do not read by clusters

@@ -14,17 +14,23 @@ def check_heads(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, H, L, D]
     value: Tensor | None = None,  # [B, H, L, Dv], or None
+    grouped: bool = False,  # whether keys and values may have fewer heads, Hkv
 ) -> None:
     """Refuse queries, keys and values whose shapes or dtypes do not fit, before any work."""
     check_layout("query", query)
     check_layout("key", key)
-    if key.shape != query.shape:
-        raise ValueError(f"key must be {list(query.shape)} like query, got {list(key.shape)}")
+    batch, heads, length, width = query.shape
+    number = key.size(1) if grouped else heads
+    if heads % number:
+        raise ValueError(f"query must have a multiple of {number} heads like key, got {heads}")
+    if key.shape != (batch, number, length, width):
+        wanted = [batch, number, length, width]
+        raise ValueError(f"key must be {wanted} like query, got {list(key.shape)}")
     if value is not None:
         check_layout("value", value)
-        if value.shape[:3] != query.shape[:3]:
-            wanted = ", ".join(str(size) for size in query.shape[:3])
-            raise ValueError(f"value must be [{wanted}, Dv], got {list(value.shape)}")
+        if value.shape[:3] != key.shape[:3]:
+            sizes = ", ".join(str(size) for size in key.shape[:3])
+            raise ValueError(f"value must be [{sizes}, Dv], got {list(value.shape)}")
     if torch.is_autocast_enabled(query.device.type):
         return  # which makes one dtype of all
     for name, tensor in (("key", key), ("value", value)):

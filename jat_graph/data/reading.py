@@ -24,7 +24,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.files import replacing
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import jumping_heads
+from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
 from jat_graph.inspection.graphs import layer_graph
@@ -109,6 +109,13 @@ def check_model(model: Any) -> None:
         )
 
 
+def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer that does not say where words are."""
+    if not tokenizer.is_fast:
+        got = type(tokenizer).__name__
+        raise ValueError(f"tokenizer must be a fast one to know words, got {got}")
+
+
 def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """All heads of a model."""
     names = ("num_hidden_layers", "num_attention_heads")
@@ -120,7 +127,7 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
 
 def jump_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     """The heads of a model that jump, if it has some."""
-    known = jumping_heads(model)
+    known = heads_by_layer(model)
     if not known:
         raise ValueError("model must have jump heads for edges='jumps', got none: attach them")
     if shares_modules(model):
@@ -181,10 +188,8 @@ def encode_texts(
     if max_length is not None:
         least = tokenizer.num_special_tokens_to_add() + 1
         check_integer("max_length", max_length, least=least, below=room + 1)
-    if (by_words or split) and not tokenizer.is_fast:
-        raise ValueError(
-            f"tokenizer must be a fast one to know words, got {type(tokenizer).__name__}"
-        )
+    if by_words or split:
+        check_fast(tokenizer)
     encoded = tokenizer(
         # Given word by word, byte-level tokenizers would read "the bank" as "thebank".
         [" ".join(text) if split else text for text in texts],

@@ -12,7 +12,7 @@ from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.tokens import resolve_mask, token_documents
+from jat_graph.masks.tokens import document_tokens, resolve_mask
 
 
 def cluster_graph(
@@ -84,18 +84,16 @@ def cluster_graph(
     groups = config.graph.rules(query.size(1))
     rules = {head: rule for rule, heads in groups.items() for head in heads}
     mask = resolve_mask(attention_mask, False, query)
-    query, key = clean_padding(mask.valid, query=query, key=key)
-    documents = token_documents(mask, query)
-    dtype, graphs = score_dtype(query, key), []
-    for sequence, (queries, keys) in enumerate(zip(query.to(dtype), key.to(dtype), strict=True)):
-        own = query.new_zeros(query.size(2)) if documents is None else documents[sequence]
-        for document in torch.unique(own[own >= 0]).tolist() or [0]:  # of nobody an empty graph
-            tokens = (own == document).nonzero().squeeze(-1)
-            for head, (q, k) in enumerate(zip(queries[:, tokens], keys[:, tokens], strict=True)):
-                graph = _head_graph(q, k, rules[head], scale)
-                graph["token"].position = tokens
-                graph.sequence, graph.head = sequence, head
-                graphs.append(graph)
+    dtype, both = score_dtype(query, key), clean_padding(mask.valid, query=query, key=key)
+    query, key = (x.to(dtype) for x in both)
+    graphs = []
+    for sequence, tokens in document_tokens(mask, query):
+        for head, rule in sorted(rules.items()):
+            own = query[sequence, head, tokens], key[sequence, head, tokens]
+            graph = _head_graph(*own, rule, scale)
+            graph["token"].position = tokens
+            graph.sequence, graph.head = sequence, head
+            graphs.append(graph)
     return Batch.from_data_list(graphs)
 
 

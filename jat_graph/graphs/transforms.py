@@ -55,10 +55,8 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         check_config(config)
         self.config = config
         self.head = check_integer("head", head, least=0)
-        self.is_causal = is_causal
-        self.scale = scale
-        self.min_weight = min_weight
-        self.max_neighbors = max_neighbors
+        self.options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
+        self.options |= {"min_weight": min_weight, "max_neighbors": max_neighbors}
 
     def forward(self, data: Data) -> Data:
         """Return the data with the head's attention as its edges.
@@ -78,16 +76,9 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         if not isinstance(data, Data) or isinstance(data, Batch):
             raise ValueError(f"data must be the Data of one graph, got {type(data).__name__}")
         heads, source = self._read_source(data)
-        batch = attention_graph(
-            **source,
-            config=self.config.replace(
-                threshold=self.config.jump_graph.thresholds(heads)[self.head]
-            ),
-            scale=self.scale,
-            is_causal=self.is_causal,
-            min_weight=self.min_weight,
-            max_neighbors=self.max_neighbors,
-        )
+        threshold = self.config.jump_graph.thresholds(heads)[self.head]
+        config = self.config.replace(threshold=threshold)
+        batch = attention_graph(**source, config=config, **self.options)
         known = data.x.size(0) if isinstance(data.x, Tensor) else data.get("num_nodes")
         if known is not None and known != batch.num_nodes:
             raise ValueError(

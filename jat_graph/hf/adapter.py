@@ -182,6 +182,14 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Raises:
         ValueError: If the model has no such heads, or is only a part of one that has.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
+        >>> jat_graph.summary(jat_graph.detach(model))
+        'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
     owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
@@ -219,6 +227,15 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
 
     Raises:
         ValueError: If the model has no such heads.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(vote_rate=0.05))
+        >>> with jat_graph.disabled(model):
+        ...     jat_graph.summary(model).splitlines()[0]
+        'BertModel has heads of jat_graph (switched off)'
     """
     attachment = _require(model)
     previous = attachment.enabled
@@ -285,12 +302,14 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
 
 def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
-    return [
-        (module, name, build())
-        for module, heads in inserted.items()
-        for name, build in heads.parameters(module, conv).items()
-        if not hasattr(module, name)
-    ]
+    found = []
+    for module, heads in inserted.items():
+        like = next(module.parameters())
+        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
+        for name, build in heads.parameters(module, conv).items():
+            if not hasattr(module, name):
+                found.append((module, name, build().to(like.device, dtype)))
+    return found
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -86,14 +86,11 @@ class CapturedLayer:
         )
 
 
-def jumping_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Return the jump heads of each layer that has some."""
-    return {jump.index: jump.heads for _, jump in modules_with(model, JumpLayer)}
-
-
-def cluster_heads(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """Return the heads that read by clusters of each layer that has some."""
-    return {own.index: own.heads for _, own in modules_with(model, ClusterLayer)}
+def heads_by_layer(
+    model: nn.Module, kind: type[LayerHeads] = JumpLayer
+) -> dict[int, tuple[int, ...]]:
+    """Return the heads of a kind of each layer that has some."""
+    return {heads.index: heads.heads for _, heads in modules_with(model, kind)}
 
 
 def modules_with(model: nn.Module, kind: type[HeadsT]) -> list[tuple[nn.Module, HeadsT]]:
@@ -125,10 +122,9 @@ def recording(
         attachment.recorder = previous
 
 
-@contextmanager
 def capture_scores(
     model: nn.Module, config_class: type[Any] = JatConfig
-) -> Iterator[list[CapturedLayer]]:
+) -> AbstractContextManager[list[CapturedLayer]]:
     """Record queries and keys of all jump heads in every forward inside the ``with``.
 
     Calls of one layer are joined along the batch: ALBERT's, whose one module serves all layers, and
@@ -146,9 +142,7 @@ def capture_scores(
     Raises:
         ValueError: If the model has no such heads, or two forwards differ in length.
     """
-    kind = ClusterLayer if config_class is ClusterGraph else JumpLayer
-    with capture_heads(model, kind) as layers:
-        yield layers
+    return capture_heads(model, ClusterLayer if config_class is ClusterGraph else JumpLayer)
 
 
 @contextmanager

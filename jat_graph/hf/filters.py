@@ -12,18 +12,10 @@ from torch import Tensor, nn
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
-from jat_graph.checks.numbers import check_choice, check_integer, check_number
+from jat_graph.checks.numbers import check_integer
+from jat_graph.config_fields import integer, number, one_of
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.modules import (
-    AttentionModule,
-    Builders,
-    HeadOutput,
-    HeadParts,
-    LayerConfig,
-    LayerHeads,
-)
-
-RULES = ("gfsa", "ppr")
+from jat_graph.hf.modules import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
 
 
 @dataclass(frozen=True)
@@ -49,21 +41,18 @@ class FilterConfig(LayerConfig):
         and Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021 (MAGNA).
     """
 
-    rule: str = "gfsa"
-    order: int = 3
-    restart: float | None = None
+    rule: str = one_of("gfsa", "ppr")
+    order: int = integer(3, least=1)
+    restart: float | None = number(None, least=0.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("rule", self.rule, RULES)
-        check_integer("order", self.order, least=1)
         if self.rule == "gfsa" and self.restart is not None:
             raise ValueError(f"restart must be None for gfsa, got {self.restart!r}")
         if self.rule == "ppr":
-            restart = 0.15 if self.restart is None else self.restart
-            if check_number("restart", restart, least=0.0) > 1:
-                raise ValueError(f"restart must be at most 1, got {restart}")
-            object.__setattr__(self, "restart", restart)
+            object.__setattr__(self, "restart", 0.15 if self.restart is None else self.restart)
+        if self.restart is not None and self.restart > 1:
+            raise ValueError(f"restart must be at most 1, got {self.restart}")
 
 
 def filter_heads(
@@ -111,14 +100,9 @@ class FilterLayer(LayerHeads):
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
         """Return the weights, less those of the base, if there are any."""
-        like = next(module.parameters())
-        dtype = like.dtype if like.is_floating_point() else torch.float32
-
-        def weights() -> nn.Module:
-            zeros = torch.zeros(3, len(self.heads), device=like.device, dtype=dtype)
-            return JumpStrength(nn.Parameter(zeros))
-
-        return {"filter": weights} if self.learns(self.config) else {}
+        if not self.learns(self.config):
+            return {}
+        return {"filter": lambda: JumpStrength(nn.Parameter(torch.zeros(3, len(self.heads))))}
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether the heads are ordinary ones: P alone, and nothing to be learned."""
@@ -171,16 +155,14 @@ class TripletConfig(LayerConfig):
         Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
     """
 
-    heads: int = 3
-    pairs: str = "partner"
-    seed: int = 0
+    heads: int = integer(3, least=3)
+    pairs: str = one_of("partner", "sum", "max")
+    seed: int = integer(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if check_integer("heads", self.heads, least=3) % 3 != 0:
+        if self.heads % 3 != 0:
             raise ValueError(f"heads must be a multiple of 3, got {self.heads}")
-        check_choice("pairs", self.pairs, ("partner", "sum", "max"))
-        check_integer("seed", self.seed, least=0)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the triplet heads of a layer, its last ones."""
@@ -198,16 +180,7 @@ class TripletLayer(LayerHeads):
     name = "triplet"
     word = "triplet"
     on_features = False
-
-    @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: Any
-    ) -> LayerHeads | None:
-        """Return the triplet heads of one module, which must not be causal."""
-        kind = type(entry.module).__name__
-        if entry.is_causal:
-            raise ValueError(f"{kind} is causal: triplets take in later tokens")
-        return super().in_module(entry, index, row, config)
+    looks_ahead = True
 
     @classmethod
     def learns(cls, config: TripletConfig) -> bool:
@@ -219,16 +192,14 @@ class TripletLayer(LayerHeads):
         settings: Any = module.config
 
         def second_keys() -> nn.Module:
-            width, like = settings.hidden_size, next(module.parameters())
+            width = settings.hidden_size
             size = width // self.num_heads * len(self.heads)
             std = getattr(settings, "initializer_range", 0.02)
             # On "meta" nothing is drawn, so that the global state stays as it is.
-            key2 = nn.Linear(width, size, device="meta", dtype=like.dtype)
-            key2 = key2.to_empty(device=like.device)
+            key2 = nn.Linear(width, size, device="meta", dtype=torch.float32).to_empty(device="cpu")
             generator = torch.Generator("cpu").manual_seed(self.config.seed + self.index)
-            drawn = torch.empty(size, width, device="cpu").normal_(std=std, generator=generator)
             with torch.no_grad():
-                key2.weight.copy_(drawn)
+                key2.weight.normal_(std=std, generator=generator)
                 key2.bias.zero_()
             return key2
 
@@ -240,7 +211,7 @@ class TripletLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read, three features of all of them at a time."""
-        from jat_graph.nn.self_attention import triplet_heads  # PyG takes seconds to load
+        from jat_graph.nn.triplet_attention import triplet_heads  # PyG takes seconds to load
 
         second_key = None
         if self.config.pairs == "partner":

@@ -65,8 +65,7 @@ class AttentionInputs:
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
         cache = self.cache
         if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
-            if not self.is_whole:
-                self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
+            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
             return None, self.token_mask()
         past = past_tokens(cache, self.module, owner, self.query.size(2))
         if self.is_whole:

@@ -39,6 +39,7 @@ class ClusterLayer(LayerHeads):
     name = "jat_clusters"
     word = "cluster"
     on_features = False
+    looks_ahead = True
 
     @property
     def rules(self) -> dict[ClusterRule, tuple[int, ...]]:
@@ -49,12 +50,7 @@ class ClusterLayer(LayerHeads):
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the heads of each module, which have rows of their own in a table."""
         found = [entry for entry in modules if entry.left_alone is None]
-        wanted = len(config.layer_indices(len(found)))
-        for name, table in vars(config.cluster_graph).items():
-            if isinstance(table, tuple) and len(table) != wanted:
-                raise ValueError(
-                    f"{name} table must have {wanted} rows, one for each layer, got {len(table)}"
-                )
+        _check_tables(config, len(config.layer_indices(len(found))))
         made = super().in_modules(modules, config)
         if not made:
             kind = type(found[0].module).__name__
@@ -66,21 +62,15 @@ class ClusterLayer(LayerHeads):
         cls, entry: AttentionModule, index: int, row: int, config: Any
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
-        kind = type(entry.module).__name__
-        if entry.is_causal:
-            raise ValueError(
-                f"{kind} of layer {index} is causal: clusters take in later tokens; "
-                "an encoder's layers can be named by layers=(0, 1, ...)"
-            )
-        if getattr(entry.module, "sliding_window", None) is not None:
-            if config.layers is None:
-                return None
-            raise ValueError(
-                f"layers must leave out {index}, whose {kind} reads within a window of its own, "
-                f"got {config.layers}"
-            )
-        heads = config.head_indices(entry.num_heads)
-        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
+        made = super().in_module(entry, index, row, config)
+        if getattr(entry.module, "sliding_window", None) is None:
+            return made
+        if config.layers is None:
+            return None
+        raise ValueError(
+            f"layers must leave out {index}, whose {type(entry.module).__name__} reads within a "
+            f"window of its own, got {config.layers}"
+        )
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""
@@ -118,6 +108,15 @@ class ClusterLayer(LayerHeads):
         return parts
 
 
+def _check_tables(config: JatConfig, layers: int) -> None:
+    """Refuse tables that have not a row for each layer."""
+    for name, table in config.graph.tables().items():
+        if len(table) != layers:
+            raise ValueError(
+                f"{name} table must have {layers} rows, one for each layer, got {len(table)}"
+            )
+
+
 def _spread(value: Any, unset: str = "", form: str = "g") -> str:
     """Return a number, or the least and the largest of a table with one row, and what None is."""
     entries = value[0] if isinstance(value, tuple) else (value,)
@@ -150,19 +149,15 @@ class JumpLayer(LayerHeads):
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
         """Return the jump heads of each module, which have rows of their own in a table."""
-        made, table = super().in_modules(modules, config), config.jump_graph.threshold
-        if isinstance(table, tuple) and len(table) != len(made):
-            raise ValueError(
-                f"threshold table must have {len(made)} rows, one for each jump layer, "
-                f"got {len(table)}"
-            )
+        made = super().in_modules(modules, config)
+        _check_tables(config, len(made))
         return made
 
     @classmethod
     def in_module(cls, entry: AttentionModule, index: int, row: int, config: Any) -> JumpLayer:
         """Return the jump heads of one module, which must not look ahead if it is causal."""
-        heads = config.head_indices(entry.num_heads)
-        jump = cls(index, heads, entry.num_heads, config.for_layer(row, heads))
+        jump = super().in_module(entry, index, row, config)
+        assert isinstance(jump, JumpLayer)
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.jump_graph.kind == "stones":
@@ -177,14 +172,12 @@ class JumpLayer(LayerHeads):
         return config.conv is not None or any(LEARNED in triple for triple in config.strengths())
 
     def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
-        """Return the strengths, if they are learned, and layers of PyG, in the module's dtype."""
-        like = next(module.parameters())
-        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
+        """Return the strengths, if they are learned, and layers of PyG."""
 
         def strength() -> nn.Module:
             theta = self.jumping.new_strength()
             assert theta is not None
-            return JumpStrength(theta).to(like.device, dtype)
+            return JumpStrength(theta)
 
         def layers() -> nn.Module:
             from jat_graph.nn.head_layers import build_layers  # PyG takes seconds to load
@@ -192,8 +185,7 @@ class JumpLayer(LayerHeads):
             # Drawn on the CPU, from a seed of their own.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(self.config.seed + self.index)
-                made = build_layers(self.config, conv, head_size(module))
-            return made.to(like.device, dtype)
+                return build_layers(self.config, conv, head_size(module))
 
         made = {"strength": strength} if self.learning else {}
         return made | ({} if self.config.conv is None else {"jump_conv": layers})

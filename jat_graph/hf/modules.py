@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadGroup
 from jat_graph.checks.numbers import check_indices
+from jat_graph.config_fields import Settings, check_layers, checked, to_plain
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -169,6 +170,7 @@ class LayerHeads(ABC):
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
+    looks_ahead: ClassVar[bool] = False  # whether a token takes in later ones, whatever the mask
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
@@ -188,7 +190,13 @@ class LayerHeads(ABC):
         cls, entry: AttentionModule, index: int, row: int, config: Any
     ) -> LayerHeads | None:
         """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
-        return cls(index, config.head_indices(entry.num_heads), entry.num_heads, config)
+        if cls.looks_ahead and entry.is_causal:
+            raise ValueError(
+                f"{type(entry.module).__name__} of layer {index} is causal: {cls.word} heads take "
+                "in later tokens; an encoder's layers can be named by layers=(0, 1, ...)"
+            )
+        heads = config.head_indices(entry.num_heads)
+        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
 
     @classmethod
     def takes(cls, config: Any) -> bool:
@@ -223,15 +231,11 @@ class LayerHeads(ABC):
         """Return how each of the heads reads; the inputs are of these alone, counted from 0."""
 
 
-@dataclass(frozen=True)
-class LayerConfig:
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig(Settings):
     """Settings of heads in some layers of a model; a subclass says what the heads are."""
 
-    layers: tuple[int, ...] | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.layers is not None:
-            object.__setattr__(self, "layers", check_indices("layers", self.layers))
+    layers: tuple[int, ...] | None = checked(None, check_indices)
 
     def head_indices(self, num_heads: int) -> tuple[int, ...]:
         """Return the heads of a layer that are such heads: all of them."""
@@ -239,19 +243,20 @@ class LayerConfig:
 
     def layer_indices(self, num_layers: int) -> tuple[int, ...]:
         """Return the layers with such heads in a model of so many."""
-        layers = tuple(range(num_layers)) if self.layers is None else self.layers
-        if layers[-1] >= num_layers:
-            raise ValueError(f"layers must be below {num_layers}, got {self.layers}")
-        return layers
+        return check_layers(self.layers, num_layers)
+
+    def for_layer(self, row: int, heads: tuple[int, ...]) -> LayerConfig:
+        """Return the settings of one layer: all are alike."""
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings in JSON's types."""
-        return asdict(self) | {"layers": None if self.layers is None else list(self.layers)}
+        return dict(to_plain(asdict(self)))
 
     @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> Self:
+    def from_dict(cls, settings: dict[str, Any]) -> LayerConfig:
         """Return the settings that :meth:`to_dict` gave."""
-        unknown = sorted(set(settings) - {entry.name for entry in fields(cls)})
+        unknown = sorted(set(settings) - set(cls.names()))
         if unknown:
             raise ValueError(f"{cls.__name__} must have known fields, got {', '.join(unknown)}")
         return cls(**settings)

@@ -158,6 +158,15 @@ def summary(model: nn.Module) -> str:
     Returns:
         A line on the model, and one for each layer with such heads, or for several alike. A model
         whose configuration has settings of heads that it lacks is warned of.
+
+    Example:
+        >>> import jat_graph
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.paper(layers=(2, 5), threshold=4.0))
+        >>> print(jat_graph.summary(model))
+        BertModel has heads of jat_graph
+          layers 2, 5: jump heads 0-3 of 4: pairs, threshold 4, hop weights (0, 1)
     """
     attachment, name = find_attachment(model), type(model).__name__
     if attachment is None:
@@ -226,6 +235,18 @@ def from_pretrained(
         ValueError: If the model was saved without heads, by a newer version, or with layers that
             must be given; or a base model has other heads than its adapter.
         OSError: If there is no such model.
+
+    Example:
+        >>> import jat_graph
+        >>> from tempfile import TemporaryDirectory
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.stones())
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save_pretrained(folder)
+        ...     loaded = jat_graph.from_pretrained(BertModel, folder)
+        >>> jat_graph.hf.attached_config(loaded).graph.kind
+        'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):
         raise ValueError(

@@ -111,30 +111,37 @@ def calibrate(
     step = min(HOLD_OUT_EVERY, len(batches))
     held_out = batches[step - 1 :: step] if step > 1 else []
     used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
+    parts = {name: some for name, some in (("used", used), ("held-out", held_out)) if some}
     if isinstance(config.graph, ClusterGraph):
-        wanted = TOLERANCE if tolerance is None else tolerance
-        return choose_clusters(model, used, held_out, wanted, config)
-    density = DENSITY if density is None else density
+        return choose_clusters(model, parts, TOLERANCE if tolerance is None else tolerance, config)
+    return _choose_thresholds(model, parts, DENSITY if density is None else density, config)
+
+
+def _choose_thresholds(
+    model: PreTrainedModel, parts: Mapping[str, list[Inputs]], density: float, config: JatConfig
+) -> JatConfig:
+    """Return the config with a ρ for each head, and log the densities that are reached."""
     before, learned = attached_config(model), learned_by_heads(model)
     try:
-        result = config.replace(threshold=_measure_table(model, learned, used, density, config))
+        table = _measure_table(model, learned, parts["used"], density, config)
+        result = config.replace(threshold=table)
         attach_again(model, result, learned)
-        _log_density("used", model, used, density)
-        if held_out:
-            _log_density("held-out", model, held_out, density)
+        for name, batches in parts.items():
+            reached = [head.density for head in graph_statistics(model, batches)]
+            mean = sum(reached) / len(reached)
+            spread = f"mean {mean:.4f}, from {min(reached):.4f} to {max(reached):.4f}"
+            wanted = f"over {len(reached)} heads (wanted {density:.4f})"
+            good = density / FAR_OFF <= mean <= density * FAR_OFF
+            _log(f"density on {name} batches: {spread} {wanted}", good)
     finally:
         if attached_config(model) != before:
             attach_again(model, before, learned)
     return result
 
 
-def _log_density(name: str, model: PreTrainedModel, batches: list[Inputs], wanted: float) -> None:
-    """Say which density is reached on some batches; warn where it is far off."""
-    reached = [head.density for head in graph_statistics(model, batches)]
-    mean = sum(reached) / len(reached)
-    spread = f"mean {mean:.4f}, from {min(reached):.4f} to {max(reached):.4f}"
-    said = f"density on {name} batches: {spread} over {len(reached)} heads (wanted {wanted:.4f})"
-    if wanted / FAR_OFF <= mean <= wanted * FAR_OFF:
+def _log(said: str, good: bool) -> None:
+    """Say what is reached on some batches, and warn where it is far off."""
+    if good:
         logger.info(said)
     else:
         logger.warning("%s; calibrate on more texts, or on texts like these", said)
@@ -203,20 +210,15 @@ FIELDS = ("clusters", "keys", "block", "dense_below")  # that get a table
 
 
 def choose_clusters(
-    model: PreTrainedModel,
-    used: list[Inputs],
-    held_out: list[Inputs],
-    tolerance: float,
-    config: JatConfig,
+    model: PreTrainedModel, parts: Mapping[str, list[Inputs]], tolerance: float, config: JatConfig
 ) -> JatConfig:
     """Return the config with a rung for each head, and log the errors that are reached."""
     config = cluster_config(model, config)
     with keeping_clusters(model):
-        result = _measure_tables(model, used, tolerance, config)
+        result = _measure_tables(model, parts["used"], tolerance, config)
         change_clusters(model, result)
-        for name, batches in {"used": used, "held-out": held_out}.items():
-            if batches:
-                _log_errors(name, model, batches, result, tolerance)
+        for name, batches in parts.items():
+            _log_errors(name, model, batches, result, tolerance)
     own = config.cluster_graph.dense_below
     own = None if isinstance(own, tuple) else own
     table = result.cluster_graph.dense_below
@@ -239,10 +241,7 @@ def _log_errors(
     said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
     dense = sum(head.share == 1 for head in heads)
     said += f" over {len(heads)} heads, {dense} of them dense (tolerance {tolerance:g})"
-    if mean <= tolerance:
-        logger.info(said)
-    else:
-        logger.warning("%s; calibrate on more texts, or on texts like these", said)
+    _log(said, mean <= tolerance)
 
 
 def _measure_tables(

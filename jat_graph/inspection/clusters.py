@@ -17,6 +17,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.inspection.fidelity import ClusterRows, cluster_rows, split_sequences
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
 
@@ -223,8 +224,7 @@ def view_clusters(
     trace = ClusterTrace.of(seen)
     order = trace.order(encoded)
     joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]
-    matrices = trace.near, trace.best[trace.joined], trace.before, trace.attention
-    shown = (encoded.cut(matrix).cpu() for matrix in matrices)
+    shown = (encoded.cut(matrix).cpu() for matrix in trace.rows)
     return ClusterView(trace.report(encoded), encoded.shown, torch.tensor(joined), *shown)
 
 
@@ -235,27 +235,16 @@ class ClusterTrace:
     layer: CapturedLayer  # of this head alone
     graph: HeteroData  # what its clusters choose
     joined: Tensor  # the cluster of each token, [L]
-    near: Tensor  # which keys lie in the blocks around each token, bool [L, L]
-    best: Tensor  # which keys each cluster names, bool [m, L]
-    before: Tensor  # attention by exact scores, [L, L]
-    attention: Tensor  # attention by clusters, [L, L]
+    rows: ClusterRows  # of all tokens, [L, L] each
 
     @classmethod
     def of(cls, layer: CapturedLayer) -> ClusterTrace:
         """Return what the one head of a layer did."""
-        query, key, (rule,) = layer.query, layer.key, layer.config.cluster_graph.rules(1)
-        graph = cluster_graph(query, key, config=layer.config, scale=layer.scale)[0]
-        joined, read = graph["joined"].edge_index[1], graph["read_by"]
-        rows = graph["cluster"].query @ graph["token"].key.mT  # [m, L]
-        best = torch.zeros_like(rows, dtype=torch.bool)
-        best[tuple(graph["best"].edge_index)] = True
-        block = torch.arange(len(joined), device=joined.device) // max(rule.block, 1)
-        near = ((block.unsqueeze(1) - block).abs() <= 1) & (rule.block > 0)
-        scores = rows[joined] if rule.propagate else torch.full_like(rows[joined], -torch.inf)
-        scores[tuple(read.edge_index.flip(0))] = read.score
-        before = (query[0, 0] @ key[0, 0].mT * layer.scale).softmax(-1)
-        attention = scores.softmax(-1)
-        return cls(layer, graph, joined, near, best, before, attention)
+        (rule,), (sequence,) = layer.config.cluster_graph.rules(1), split_sequences(layer)
+        graph = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
+        tokens = torch.arange(layer.query.size(2), device=layer.query.device)[None]
+        rows = ClusterRows(*(x[0] for x in cluster_rows(sequence, rule, tokens)))
+        return cls(layer, graph, graph["joined"].edge_index[1], rows)
 
     def order(self, encoded: EncodedText) -> list[int]:
         """Return the clusters of shown tokens, the largest first, of equal ones the lower first."""
@@ -266,9 +255,9 @@ class ClusterTrace:
     def report(self, encoded: EncodedText, top: int | None = None) -> ClusterReport:
         """Report the head: its numbers, and the first of the clusters that shown tokens joined."""
         (rule,), length = self.layer.config.cluster_graph.rules(1), len(self.joined)
-        exact = self.near | self.best[self.joined]
-        shares = (self.attention * exact).sum(-1)
-        tv = (self.attention - self.before).abs().sum(-1) / 2
+        exact = self.rows.near | self.rows.best
+        shares = (self.rows.given * exact).sum(-1)
+        tv = (self.rows.given - self.rows.exact).abs().sum(-1) / 2
         columns = (x.tolist() for x in (self.graph["joined"].likeness, shares, tv))
         members: dict[int, list[ClusterMember]] = {}
         for cluster, *row in zip(self.joined.tolist(), encoded.tokens, *columns, strict=True):

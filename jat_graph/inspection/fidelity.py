@@ -35,7 +35,7 @@ from jat_graph.inspection.tracing import (
     keeping_clusters,
     run_model,
 )
-from jat_graph.masks.tokens import token_documents
+from jat_graph.masks.tokens import document_tokens
 from jat_graph.progress import track_progress
 
 
@@ -133,10 +133,8 @@ class Fidelity:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
-        return asdict(self) | {
-            "config": self.config.to_dict(),
-            "heads": [asdict(head) for head in self.heads],
-        }
+        heads = [asdict(head) for head in self.heads]
+        return asdict(self) | {"config": self.config.to_dict(), "heads": heads}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Fidelity:
@@ -256,12 +254,12 @@ class Tally:
         self.config, self.queries = config, queries
         # Of each sequence: its tokens, MEASURES, and whether it is read densely.
         self.rows: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
-        self.documents: Tensor | None = None  # of the latest batch, [B, L]
+        self.documents: list[tuple[int, Tensor]] = []  # of the latest batch
         self.cosines: list[tuple[int, float, float]] = []  # of a sequence, its tokens first
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
-        self.documents = layer_documents(layer)
+        self.documents = [own for own in document_tokens(layer.mask, layer.query) if len(own[1])]
         rules = layer.config.cluster_graph.rules(len(layer.heads))
         for sequence in split_sequences(layer):
             found = measure_rows(sequence, rules, self.queries, self.config.seed)
@@ -271,13 +269,11 @@ class Tally:
 
     def add_states(self, own: Tensor, given: Tensor) -> None:  # [B, L, C]
         """Compare the last states on a batch."""
-        assert self.documents is not None
-        for names, *item in zip(self.documents, own.double(), given.double(), strict=True):
-            for name in names[names >= 0].unique():
-                a, b = (states[names == name] for states in item)
-                tokens = float(F.cosine_similarity(a, b, dim=-1).mean())
-                whole = float(F.cosine_similarity(a.mean(0), b.mean(0), dim=0))
-                self.cosines.append((len(a), tokens, whole))
+        for index in self.documents:
+            a, b = (states[index].double() for states in (own, given))
+            tokens = float(F.cosine_similarity(a, b, dim=-1).mean())
+            whole = float(F.cosine_similarity(a.mean(0), b.mean(0), dim=0))
+            self.cosines.append((len(a), tokens, whole))
 
     def heads(self) -> tuple[HeadFidelity, ...]:
         """Return the means over all tokens of what is known of the heads."""
@@ -324,21 +320,12 @@ class Sequence(NamedTuple):
 def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
     """Yield each document of each item of a batch."""
     assert layer.value is not None
-    parts = layer.query, layer.key, layer.value
     dtype = torch.promote_types(layer.query.dtype, torch.float32)
-    for names, *item in zip(layer_documents(layer), *parts, strict=True):
-        for name in names[names >= 0].unique():
-            tokens = torch.nonzero(names == name).squeeze(-1)
-            query, key, value = (x[:, tokens].to(dtype) for x in item)
+    for item, tokens in document_tokens(layer.mask, layer.query):
+        if len(tokens):
+            parts = layer.query[item], layer.key[item], layer.value[item]
+            query, key, value = (x[:, tokens].to(dtype) for x in parts)
             yield Sequence(query, key, value, layer.scale)
-
-
-def layer_documents(layer: CapturedLayer) -> Tensor:  # [B, L]
-    """Return the document of each token, -1 for padding."""
-    documents = token_documents(layer.mask, layer.query)
-    if documents is not None:
-        return documents
-    return torch.zeros_like(layer.query[:, 0, :, 0], dtype=torch.int32)
 
 
 def sample_tokens(length: int, heads: int, number: int, seed: int) -> Tensor:  # [H, r]
@@ -371,31 +358,43 @@ def measure_rows(
 
 
 def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
-    """Compare the rows, in memory for r·n numbers a head."""
-    query, key, value, scale = sequence
-    length = query.size(1)
+    near, best, exact, given = cluster_rows(sequence, rule, tokens)
+    length, is_read, output = sequence.query.size(1), near | best, exact @ sequence.value
+    lost = (given @ sequence.value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
+    share = is_read.to(exact.dtype).mean(-1)
+    mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
+    keys = share * length + number_of_clusters(length, rule.clusters)
+    return torch.stack([share, mass, tv, lost, keys, torch.zeros_like(share)], -1).mean(1)
+
+
+class ClusterRows(NamedTuple):
+    """Rows of some queries over all keys, ``[H, r, n]`` each."""
+
+    near: Tensor  # keys in the blocks around, bool
+    best: Tensor  # keys that their cluster names, bool
+    exact: Tensor  # attention by exact scores
+    given: Tensor  # attention by clusters
+
+
+def cluster_rows(
+    sequence: Sequence,
+    rule: ClusterRule,
+    tokens: Tensor,  # [H, r]
+) -> ClusterRows:
+    """Return what some queries read, in memory for r·n numbers a head."""
+    query, key, _, scale = sequence
     key = key - key.mean(1, keepdim=True)  # softmax does not see it
     joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
-
-    def gather(x: Tensor, index: Tensor) -> Tensor:  # [H, r, D]
-        return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.size(-1)))
-
-    scores = (gather(query, tokens) * scale) @ key.mT  # [H, r, n]
-    towards = gather(centres, joined.gather(1, tokens)) * scale
-    rows = towards @ key.mT
-    is_read = torch.zeros_like(rows, dtype=torch.bool)
-    is_read.scatter_(-1, best_keys(towards, key, rule.keys)[0], True)
-    if rule.block:
-        blocks = torch.arange(length, device=key.device) // rule.block
-        is_read |= (blocks[tokens].unsqueeze(-1) - blocks).abs() <= 1
+    chosen = (query, tokens), (centres, joined.gather(1, tokens))
+    queries, towards = (x.take_along_dim(i.unsqueeze(-1), 1) * scale for x, i in chosen)
+    scores, rows = queries @ key.mT, towards @ key.mT
+    best = torch.zeros_like(rows, dtype=torch.bool)
+    best.scatter_(-1, best_keys(towards, key, min(rule.keys, key.size(1)))[0], True)
+    block = torch.arange(key.size(1), device=key.device) // max(rule.block, 1)
+    near = ((block[tokens].unsqueeze(-1) - block).abs() <= 1) & (rule.block > 0)
     rest = rows if rule.propagate else torch.full_like(rows, -torch.inf)
-    exact, given = scores.softmax(-1), torch.where(is_read, scores, rest).softmax(-1)
-    output = exact @ value
-    lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
-    share = is_read.to(rows.dtype).mean(-1)
-    mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    found = [share, mass, tv, lost, share * length + centres.size(1), torch.zeros_like(share)]
-    return torch.stack(found, -1).mean(1)
+    given = torch.where(near | best, scores, rest)
+    return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
 
 
 def compare_with_sdpa(

@@ -19,8 +19,9 @@ from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.config import ClusterGraph, JatConfig, check_clusters
 from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores, detach
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import cluster_heads, jumping_heads
+from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import attention_modules, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
@@ -88,7 +89,7 @@ def look_at_heads(
     """Return the text, and what one head after the other sees of it, from one run of the model."""
     # What is not there is refused at once.
     clusters = kind == "cluster"
-    there = cluster_heads(model) if clusters else jumping_heads(model)
+    there = heads_by_layer(model, ClusterLayer if clusters else JumpLayer)
     if not there:
         raise ValueError(f"model must have {kind} heads, got none: attach them first")
     chosen = choose_heads(there, layers, heads, f"{kind} ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -239,6 +240,16 @@ def token_documents(mask: TokenMask, query: Tensor) -> Tensor | None:  # [B, L]
     if mask.bias is not None:
         documents = _without_biases(documents, mask.bias)
     return documents.expand(query.size(0), -1)
+
+
+def document_tokens(mask: TokenMask, query: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield the sequence and the tokens of each document; of padding alone, one of no token."""
+    documents = token_documents(mask, query)
+    if documents is None:
+        documents = torch.zeros_like(query[:, 0, :, 0], dtype=torch.int32)
+    for sequence, own in enumerate(documents):
+        for name in torch.unique(own[own >= 0]).tolist() or [0]:
+            yield sequence, (own == name).nonzero().squeeze(-1)
 
 
 @torch.library.custom_op("jat_graph::without_biases", mutates_args=())

@@ -14,7 +14,8 @@ from torch import nn
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
-from jat_graph.nn.jump_conv import JumpConv, StoneConv
+from jat_graph.nn.jump_conv import JumpConv
+from jat_graph.nn.stone_conv import StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]

@@ -1,20 +1,17 @@
-"""What heads propagate and read as PyG layers: along Â, over stones, and by clusters."""
-
-from __future__ import annotations
+"""Graph convolution with Â: the propagation of jump attention as a PyG layer."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, HeteroData
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.inits import reset
 from torch_geometric.typing import Adj, OptTensor, SparseTensor
-from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, scatter, softmax, spmm
+from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, spmm
 
-from jat_graph.checks.numbers import check_finite, check_flag, check_integer
+from jat_graph.checks.numbers import check_integer
 from jat_graph.checks.tensors import flat_weights
 
 
@@ -208,193 +205,3 @@ def _matrix_without_loops(matrix: Adj, dtype: torch.dtype) -> Adj:
     row = torch.repeat_interleave(first.diff(), output_size=len(column))
     value = value.to(dtype).masked_fill(row == column, 0.0)
     return torch.sparse_csr_tensor(first, column, value, matrix.shape)
-
-
-class StoneConv(OneGraphConv):
-    r"""From tokens to stones and on to other tokens, a hypergraph convolution.
-
-    .. math::
-        \mathbf{X}^{\prime} = (\mathbf{D} + \varepsilon \mathbf{I})^{-1} (\mathbf{B}
-        \mathbf{S}^{-1} \mathbf{B}^{\top} + \varepsilon \mathbf{I}) \mathbf{X} \mathbf{W}
-
-    where :math:`\mathbf{B}` holds the weights of the links of nodes and hyperedges, and
-    :math:`\mathbf{D}` and :math:`\mathbf{S}` their row and column sums. A node on no hyperedge
-    keeps its features. It differs from ``HypergraphConv`` by weights of links, and by ε.
-    ``torch.compile`` takes it; ``torch.jit.script`` does not.
-
-    Args:
-        in_channels, out_channels, bias: As for :class:`JumpConv`.
-        self_weight: ε, the weight with which a node stays where it is, at least 0. (default: 0.1)
-
-    Raises:
-        ValueError: If a number of channels or ε does not fit.
-
-    Shapes:
-        - **input:** node features ``[N, F_in]``; rows (node, hyperedge) ``[2, E]`` with optional
-          weights ``[E]`` or ``[E, 1]``
-        - **output:** node features ``[N, F_out]``; F_out is F_in without a filter
-
-    Reference:
-        Bai, Zhang and Torr, *Hypergraph Convolution and Hypergraph Attention*, 2021. Weights of
-        links, and ε, are this library's own.
-
-    Example:
-        >>> import torch
-        >>> from jat_graph.nn import StoneConv
-        >>> x = torch.randn(4, 16)
-        >>> hyperedge_index = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
-        >>> StoneConv(16, 32)(x, hyperedge_index, link_weight=torch.rand(5)).shape
-        torch.Size([4, 32])
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int | None = None,
-        self_weight: float = 0.1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(in_channels, out_channels)
-        self.self_weight = check_finite("self_weight", self_weight, least=0.0)
-        self.lin: Linear | None = None
-        if out_channels is not None:
-            self.lin = Linear(in_channels, out_channels, bias=bias)
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        if self.lin is not None:
-            self.lin.reset_parameters()
-
-    def forward(self, x: Tensor, hyperedge_index: Tensor, link_weight: OptTensor = None) -> Tensor:
-        """Return the features that arrive at each node.
-
-        Args:
-            x: Node features ``[N, F_in]``.
-            hyperedge_index: Rows (node, hyperedge), ``[2, E]``.
-            link_weight: The weight of each link, at least 0, ``[E]`` or ``[E, 1]``. (default: None,
-                all 1)
-
-        Returns:
-            Node features ``[N, F_out]``.
-
-        Raises:
-            ValueError: If a shape does not fit, or x is a tuple.
-        """
-        self.check_features(x)
-        if hyperedge_index.dim() != 2 or hyperedge_index.size(0) != 2:
-            raise ValueError(f"hyperedge_index must be [2, E], got {list(hyperedge_index.shape)}")
-        if hyperedge_index.dtype != torch.long:
-            raise ValueError(f"hyperedge_index must be torch.int64, got {hyperedge_index.dtype}")
-        link_weight = flat_weights("link_weight", link_weight, hyperedge_index.size(1))
-        x = x if self.lin is None else self.lin(x)
-        node, hyperedge = hyperedge_index
-        weight = x.new_ones(len(node)) if link_weight is None else link_weight.to(x.dtype)
-        stones = int(hyperedge.max()) + 1 if hyperedge.numel() else 0
-        sizes = scatter(weight, hyperedge, dim_size=stones)
-        degree = scatter(weight, node, dim_size=x.size(0))
-        loops = (degree == 0).to(x.dtype) if self.self_weight == 0 else self.self_weight
-        shares = weight / sizes[hyperedge].masked_fill(weight == 0, 1.0)
-        size = x.size(0), stones
-        means = self.propagate(hyperedge_index, x=x, weight=shares, size=size)
-        total = self.propagate(hyperedge_index.flip(0), x=means, weight=weight, size=size[::-1])
-        out: Tensor = (total + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
-        return out
-
-    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
-        return weight.unsqueeze(-1) * x_j
-
-    def __repr__(self) -> str:
-        widths = f"{self.in_channels}, {self.out_channels}"
-        return f"{type(self).__name__}({widths}, self_weight={self.self_weight})"
-
-
-class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
-    r"""Softmax over the keys that a token reads exactly, and the cluster's scores of all others.
-
-    .. math::
-        \mathbf{x}^{\prime}_i = \sum_j \mathrm{softmax}_j(s_{ij}) \, \mathbf{x}_j, \qquad
-        s_{ij} = \begin{cases}
-            \text{score of the edge} & j \in E_i \\
-            \mathbf{c}_{a_i} \cdot \mathbf{k}_j & \text{elsewhere}
-        \end{cases}
-
-    where :math:`E_i` are the edges of ``"read_by"`` into token i, :math:`a_i` is the cluster that
-    it joined, and :math:`\mathbf{c}` and :math:`\mathbf{k}` are the clusters' queries and the
-    tokens' keys. This is what :func:`jat_graph.clustered_attention` computes, said in messages: a
-    reference to read and to change. It has no parameters, and a message for each pair of tokens;
-    without the rest, for each edge. ``torch.jit.script`` does not take it.
-
-    Args:
-        rest: Read all other keys with the cluster's scores, or else not at all, as with
-            ``propagate=False``. (default: True)
-
-    Raises:
-        ValueError: If ``rest`` is no bool.
-
-    Shapes:
-        - **input:** values ``[N, F]``, of all tokens of all graphs in their order; a ``HeteroData``
-          or a ``Batch`` of :func:`jat_graph.cluster_graph`
-        - **output:** ``[N, F]``
-
-    Reference:
-        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
-        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with the propagated row as it
-        is.
-
-    Example:
-        >>> import jat_graph, torch
-        >>> from jat_graph.nn import ClusterConv
-        >>> query, key, value = torch.randn(3, 1, 4, 100, 8)  # each [B, H, L, D]
-        >>> config = jat_graph.JatConfig.clustered(clusters=10, keys=4, block=8)
-        >>> graphs = jat_graph.cluster_graph(query, key, config=config)
-        >>> ClusterConv()(value.flatten(0, 2), graphs).view_as(value).shape
-        torch.Size([1, 4, 100, 8])
-    """
-
-    def __init__(self, rest: bool = True) -> None:
-        super().__init__(aggr="add")
-        self.rest = check_flag("rest", rest)
-
-    def forward(self, x: Tensor, graph: HeteroData | Batch) -> Tensor:
-        """Return what each token reads.
-
-        Args:
-            x: The tokens' values, ``[N, F]``.
-            graph: One graph, or a batch of them.
-
-        Returns:
-            The heads' outputs, ``[N, F]``.
-
-        Raises:
-            ValueError: If there is not a value for each token.
-        """
-        number = graph["token"].num_nodes
-        if x.dim() != 2 or len(x) != number:
-            raise ValueError(f"x must be [{number}, F] for the graph's tokens, got {list(x.shape)}")
-        read = graph["token", "read_by", "token"]
-        edge_index, score = read.edge_index, read.score
-        if self.rest:
-            others = other_pairs(graph)
-            key, token = others
-            cluster = graph["token", "joined", "cluster"].edge_index[1, token]
-            row = (graph["cluster"].query[cluster] * graph["token"].key[key]).sum(-1)
-            edge_index, score = torch.cat([edge_index, others], 1), torch.cat([score, row])
-        weight = softmax(score, edge_index[1], num_nodes=number)
-        out: Tensor = self.propagate(edge_index, x=x, weight=weight.to(x.dtype))
-        return out
-
-    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
-        return weight.unsqueeze(-1) * x_j
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(rest={self.rest})"
-
-
-def other_pairs(graph: HeteroData | Batch) -> Tensor:  # [2, E']
-    """Return rows (key, token) of all pairs of one graph that are not read exactly."""
-    number, read = graph["token"].num_nodes, graph["token", "read_by", "token"].edge_index
-    start = graph["token"].ptr if isinstance(graph, Batch) else read.new_tensor([0, number])
-    keys = [torch.arange(*ends, device=read.device) for ends in start.unfold(0, 2, 1).tolist()]
-    pairs = torch.cat([torch.cartesian_prod(own, own) for own in keys], dim=0).T.flip(0)
-    rank = torch.tensor([1, number], device=read.device)  # of a pair among all
-    return pairs[:, torch.isin(rank @ pairs, rank @ read, invert=True)]

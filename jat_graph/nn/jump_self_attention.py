@@ -1,4 +1,4 @@
-"""Global self-attention, some of its heads jumping; an encoder's and a decoder's."""
+"""Global self-attention over the nodes of graphs, some of its heads jumping."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.attention.api import attend_groups, sharded
+from jat_graph.attention.api import attend_groups, check_clustered, sharded
 from jat_graph.attention.clustered import layer_rules, read_heads
 from jat_graph.attention.heads import JumpHeads, JumpStrength
 from jat_graph.attention.layers import HeadLayers
@@ -20,7 +19,7 @@ from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.graph_config import ClusterRule
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
-from jat_graph.nn.self_attention import MultiHeadProjections, SelfAttention, clean_tokens
+from jat_graph.nn.self_attention import SelfAttention
 
 
 class JumpSelfAttention(SelfAttention):
@@ -106,7 +105,8 @@ class JumpSelfAttention(SelfAttention):
         if config is not None:
             config.layer_indices(1)
             if isinstance(config.graph, ClusterGraph):
-                self._rules = self._clustered(config.graph, group)
+                check_clustered(is_causal, group=group)
+                self._rules = layer_rules(config.graph, self.jump_heads, heads)
             else:
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
@@ -117,18 +117,6 @@ class JumpSelfAttention(SelfAttention):
         self.jump_conv: HeadLayers | None = None
         if layer_config.conv is not None:
             self.jump_conv = build_layers(layer_config, conv, self.head_channels)
-
-    def _clustered(
-        self, graph: ClusterGraph, group: dist.ProcessGroup | None
-    ) -> dict[ClusterRule, tuple[int, ...]]:
-        """Return the rule of each head, if there is nothing that clusters cannot use."""
-        if self.is_causal:
-            raise ValueError("is_causal must be False with graph='clusters', got True")
-        if group is not None:
-            raise ValueError(
-                f"group must be None with graph='clusters', got a {type(group).__name__}"
-            )
-        return layer_rules(graph, self.jump_heads, self.heads)
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
@@ -169,116 +157,3 @@ class JumpSelfAttention(SelfAttention):
             layers=self.jump_conv,
         )
         return attend_groups(groups, jumping.pattern, mask=token_mask, dropout_p=0.0, scale=scale)
-
-
-class EncoderSelfAttention(JumpSelfAttention):
-    """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
-
-    :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
-    without a ``config`` no head jumps.
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
-        JAT paper.
-    """
-
-    _is_decoder = False
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        config: JatConfig | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options, is_causal=self._is_decoder)
-
-
-class DecoderSelfAttention(EncoderSelfAttention):
-    """Masked self-attention of a decoder: a token reads itself and those before it.
-
-    Arguments and shapes are those of :class:`EncoderSelfAttention`. The votes keep to the same
-    rule, so that no token depends on later ones, whatever the number of hops. The keys that vote
-    must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
-    ``key_step``; and ``vote_rate`` raises.
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
-        the JAT paper.
-    """
-
-    _is_decoder = True
-
-
-class EncoderDecoderAttention(MultiHeadProjections):
-    """Attention of a decoder's tokens to an encoder's.
-
-    No head jumps here: a jump joins two tokens that vote for each other's keys, which is defined
-    for the tokens of one sequence only.
-
-    Args:
-        channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
-            :class:`SelfAttention`.
-        memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
-
-    Raises:
-        ValueError: If a size does not fit.
-
-    Shapes:
-        - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
-          ``[B, N]`` and ``[B, M]`` *(optional)*
-        - **output:** ``[B, N, C]``
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
-    """
-
-    shown = ("head_channels", "memory_channels")
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        memory_channels: int | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, *options, memory_channels)
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return attention of every token of ``x`` to the valid tokens of ``memory``.
-
-        Args:
-            x: The decoder's tokens ``[B, N, C]``.
-            memory: The encoder's tokens ``[B, M, C_memory]``.
-            mask: Bool ``[B, N]``, True for valid tokens. (default: None, all are)
-            memory_mask: Bool ``[B, M]``, likewise. (default: None, all are)
-
-        Returns:
-            Token features ``[B, N, C]``; zeros where the mask is False. What a token reads from a
-            memory without a valid token is 0, too.
-
-        Raises:
-            ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
-        """
-        x = clean_tokens(x, mask, self.channels)
-        memory = clean_tokens(
-            memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
-        )
-        if x.size(0) != memory.size(0):
-            raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
-        visible = None if memory_mask is None else memory_mask[:, None, None]  # [B, 1, 1, M]
-        return self.merge(F.scaled_dot_product_attention(*self.project(x, memory), visible), mask)

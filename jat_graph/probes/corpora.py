@@ -163,8 +163,7 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
     for name, content in sorted(_tagged_files(Path(path))):
         text = content.decode("utf-8", errors="replace")
         for sentence in SENTENCE.findall(text):
-            words: list[str] = []
-            marked = []
+            words, marked = list[str](), list[MarkedWord]()
             for tags, said in WORD.findall(sentence):
                 own, first = defaultdict(str, ATTRIBUTE.findall(tags)), len(words)
                 words += html.unescape(said).replace("_", " ").split()
@@ -243,8 +242,7 @@ def _read_set(path: Path, wordnet: WordNet) -> list[MarkedSentence]:
     root, found = parse_xml(path.read_bytes(), str(path)), []
     for text in root.iter("text"):
         for sentence in text.iter("sentence"):
-            words: list[str] = []
-            marked = []
+            words, marked = list[str](), list[MarkedWord]()
             for child in sentence:
                 first, name, pos = len(words), child.get("id", ""), child.get("pos", "")
                 words += (child.text or "").split()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.data.reading import check_fast
 from jat_graph.directions import isolated
 from jat_graph.inspection.selection import Indices
 from jat_graph.probes.findings import COLOURS, QUIET, Axes, Figure, Floats, add_legend
@@ -22,7 +23,7 @@ from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import new_figure, short_label
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -107,9 +108,7 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
 
 
 def _label(word: str) -> str:
-    """Cut long words, and show dollar signs as they are (matplotlib would read mathematics)."""
-    short = word if len(word) <= MOST_LETTERS else word[: MOST_LETTERS - 1] + "…"
-    return isolated(short.replace("$", r"\$"))
+    return isolated(short_label(word, MOST_LETTERS))
 
 
 def _width(word: str) -> float:
@@ -214,15 +213,23 @@ def view(
     Reference:
         Vig, *A Multiscale Visualization of Attention in the Transformer Model*, 2019; A of Eq. 3 of
         the JAT paper.
+
+    Example:
+        >>> from jat_graph.probes import view
+        >>> from transformers import BertConfig, BertModel, BertTokenizer
+        >>> words = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats".split()
+        >>> tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> page = view(model, tokenizer, "dogs bark at cats", layers=(0, 2))
+        >>> [(head.layer, head.head) for head in page.texts[0].heads][3:5]
+        [(0, 3), (2, 0)]
     """
     some: list[Any] = [texts] if isinstance(texts, str | Sentence) else list(texts)
     if not some:
         raise ValueError("texts must be one or more, got none")
     for number, text in enumerate(some):
         if isinstance(text, Sentence):
-            if not tokenizer.is_fast:
-                wanted = "tokenizer must be a fast one to know words"
-                raise ValueError(f"{wanted}, got {type(tokenizer).__name__}")
+            check_fast(tokenizer)
             some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
         elif not isinstance(text, str):
             kind = type(text).__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -15,9 +15,9 @@ from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.data.reading import attention_heads, check_model, is_jumping, shares_modules
 from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import cluster_heads, jumping_heads
+from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
@@ -61,7 +61,7 @@ def read_texts(
     """Run the model on one text after the other; what it lacks is refused before."""
     # All texts together fit the file.
     check_model(model)
-    jumping, clustered = enabled_jumps(model), _enabled(model, cluster_heads, "clusters")
+    jumping, clustered = enabled_heads(model), enabled_heads(model, ClusterLayer)
     pairs: Iterable[tuple[int, int]] = attention_heads(model)
     if clustered:  # of whose model nobody gives attention but the heads that are looked into
         found = (jumping, clustered)
@@ -85,21 +85,15 @@ def read_texts(
     )
 
 
-def enabled_jumps(model: PreTrainedModel) -> dict[int, tuple[int, ...]]:
-    """Return the heads that jump, of each layer with some; none inside jat_graph.disabled."""
-    return _enabled(model, jumping_heads, "jumps")
-
-
-def _enabled(
-    model: PreTrainedModel,
-    find: Callable[[PreTrainedModel], dict[int, tuple[int, ...]]],
-    what: str,  # they show
+def enabled_heads(
+    model: PreTrainedModel, kind: type[LayerHeads] = JumpLayer
 ) -> dict[int, tuple[int, ...]]:
-    found = find(model) if is_jumping(model) else {}
+    """Return the heads of a kind, of each layer with some; none inside jat_graph.disabled."""
+    found = heads_by_layer(model, kind) if is_jumping(model) else {}
     if found and shares_modules(model):
         raise ValueError(
-            f"model must have a module for each layer to show its {what}, got layers that share "
-            "one: show it inside jat_graph.disabled"
+            f"model must have a module for each layer to show its {kind.word}s, got layers that "
+            "share one: show it inside jat_graph.disabled"
         )
     return found
 
@@ -112,7 +106,7 @@ def _read_text(
     most_links: int,
     room: int,
 ) -> TextContent:
-    jumps, clusters = bool(enabled_jumps(model)), bool(_enabled(model, cluster_heads, "clusters"))
+    jumps, clusters = bool(enabled_heads(model)), bool(enabled_heads(model, ClusterLayer))
     outputs, captured = run_model(model, text.inputs, attention=not clusters, jumps=jumps)
     if clusters:
         captured = [*captured, *run_model(model, text.inputs, clusters=True)[1]]
@@ -171,7 +165,8 @@ def _cluster_head(
     )
     if report.dense:
         note += " So short a text is read densely: this is what clusters would do."
-    matrices = trace.attention, trace.before, trace.attention - trace.before
+    *_, before, attention = trace.rows
+    matrices = attention, before, attention - before
     links = (_shown_links(matrix, text, most_links) for matrix in matrices)
     rows = {token.index: row for row, token in enumerate(text.shown)}
     of_token = {
@@ -232,7 +227,7 @@ def hooked_tensors(
     """
     check_model(model)
     inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
-    jumps = bool(enabled_jumps(model))
+    jumps = bool(enabled_heads(model))
     outputs, captured = run_model(model, inputs, attention=True, jumps=jumps)
     with _recorded(model) as calls:
         run_model(model, inputs, attention=True)

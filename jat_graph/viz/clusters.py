@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jat_graph.directions import named
-from jat_graph.viz.figures import COLOURS, new_figure, save_figure
+from jat_graph.viz.figures import COLOURS, new_figure, save_figure, short_label
 from jat_graph.viz.heads import GRAPH_COLOURS, LINE_HEIGHT, MAX_LABEL
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _name_sides(axis: Axes, tokens: tuple[Token, ...], order: list[int]) -> None
     axis.set_xlabel("token looked at, in the text's order", fontsize=9)
     axis.tick_params(labelsize=7)
     if len(tokens) <= MOST_NAMES:
-        names = [_name(token) for token in tokens]
+        names = [named(short_label(token.text, MAX_LABEL)) for token in tokens]
         axis.set_xticks(range(len(names)), names, rotation=90)
         axis.set_yticks(range(len(names)), [names[index] for index in order])
     else:
@@ -131,16 +131,10 @@ def _cluster_lines(view: ClusterView) -> list[str]:
 
 def _words(tokens: list[Token], letters: int, size: int) -> str:
     """Return as many of the first tokens as there is room for, and how many more there are."""
-    names = [_name(token) for token in tokens]
+    names = [named(short_label(token.text, MAX_LABEL)) for token in tokens]
     ends = np.cumsum([len(name) + 1 for name in names])
     said = names[: int((ends <= letters).sum())]
     return " ".join(said) + f" … {size - len(said)} more" * (size > len(said))
-
-
-def _name(token: Token) -> str:
-    text = token.text
-    short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
-    return named(short.replace("$", r"\$"))  # which would begin mathematics
 
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches, without the heading

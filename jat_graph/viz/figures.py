@@ -48,6 +48,12 @@ def new_figure(
     return figure
 
 
+def short_label(text: str, most: int) -> str:
+    """Cut a long text, and let matplotlib read no mathematics in it."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return short.replace("$", r"\$")
+
+
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure as its file's name ends, first beside it and then renamed.
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jat_graph.checks.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.directions import named
 from jat_graph.inspection.reports import StoneReport
-from jat_graph.viz.figures import NO_BREAK, new_figure
+from jat_graph.viz.figures import NO_BREAK, new_figure, short_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,10 +134,9 @@ def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
         stones += [stone.token for stone in view.report.stones]
     counts, names = Counter(shown.values()), {}
     for index, text in (shown | {stone.index: stone.text for stone in stones}).items():
-        short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
-        # A dollar sign would begin mathematics.
-        name = named(short.replace("$", r"\$"))
-        names[index] = name + f" {index}" * (with_positions or counts[text] != 1)
+        names[index] = named(short_label(text, MAX_LABEL)) + f" {index}" * (
+            with_positions or counts[text] != 1
+        )
     return names
 
 

@@ -91,7 +91,7 @@ def test_how_many_keys_vote(count, factor, number, selection):
     assert number_of_keys(config, count) == wanted
     assert sample_size(config, count) == reference_num_samples(count, selection, key_factor=factor)
     assert 1 <= number_of_keys(config, count) <= count
-    assert numbers_of_keys(config, torch.tensor([0, count]), count).tolist() == [0, wanted]
+    assert numbers_of_keys(config, torch.tensor([0, count])).tolist() == [0, wanted]
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_keys": 4}, {"key_step": 3}])

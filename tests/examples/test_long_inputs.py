@@ -59,6 +59,7 @@ def test_each_length_is_measured_with_all_settings(
         (["--settings", "key=4"], "unknown config field 'key'"),
         (["--settings", "keys"], "settings must be NAME=VALUE"),
         (["--plot", "lengths.jpg"], "ending in .png"),
+        (["--file", "none.txt"], "none.txt must be a file, got none"),
     ],
 )
 def test_bad_input_is_one_line(

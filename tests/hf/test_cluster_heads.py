@@ -247,7 +247,7 @@ def masked(model: Any) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "GPT2Attention of layer 0 is causal: clusters take in later tokens; an encoder's layers": (
+    "GPT2Attention of layer 0 is causal: cluster heads take in later tokens; an encoder's layers": (
         lambda: attach(tiny_model("gpt2"), ALL),
         "a decoder",
     ),

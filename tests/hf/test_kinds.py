@@ -135,7 +135,7 @@ def test_only_the_whole_model_gets_another_kind() -> None:
     with pytest.raises(ValueError, match="must be the one with the other heads, got a BartE"):
         attach(model.model.encoder, TripletConfig(layers=(0,)))
     attach(model, TripletConfig(layers=(0,)))
-    with pytest.raises(ValueError, match="BartAttention is causal: triplets"):
+    with pytest.raises(ValueError, match="BartAttention of layer 2 is causal: triplet heads"):
         attach(detach(model), TripletConfig())
     towers, _ = tiny_clip()
     attach(towers.text_model, JUMP)

@@ -116,7 +116,7 @@ def test_bad_settings_are_named(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("gpt2", {}, "GPT2Attention is causal"),
+        ("gpt2", {}, "GPT2Attention of layer 0 is causal: triplet heads"),
         ("bert", {"heads": 6}, "heads"),
         ("bert", {"layers": (3,)}, "layers"),
         ("albert", {"layers": (0,)}, "layers"),

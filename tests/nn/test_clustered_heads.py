@@ -59,7 +59,7 @@ def test_an_encoders_layer_takes_them_too() -> None:
     ("given", "message"),
     [
         ({"is_causal": True}, "is_causal must be False with graph='clusters', got True"),
-        ({"group": object()}, "group must be None with graph='clusters', got a object"),
+        ({"group": object()}, "group must be left alone with graph='clusters', got a object"),
         ({"conv": GCNConv}, "conv must be left alone with graph='clusters'"),
     ],
     ids=["causal", "group", "conv"],

@@ -1,0 +1,34 @@
+from . import nn, transforms
+from .attention import clustered_attention, jump_attention, jump_operator
+from .config import JatConfig
+from .graph_config import ClusterGraph, PairGraph, StoneGraph
+from .graphs import attention_graph, cluster_graph, stone_graph
+from .hf import attach, detach, disabled, from_pretrained, save_pretrained, summary, using_graphs
+from .inspection.calibration import calibrate
+from .inspection.fidelity import fidelity
+
+__version__: str
+
+__all__ = [
+    "ClusterGraph",
+    "JatConfig",
+    "PairGraph",
+    "StoneGraph",
+    "attach",
+    "attention_graph",
+    "calibrate",
+    "cluster_graph",
+    "clustered_attention",
+    "detach",
+    "disabled",
+    "fidelity",
+    "from_pretrained",
+    "jump_attention",
+    "jump_operator",
+    "nn",
+    "save_pretrained",
+    "stone_graph",
+    "summary",
+    "transforms",
+    "using_graphs",
+]
