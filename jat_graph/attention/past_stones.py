@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from jat_graph.adjacency.keys import spaced_keys
 from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import LinkRule
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.past import LEAST_ROOM, at_most_one
+from jat_graph.attention.heads import HeadGroup, HeadParts, JumpHeads
+from jat_graph.attention.past import Past, put
+from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.config import JatConfig, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import running_product, without_zeros
@@ -84,76 +82,53 @@ class NextSteps:
         return _with_rows(sums, self.links.size(-1) // self.sides).flatten(2, 3)
 
 
-@dataclass
-class KeptRows:
-    """Rows of the first tokens, with room for more, so that none is copied for a new token."""
-
-    store: Tensor | None = None  # [B, H, ≥ L, D]
-
-    def put(self, start: int, rows: Tensor) -> Tensor:  # [B, H, n, D]
-        """Put rows from a position on, and return all up to the last of them."""
-        known = rows[:, :, :0] if self.store is None else self.store[:, :, :start]
-        if torch.is_grad_enabled() and (known.requires_grad or rows.requires_grad):
-            self.store = torch.cat([known, rows], dim=2)
-            return self.store
-        length = start + rows.size(2)
-        store = self.store
-        if store is not None and store.is_inference() and not torch.is_inference_mode_enabled():
-            store = None  # in that mode alone it may be written to
-        if store is None or store.requires_grad or store.size(2) < length:
-            room = length + max(LEAST_ROOM, length // 8)
-            self.store = store = rows.new_empty(*rows.shape[:2], room, rows.size(3))
-            store[:, :, :start] = known
-        store[:, :, start:length] = rows
-        return store[:, :, :length]
-
-
-@dataclass
-class StonePast:
-    """What the next tokens of a causal sequence need of the earlier ones."""
+class StonePast(Past):
+    """What earlier tokens left behind for heads that jump along stones."""
 
     # A token adds itself to the sums of the stones that it stands on, and reads those of all tokens
     # so far: O(U · D) a hop. Sums cannot be taken back, so those of some tokens ago are kept, too;
     # where a crop goes further back, all begins again with the first token.
 
-    length: int = 0  # L
-    queries: list[Tensor] = field(default_factory=list)  # as they came, [B, H, ., D], in order
-    keys: KeptRows = field(default_factory=KeptRows)  # the features of keys
-    known: list[Known] = field(default_factory=list)  # of ever more tokens
-    valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    excluded: Tensor | None = None  # those that are never stones, bool [B, H|1, L]
+    by_token = (*Past.by_token, "queries", "keys")
 
-    def keep(self, query: Tensor, mask: TokenMask) -> None:
-        """Take the next tokens as they are."""
-        length = self.length + query.size(2)
-        if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
-            self.length = length
-            self.queries.append(query)
-            self.valid, self.excluded = (
-                None if part is None else part.expand(len(query), -1, -1)
-                for part in (mask.valid, mask.excluded)
-            )
+    queries: Tensor | None  # as they came, with room, [B, H, ≥ L, D]
+    keys: Tensor | None  # the features of keys, with room
+    known: list[Known]  # of ever more tokens
 
-    def extend(
+    def __init__(self, jumping: JumpHeads) -> None:
+        self.jumping = jumping
+        super().__init__()
+
+    def reset(self) -> None:
+        super().reset()
+        self.queries, self.keys, self.known = None, None, []
+
+    def append(
         self,
-        own: tuple[Tensor, Tensor, Tensor],  # queries of the next n tokens, keys, values of all
-        jumping: JumpHeads,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         mask: TokenMask,
         scale: float,
-        sides: tuple[bool, bool, bool],  # which of queries, keys and values change
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], list[dict[int, Tensor]]]:
-        """Return features of the tokens that are new, and their hops by side; and keep them."""
-        query, key, value = own
-        self.keep(query, mask)
-        last = self.known[-1] if self.known else Known()
-        if last.length < self.length - query.size(2):  # some tokens begin again, after a crop
-            self.queries = [torch.cat(self.queries, dim=2)]
-            query = self.queries[0][:, :, last.length :]
-        near = query, key[:, :, last.length :], value[:, :, last.length :]
+        strength: Tensor | None = None,
+    ) -> HeadParts:
+        start, jumping = self.length, self.jumping
+        if self.count(query, mask):
+            self.queries = put(self.queries, query, start, 2)
+        if start == 0:
+            options: dict[str, Any] = {"mask": mask, "scale": scale, "strength": strength}
+            return head_groups(query, key, value, jumping, **options)
+        assert self.queries is not None
+        theta, last = Strengths.of(jumping, strength, query), (self.known or [Known()])[-1]
+        # Of tokens that are new to the sums: some begin again, after a crop.
+        query, key, _ = near = (
+            self.queries[:, :, last.length : self.length],
+            key[:, :, last.length :],
+            value[:, :, last.length :],
+        )
         with full_precision(query.device):
-            mask = mask.select_heads(jumping.heads)
-            steps, moments, stones = _next_steps(*near[:2], jumping.config, mask, scale, last)
-            moving = {side: x for side, x in enumerate(near) if sides[side]}
+            steps, moments, stones = _next_steps(query, key, jumping.config, mask, scale, last)
+            moving = {side: x for side, x in enumerate(near) if theta.sides[side]}
             far, sums = steps.walk(moving, jumping.highest_hop, last.sums)
         if self.known:  # what was known some tokens ago is kept, too
             marks = self.known[:-1]
@@ -161,27 +136,16 @@ class StonePast:
                 marks = [*marks[-1:], last]
             self.known = marks
         self.known.append(Known(self.length, moments, stones, steps.sizes, sums))
-        return near, far
+        queries, keys, update = theta.features(near, far)
+        self.keys = put(self.keys, keys, last.length, 2)
+        new = slice(start - last.length, None)
+        update = None if update is None else update[:, :, new]
+        features = queries[:, :, new], self.keys[:, :, : self.length], value
+        return [HeadGroup(jumping.heads, *features, jumps=True, value_update=update)]
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on."""
-        self.length = min(self.length, length)
+        super().crop(length)
         self.known = [known for known in self.known if known.length <= length]
-        self._change(lambda x: x[:, :, : self.length])
-
-    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Select, reorder or repeat the sequences of the batch."""
-        self.known = tree_map_only(Tensor, change, self.known)
-        self._change(change)
-
-    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change everything that is laid out ``[B, H, L, ...]``."""
-        if self.queries:
-            self.queries = [change(torch.cat(self.queries, dim=2))]
-        self.keys.store, self.valid, self.excluded = (
-            None if part is None else change(part)
-            for part in (self.keys.store, self.valid, self.excluded)
-        )
 
 
 def _next_steps(

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.attention.heads import JumpStrength
+from jat_graph.attention.heads import HeadOutput, HeadParts, JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config_fields import integer, number, one_of
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.modules import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.modules import Builders, LayerConfig, LayerHeads
 
 
 @dataclass(frozen=True)

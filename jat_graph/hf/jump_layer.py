@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
-from jat_graph.attention.heads import HeadGroup, JumpHeads, JumpStrength, split_heads
+from jat_graph.attention.heads import (
+    HeadGroup,
+    HeadOutput,
+    HeadParts,
+    JumpHeads,
+    JumpStrength,
+    split_heads,
+)
+from jat_graph.attention.past import PairPast, Past
+from jat_graph.attention.past_stones import StonePast
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
@@ -19,8 +28,6 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import (
     AttentionModule,
     Builders,
-    HeadOutput,
-    HeadParts,
     LayerHeads,
     ModuleHeads,
     head_size,
@@ -201,6 +208,11 @@ class JumpLayer(LayerHeads):
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None
 
+    def new_past(self) -> Past:
+        """Return what no tokens leave behind."""
+        stones = isinstance(self.config.jump_graph, StoneGraph)
+        return (StonePast if stones else PairPast)(self.jumping)
+
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
         config, graph, learned = self.config, self.config.jump_graph, self.learned(module)
@@ -230,21 +242,23 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        pairs = self.config.jump_graph if isinstance(self.config.jump_graph, PairGraph) else None
-        # What cannot be generated with a cache: it needs the queries of all tokens.
-        if inputs.external is not None:
-            inputs.check_whole("jump heads on graphs from outside")
-        if self.config.conv is not None:
-            inputs.check_whole("jump heads with layers of PyG")
-        if pairs and self.config.strength is not None:
-            inputs.check_whole("jump heads with strengths on pairs")
-        if pairs and (pairs.min_weight or pairs.max_neighbors):
-            inputs.check_whole("jump heads on pruned pairs")
-        past, mask = inputs.past_and_mask(self)
-        external = inputs.external
+        graph, external = self.config.jump_graph, inputs.external
+        pairs = graph if isinstance(graph, PairGraph) else None
+        whole = {  # what needs the queries of all tokens, so that no cache can serve it
+            "on graphs from outside": external is not None,
+            "with layers of PyG": self.config.conv is not None,
+            "with strengths on pairs": pairs and self.config.strength is not None,
+            "on pruned pairs": pairs and (pairs.min_weight or pairs.max_neighbors),
+        }
+        for what in (what for what, holds in whole.items() if holds):
+            inputs.check_whole(f"jump heads {what}")
+        past = None if any(whole.values()) else inputs.past(self)
+        features = inputs.query, inputs.key, inputs.value
+        mask, strength = inputs.token_mask(past), self.learned(inputs.module)
+        if past is not None:
+            return past.append(*features, mask, inputs.scale, strength)
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
-        options = {"mask": mask, "scale": inputs.scale, "past": past, "external": external}
-        options["strength"] = self.learned(inputs.module)
+        options = {"mask": mask, "scale": inputs.scale, "external": external, "strength": strength}
         options["layers"] = getattr(inputs.module, "jump_conv", None)
-        return head_groups(inputs.query, inputs.key, inputs.value, self.jumping, **options)
+        return head_groups(*features, self.jumping, **options)
