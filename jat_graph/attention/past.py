@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 from jat_graph.adjacency.pairs import PairAdjacency, sum_soft_votes
 from jat_graph.adjacency.scores import full_precision
 from jat_graph.attention.heads import HeadParts, JumpHeads
-from jat_graph.attention.propagation import HopPair, pair_hops, weighted_groups
+from jat_graph.attention.propagation import Features, HopPair, pair_hops, weighted_groups
 from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask, causal_rows, split_additive
 
@@ -44,9 +44,7 @@ class Past(ABC):
     @abstractmethod
     def append(
         self,
-        query: Tensor,  # of the next n tokens, [B, H, n, D]
-        key: Tensor,  # of all tokens, [B, H, L + n, D]
-        value: Tensor,  # of all tokens, [B, H, L + n, Dv]
+        own: Features,  # queries of the next n tokens, keys and values of all L + n
         mask: TokenMask,  # of all tokens
         scale: float,
         strength: Tensor | None = None,  # what the heads have learned
@@ -145,7 +143,7 @@ class PairPast(Past):
 
     by_token = (*Past.by_token, "hops", "inverse_root")
 
-    hops: list[HopPair]  # [B, H, L, D] each
+    hops: list[Tensor]  # queries and keys, those of the next hop, and so on, [B, H, L, D]
     inverse_root: Tensor  # D̃^-½, [B, H, L, 1]
     # Of the first tokens to the voting keys, NaN where masked, so that it never votes; with room,
     # which the inner loops run over. [B, H, ≥ U, ≥ L]; None before the next token needs them.
@@ -162,20 +160,16 @@ class PairPast(Past):
         vars(self).pop("inverse_root", None)
 
     def append(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: TokenMask,
-        scale: float,
-        strength: Tensor | None = None,
+        self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
     ) -> HeadParts:
+        query, key, value = own
         if self.length:
             hops, nodes = self._next_hops(query, key[:, :, self.length :], mask, scale)
         else:
             hops, nodes, operator = pair_hops(query, key, self.jumping, mask, scale)
             if self.count(query, mask):
-                self.hops, self.inverse_root = hops, operator.scale
+                self.hops = [features for hop in hops for features in hop]
+                self.inverse_root = operator.scale
         return weighted_groups(hops, nodes, value, self.jumping)
 
     def crop(self, length: int) -> None:
@@ -187,26 +181,25 @@ class PairPast(Past):
         self, query: Tensor, key: Tensor, mask: TokenMask, scale: float
     ) -> tuple[list[HopPair], Tensor | None]:
         """Return the hops of the next queries and of all keys, and the nodes; and keep them."""
-        first, start = _append(self.hops[0], (query, key)), self.length
+        rows, config = slice(self.length, self.length + query.size(2)), self.jumping.config
         self.count(query, mask)
-        rows, config = slice(start, self.length), self.jumping.config
+        old = iter(self.hops)
+        hops = [torch.cat([next(old), x], dim=2) for x in (query, key)]
         soft = config.jump_graph.soft_temperature is not None
         with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
-            pairs = PairAdjacency.of_heads(config, *first, scale, mask)
+            pairs = PairAdjacency.of_heads(config, hops[0], hops[1], scale, mask)
             weights = self._rows_of_adjacency(pairs, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
             self.inverse_root = torch.cat([self.inverse_root, root], dim=2)
             weights = root * weights * self.inverse_root.mT
-        hops = [first]
         with full_precision(query.device):
-            for old in self.hops[1:]:
-                queries, keys = (
-                    weights @ x + root.square() * x[:, :, rows]
-                    for x in (features.to(weights.dtype) for features in hops[-1])
-                )
-                hops.append(_append(old, (queries, keys)))
+            for earlier in old:
+                near = hops[-2].to(weights.dtype)
+                x = weights @ near + root.square() * near[:, :, rows]
+                hops.append(torch.cat([earlier, x], dim=2))
         self.hops = hops
-        return [(queries[:, :, rows], keys) for queries, keys in hops], pairs.selected
+        by_hop = zip(hops[::2], hops[1::2], strict=True)
+        return [(queries[:, :, rows], keys) for queries, keys in by_hop], pairs.selected
 
     def _rows_of_adjacency(self, pairs: PairAdjacency, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
@@ -220,7 +213,3 @@ class PairPast(Past):
             limits = F.pad(limits, (0, self.scores.size(2) - limits.size(2)))
             votes = count_votes(self.scores, limits, rows)[..., : rows.stop]
         return votes.tril(rows.start - 1) / pairs.voters()[:, :, rows].unsqueeze(-1)
-
-
-def _append(old: HopPair, new: HopPair) -> HopPair:
-    return torch.cat([old[0], new[0]], dim=2), torch.cat([old[1], new[1]], dim=2)

@@ -13,7 +13,7 @@ from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, HeadParts, JumpHeads
 from jat_graph.attention.past import Past, put
-from jat_graph.attention.propagation import Hop, Strengths, head_groups
+from jat_graph.attention.propagation import Features, Hop, Strengths, head_groups
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import StoneOperator, running_product, without_zeros
 
@@ -53,15 +53,9 @@ class StonePast(Past):
         self.queries, self.standard, self.keys, self.sums = None, None, None, []
 
     def append(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: TokenMask,
-        scale: float,
-        strength: Tensor | None = None,
+        self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
     ) -> HeadParts:
-        start, jumping = self.length, self.jumping
+        (query, key, value), start, jumping = own, self.length, self.jumping
         if self.count(query, mask):
             self.queries = put(self.queries, query, start, 2)
         if start == 0:
@@ -126,6 +120,6 @@ class StonePast(Past):
         marks = self.sums[:-1]  # what was known some tokens ago is kept, too
         if self.sums and (not marks or last.length - marks[-1].length >= BACK):
             marks = [*marks[-1:], last]
-        on_stones = tuple(x.unflatten(2, (sides, -1)) for x in after)
+        on_stones = tuple(x.view(*x.shape[:2], sides, -1, x.size(-1)) for x in after)
         self.sums = [*marks, Sums(self.length, moments, on_stones)]
         return found

@@ -256,7 +256,7 @@ class JumpLayer(LayerHeads):
         features = inputs.query, inputs.key, inputs.value
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if past is not None:
-            return past.append(*features, mask, inputs.scale, strength)
+            return past.append(features, mask, inputs.scale, strength)
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
         options = {"mask": mask, "scale": inputs.scale, "external": external, "strength": strength}
