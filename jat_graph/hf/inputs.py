@@ -183,18 +183,19 @@ def keeps_all_tokens(cache: Cache, module: Any) -> bool:
 
 def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
     """Refuse a cache, or a module's window, that does not keep all tokens as they are."""
-    kept, window = keeps_all_tokens(cache, module), window_of(module)
-    layer: Any = cache.layers[module.layer_idx]
-    if window is not None and (num_keys > window or layer.is_sliding):
+    window, layer = window_of(module), cache.layers[module.layer_idx]
+    if window is not None and num_keys > window:
         raise ValueError(
             f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
             f"patterns cannot follow with a cache: pass use_cache=False (got {num_keys} keys)"
         )
-    if not kept:
+    if not keeps_all_tokens(cache, module):
         kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
+        most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
             "jump heads and patterns generate with transformers.DynamicCache only, got a "
-            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or no cache"
+            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
+            "use_cache=False"
         )
 
 
@@ -209,7 +210,7 @@ def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int, num_keys: i
     if layer.past.length != before or layer.owner != owner:
         raise ValueError(
             f"the cache holds {before} tokens that came without these jump heads, or under a mask "
-            "that is neither causal nor padding; fill a new one, or pass use_cache=False"
+            "that is neither causal nor padding: fill a new one without, or pass use_cache=False"
         )
     past: Past = layer.past
     return past
@@ -217,10 +218,9 @@ def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int, num_keys: i
 
 def window_of(module: Any) -> int | None:
     """Return the window of its model's own that an attention module sees; None for all tokens."""
-    config = module.config
-    window: int | None = getattr(config, "sliding_window", None)
+    types, window = getattr(module.config, "layer_types", None), None
     if hasattr(module, "sliding_window"):
         window = module.sliding_window
-    elif "full_attention" in (types := getattr(config, "layer_types", None) or ()):
-        window = window if types[module.layer_idx] != "full_attention" else None
+    elif types is None or types[module.layer_idx] != "full_attention":
+        window = getattr(module.config, "sliding_window", None)
     return window

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.inputs import AttentionInputs, window_of
 from jat_graph.hf.modules import (
     AttentionModule,
     Builders,
@@ -32,6 +33,7 @@ from jat_graph.hf.modules import (
     ModuleHeads,
     head_size,
 )
+from jat_graph.hf.positions import most_positions
 from jat_graph.masks.tokens import TokenMask
 
 
@@ -70,7 +72,7 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
-        if getattr(entry.module, "sliding_window", None) is None:
+        if window_of(entry.module) is None:
             return made
         if config.layers is None:
             return None
@@ -124,6 +126,21 @@ def _check_tables(config: JatConfig, layers: int) -> None:
             )
 
 
+def _check_windows(made: ModuleHeads, found: list[nn.Module], what: str) -> None:
+    """Refuse heads that need all tokens where a module reads within a window of its own."""
+    windows = {module: window_of(module) for module in found}
+    for module, heads in made.items():
+        window, settings = windows[module], cast(Any, module.config)
+        if window is None or window >= (most_positions(settings) or math.inf):
+            continue
+        whole = tuple(index for index, module in enumerate(found) if windows[module] is None)
+        cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
+        raise ValueError(
+            f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
+            f"(sliding_window), and {what} need all of them{cure}"
+        )
+
+
 def _spread(value: Any, unset: str = "", form: str = "g") -> str:
     """Return a number, or the least and the largest of a table with one row, and what None is."""
     entries = value[0] if isinstance(value, tuple) else (value,)
@@ -158,6 +175,10 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of each module, which have rows of their own in a table."""
         made = super().in_modules(modules, config)
         _check_tables(config, len(made))
+        graph = config.jump_graph
+        if isinstance(graph, StoneGraph) or graph.standardize:
+            found = [entry.module for entry in modules if entry.left_alone is None]
+            _check_windows(made, found, "stones" if graph.kind == "stones" else "standard scores")
         return made
 
     @classmethod
