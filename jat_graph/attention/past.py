@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from jat_graph.masks.tokens import TokenMask, causal_rows, split_additive
 LEAST_ROOM = 64  # tokens
 
 
+@dataclass(eq=False)
 class Past(ABC):
     """What earlier tokens left behind for the heads of one layer.
 
@@ -30,16 +32,10 @@ class Past(ABC):
     # Attributes with dimension 2 for tokens; all tensors have the sequences of the batch first.
     by_token: ClassVar[tuple[str, ...]] = ("valid", "excluded")
 
-    length: int  # L, the number of tokens
-    valid: Tensor | None  # those that are no padding, bool [B, H|1, L]; None if all are
-    excluded: Tensor | None  # those that never vote and are never stones; None if none are
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all tokens; a subclass sets its own attributes, too."""
-        self.length, self.valid, self.excluded = 0, None, None
+    heads: Any  # what the heads are, and how they read
+    length: int = 0  # L, the number of tokens
+    valid: Tensor | None = None  # those that are no padding, bool [B, H|1, L]; None if all are
+    excluded: Tensor | None = None  # those that never vote and are never stones; None if none are
 
     @abstractmethod
     def append(
@@ -50,6 +46,10 @@ class Past(ABC):
         strength: Tensor | None = None,  # what the heads have learned
     ) -> HeadParts:
         """Return how the next tokens read, and keep what those after them need."""
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        vars(self).update(vars(type(self)(self.heads)))
 
     def reorder(self, order: Tensor) -> None:
         """Take some sequences of the batch in some order, once or more often."""
@@ -65,10 +65,10 @@ class Past(ABC):
 
     def count(self, query: Tensor, mask: TokenMask) -> bool:
         """Count the next tokens, unless later ones could not follow their mask."""
-        length, valid = self.length + query.size(2), mask.valid
-        # Causal order cannot tell sequences apart of which none has two tokens.
-        single = length == 1 if valid is None else mask.causal or int(valid.sum(-1).max()) <= 1
-        if mask.pairs is not None or not (mask.causal or single):
+        length, valid, follows = self.length + query.size(2), mask.valid, mask.causal
+        if not follows:  # no sequence may have two tokens, which causal order could tell apart
+            follows = length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
+        if mask.pairs is not None or not follows:
             return False
         self.length = length
         self.valid, self.excluded = (
@@ -134,6 +134,7 @@ def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
     return store
 
 
+@dataclass(eq=False)
 class PairPast(Past):
     """What earlier tokens left behind for heads that jump along pairs."""
 
@@ -143,21 +144,14 @@ class PairPast(Past):
 
     by_token = (*Past.by_token, "hops", "inverse_root")
 
-    hops: list[Tensor]  # queries and keys, those of the next hop, and so on, [B, H, L, D]
-    inverse_root: Tensor  # D̃^-½, [B, H, L, 1]
+    heads: JumpHeads
+    # Queries and keys, those of the next hop, and so on, [B, H, L, D].
+    hops: list[Tensor] = field(default_factory=list)
+    inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]
     # Of the first tokens to the voting keys, NaN where masked, so that it never votes; with room,
     # which the inner loops run over. [B, H, ≥ U, ≥ L]; None before the next token needs them.
-    scores: Tensor | None
-    scored: int  # tokens that have scores
-
-    def __init__(self, jumping: JumpHeads) -> None:
-        self.jumping = jumping
-        super().__init__()
-
-    def reset(self) -> None:
-        super().reset()
-        self.hops, self.scores, self.scored = [], None, 0
-        vars(self).pop("inverse_root", None)
+    scores: Tensor | None = None
+    scored: int = 0  # tokens that have scores
 
     def append(
         self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
@@ -166,11 +160,11 @@ class PairPast(Past):
         if self.length:
             hops, nodes = self._next_hops(query, key[:, :, self.length :], mask, scale)
         else:
-            hops, nodes, operator = pair_hops(query, key, self.jumping, mask, scale)
+            hops, nodes, operator = pair_hops(query, key, self.heads, mask, scale)
             if self.count(query, mask):
                 self.hops = [features for hop in hops for features in hop]
                 self.inverse_root = operator.scale
-        return weighted_groups(hops, nodes, value, self.jumping)
+        return weighted_groups(hops, nodes, value, self.heads)
 
     def crop(self, length: int) -> None:
         super().crop(length)
@@ -181,7 +175,7 @@ class PairPast(Past):
         self, query: Tensor, key: Tensor, mask: TokenMask, scale: float
     ) -> tuple[list[HopPair], Tensor | None]:
         """Return the hops of the next queries and of all keys, and the nodes; and keep them."""
-        rows, config = slice(self.length, self.length + query.size(2)), self.jumping.config
+        rows, config = slice(self.length, self.length + query.size(2)), self.heads.config
         self.count(query, mask)
         old = iter(self.hops)
         hops = [torch.cat([next(old), x], dim=2) for x in (query, key)]
@@ -190,6 +184,7 @@ class PairPast(Past):
             pairs = PairAdjacency.of_heads(config, hops[0], hops[1], scale, mask)
             weights = self._rows_of_adjacency(pairs, rows)
             root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
+            assert self.inverse_root is not None
             self.inverse_root = torch.cat([self.inverse_root, root], dim=2)
             weights = root * weights * self.inverse_root.mT
         with full_precision(query.device):

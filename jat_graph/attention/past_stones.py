@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ class Sums(NamedTuple):
     on_stones: tuple[Tensor, ...] | None = None  # [B, H, sides, U, 1], [B, H, sides, U, ·] each
 
 
+@dataclass(eq=False)
 class StonePast(Past):
     """What earlier tokens left behind for heads that jump along stones."""
 
@@ -38,24 +40,18 @@ class StonePast(Past):
 
     by_token = (*Past.by_token, "queries", "standard", "keys")
 
-    # All with room, [B, H, ≥ L, D].
-    queries: Tensor | None  # as they came
-    standard: Tensor | None  # keys, of those that have sums
-    keys: Tensor | None  # the features of keys, of those that have sums
-    sums: list[Sums]  # of ever more tokens
-
-    def __init__(self, jumping: JumpHeads) -> None:
-        self.jumping = jumping
-        super().__init__()
-
-    def reset(self) -> None:
-        super().reset()
-        self.queries, self.standard, self.keys, self.sums = None, None, None, []
+    heads: JumpHeads
+    # All with room, [B, H, ≥ L, D]: queries as they came, and of the tokens that have sums the
+    # standard keys, and the features of keys.
+    queries: Tensor | None = None
+    standard: Tensor | None = None
+    keys: Tensor | None = None
+    sums: list[Sums] = field(default_factory=list)  # of ever more tokens
 
     def append(
         self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
     ) -> HeadParts:
-        (query, key, value), start, jumping = own, self.length, self.jumping
+        (query, key, value), start, jumping = own, self.length, self.heads
         if self.count(query, mask):
             self.queries = put(self.queries, query, start, 2)
         if start == 0:
@@ -87,7 +83,7 @@ class StonePast(Past):
         self, query: Tensor, key: Tensor, near: Hop, mask: TokenMask, scale: float, last: Sums
     ) -> list[Hop]:
         """Return the hops of the tokens that are in no sum yet, and add them up."""
-        config, rows = self.jumping.config, slice(last.length, self.length)
+        config, rows = self.heads.config, slice(last.length, self.length)
         valid = None if mask.valid is None else mask.valid[..., rows]
         query, key, moments = causal_features(query, key, scale, valid, last.moments)
         self.standard = put(self.standard, key, last.length, 2)
@@ -105,7 +101,7 @@ class StonePast(Past):
         sizes = links.cumsum(-2) + (before[0].mT if before else 0)
         shares, after = links / without_zeros(sizes), [sizes[:, :, -1:].mT]
         x, found = torch.cat(list(near.values()), dim=-1).to(links.dtype), []
-        for hop in range(1, self.jumping.highest_hop + 1):
+        for hop in range(1, self.heads.highest_hop + 1):
             if before and x.size(-2) == 1:  # the sums are those that the token reads
                 sums = torch.addcmul(before[hop], links.mT, x)
                 walked = shares @ sums

@@ -215,7 +215,7 @@ class TripletLayer(LayerHeads):
 
         second_key = None
         if self.config.pairs == "partner":
-            flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
+            flat = inputs.module.key2(inputs.hidden)
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
         name, mask = type(inputs.module).__name__, inputs.token_mask()
         features = (inputs.query, inputs.key, inputs.value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import repeat_kv
@@ -27,7 +27,7 @@ from jat_graph.patterns.base import Pattern
 class AttentionInputs:
     """What an attention module is called with."""
 
-    module: nn.Module
+    module: Any
     query: Tensor  # of the last tokens if the keys of others come from a cache, [B, H, Lq, D]
     key: Tensor  # [B, Hkv, Lk, D]
     value: Tensor  # [B, Hkv, Lk, Dv]
@@ -64,11 +64,22 @@ class AttentionInputs:
     def past(self, owner: Any) -> Past | None:
         """Return what earlier tokens left behind for heads; None where nothing can keep it."""
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
-        cache = self.cache
-        if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
+        cache, module, (queries, keys) = self.cache, self.module, self.sizes
+        if cache is None or (self.is_whole and not keeps_all_tokens(cache, module)):
             self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
             return None
-        return past_tokens(cache, self.module, owner, *self.sizes)
+        if not self.is_whole:
+            check_cache(cache, module, keys)
+        layer, before = cache.layers[module.layer_idx], keys - queries
+        if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
+            cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner)
+        if layer.past.length != before or layer.owner != owner:
+            raise ValueError(
+                f"the cache holds {before} tokens that came without these jump heads, or under a "
+                "mask that is neither causal nor padding: fill a new one without, or pass "
+                "use_cache=False"
+            )
+        return layer.past
 
     def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
@@ -144,10 +155,11 @@ def resolve_once(
 class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that takes over another, and tells heads of ours what happens."""
 
-    def __init__(self, layer: DynamicLayer, owner: Any) -> None:
+    def __init__(self, layer: Any, owner: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
-        self.owner, self.past = owner, owner.new_past()
+        self.owner: Any = owner
+        self.past: Past = owner.new_past()
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -197,23 +209,6 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
             f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
             "use_cache=False"
         )
-
-
-def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int, num_keys: int) -> Past:
-    """Return what the earlier tokens in a cache left behind for a layer's heads."""
-    if num_new < num_keys:
-        check_cache(cache, module, num_keys)
-    layer: Any = cache.layers[module.layer_idx]
-    before = num_keys - num_new
-    if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
-        cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner)
-    if layer.past.length != before or layer.owner != owner:
-        raise ValueError(
-            f"the cache holds {before} tokens that came without these jump heads, or under a mask "
-            "that is neither causal nor padding: fill a new one without, or pass use_cache=False"
-        )
-    past: Past = layer.past
-    return past
 
 
 def window_of(module: Any) -> int | None:
