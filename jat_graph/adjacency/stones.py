@@ -92,9 +92,7 @@ class StoneIncidence:
         """Return how queries stand on keys by their standard scores."""
         graph = config.jump_graph
         assert isinstance(graph, StoneGraph)
-        keys = SelectedKeys(None, mask.voting)  # where all may be stones
-        if graph.key_selection != "all":
-            keys = select_keys(config, source, mask)
+        keys = select_keys(config, source, mask)
         return cls(source, keys, LinkRule.of(graph, source), mask)
 
     @property

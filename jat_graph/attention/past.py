@@ -81,23 +81,21 @@ class Past(ABC):
         self,
         attention_mask: Tensor | None,  # of the next tokens, [B|1, H|1, n|1, L + n]
         excluded: Tensor | None,  # of them, bool [B, n]; a model says it of all tokens or of none
-        number: int,  # n
+        query: Tensor,  # theirs, [B, H, n, D]
     ) -> TokenMask:
         """Return the mask of all tokens from that of the next ones."""
-        valid = self.valid
+        valid, start, number = self.valid, self.length, query.size(2)
         if attention_mask is not None or valid is not None:
-            like = valid if attention_mask is None else attention_mask
-            assert like is not None
-            rows = causal_rows(number, self.length + number, like.device)
-            allowed = rows if attention_mask is None else split_additive(attention_mask)[0]
-            allowed = allowed.expand(-1, -1, number, -1)
-            here = allowed.diagonal(self.length, -2, -1)  # a token that is no padding sees itself
-            valid = _behind(valid, here, here.new_ones(1, 1, self.length))
+            allowed = rows = causal_rows(number, start + number, query.device)
+            if attention_mask is not None:
+                allowed = split_additive(attention_mask)[0].expand(-1, -1, number, -1)
+            here = allowed.diagonal(start, -2, -1)  # a token that is no padding sees itself
+            valid = _behind(valid, here, here.new_ones(1, 1, start))
             if bool(((allowed != valid.unsqueeze(-2) & rows) & here.unsqueeze(-1)).any()):
                 raise ValueError("attention_mask must be causal order and padding, as in the cache")
             valid = None if self.valid is None and bool(valid.all()) else valid
         if excluded is not None:
-            nobody = excluded.new_zeros(1, 1, self.length)
+            nobody = excluded.new_zeros(1, 1, start)
             excluded = _behind(self.excluded, excluded.unsqueeze(1), nobody)
         return TokenMask(valid, causal=True, excluded=excluded)
 
@@ -117,14 +115,14 @@ def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
     """
     sizes, recorded = list(part.shape), torch.is_grad_enabled()
     sizes[dims[-1]] += start
-    old, frozen = store, store is not None and store.is_inference()
-    if recorded or store is None or any(store.size(dim) < sizes[dim] for dim in dims):
-        store = None
-    if store is None or (frozen and not torch.is_inference_mode_enabled()):
-        room = list(sizes)
-        for dim in () if recorded else dims:
-            room[dim] += max(LEAST_ROOM, sizes[dim] // 8)
-        store = part.new_full(room, torch.nan)
+    fits = store is not None and all(store.size(dim) >= sizes[dim] for dim in dims)
+    writable = torch.is_inference_mode_enabled() or (store is not None and not store.is_inference())
+    if store is None or recorded or not (fits and writable):
+        room = {dim: 0 if recorded else max(LEAST_ROOM, sizes[dim] // 8) for dim in dims}
+        old, store = (
+            store,
+            part.new_full([size + room.get(dim, 0) for dim, size in enumerate(sizes)], torch.nan),
+        )
         if old is not None:
             # After a crop there may be more in the other dimensions than there is now.
             known = old[:, :, : sizes[2], : sizes[3]].narrow(dims[-1], 0, start)

@@ -27,7 +27,7 @@ class Sums(NamedTuple):
     length: int = 0  # L
     moments: Moments | None = None
     # Sizes of the stones of each side, then for each hop the sums of all features that change.
-    on_stones: tuple[Tensor, ...] | None = None  # [B, H, sides, U, 1], [B, H, sides, U, ·] each
+    on_stones: tuple[Tensor, ...] = ()  # [B, H, sides, U, 1], [B, H, sides, U, ·] each
 
 
 @dataclass(eq=False)
@@ -90,25 +90,25 @@ class StonePast(Past):
         source = QueryKeyScores(query, self.standard[:, :, : self.length], scale)
         incidence = StoneIncidence.of_standard(config, source, mask)
         links = incidence.links(rows)  # [B, H, n, sides · U]
-        sides, step = (
-            1 + incidence.rule.both_sides,
-            StoneOperator(links, incidence.rule.self_weight),
-        )
-        before = [
-            F.pad(x, (0, 0, 0, links.size(-1) // sides - x.size(-2))).flatten(2, 3)
-            for x in last.on_stones or ()
-        ]
-        sizes = links.cumsum(-2) + (before[0].mT if before else 0)
+        rule, sides = incidence.rule, 1 + incidence.rule.both_sides
+        step, number = StoneOperator(links, rule.self_weight), links.size(-1) // sides
+
+        def grown(x: Tensor) -> Tensor:  # [B, H, sides, ≤ U, ·]; 0 on the stones that are new
+            more = number - x.size(-2)
+            return (F.pad(x, (0, 0, 0, more)) if more else x).flatten(2, 3)
+
+        nothing = [links.new_zeros(sides * number, 1)] * (1 + self.heads.highest_hop)
+        before = list(map(grown, last.on_stones)) or nothing
+        sizes = links.cumsum(-2) + before[0].mT
         shares, after = links / without_zeros(sizes), [sizes[:, :, -1:].mT]
         x, found = torch.cat(list(near.values()), dim=-1).to(links.dtype), []
-        for hop in range(1, self.heads.highest_hop + 1):
-            if before and x.size(-2) == 1:  # the sums are those that the token reads
-                sums = torch.addcmul(before[hop], links.mT, x)
+        for earlier in before[1:]:
+            if x.size(-2) == 1:  # the sums are those that the token reads
+                sums = torch.addcmul(earlier, links.mT, x)
                 walked = shares @ sums
             else:
-                walked, sums = running_product(shares, links, x), links.mT @ x
-                if before:
-                    walked, sums = walked + shares @ before[hop], sums + before[hop]
+                walked = running_product(shares, links, x) + shares @ earlier
+                sums = links.mT @ x + earlier
             x = (walked + step.loops * x) * step.weight
             widths = [side.size(-1) for side in near.values()]
             found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))

@@ -84,7 +84,7 @@ class AttentionInputs:
     def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
         if past is not None and not self.is_whole:
-            return past.mask_of_all(self.attention_mask, self.excluded, self.query.size(2))
+            return past.mask_of_all(self.attention_mask, self.excluded, self.query)
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 

@@ -126,14 +126,15 @@ def _check_tables(config: JatConfig, layers: int) -> None:
             )
 
 
-def _check_windows(made: ModuleHeads, found: list[nn.Module], what: str) -> None:
-    """Refuse heads that need all tokens where a module reads within a window of its own."""
+def _check_windows(made: ModuleHeads, found: list[nn.Module]) -> None:
+    """Refuse heads by standard scores where a module reads within a window of its own."""
     windows = {module: window_of(module) for module in found}
     for module, heads in made.items():
         window, settings = windows[module], cast(Any, module.config)
         if window is None or window >= (most_positions(settings) or math.inf):
             continue
         whole = tuple(index for index, module in enumerate(found) if windows[module] is None)
+        what = "stones" if heads.config.graph.kind == "stones" else "standard scores"
         cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
         raise ValueError(
             f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
@@ -175,10 +176,8 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of each module, which have rows of their own in a table."""
         made = super().in_modules(modules, config)
         _check_tables(config, len(made))
-        graph = config.jump_graph
-        if isinstance(graph, StoneGraph) or graph.standardize:
-            found = [entry.module for entry in modules if entry.left_alone is None]
-            _check_windows(made, found, "stones" if graph.kind == "stones" else "standard scores")
+        if not isinstance(config.jump_graph, PairGraph) or config.jump_graph.standardize:
+            _check_windows(made, [entry.module for entry in modules if entry.left_alone is None])
         return made
 
     @classmethod
