@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -126,20 +125,19 @@ def _check_tables(config: JatConfig, layers: int) -> None:
             )
 
 
-def _check_windows(made: ModuleHeads, found: list[nn.Module]) -> None:
+def _check_windows(made: ModuleHeads, found: list[Any]) -> None:
     """Refuse heads by standard scores where a module reads within a window of its own."""
-    windows = {module: window_of(module) for module in found}
-    for module, heads in made.items():
-        window, settings = windows[module], cast(Any, module.config)
-        if window is None or window >= (most_positions(settings) or math.inf):
-            continue
-        whole = tuple(index for index, module in enumerate(found) if windows[module] is None)
-        what = "stones" if heads.config.graph.kind == "stones" else "standard scores"
-        cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
-        raise ValueError(
-            f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
-            f"(sliding_window), and {what} need all of them{cure}"
-        )
+    for heads in made.values():
+        module = found[heads.index]
+        window, most = window_of(module), most_positions(module.config)
+        if window is not None and (most is None or window < most):
+            whole = tuple(index for index, other in enumerate(found) if window_of(other) is None)
+            what = "stones" if heads.config.graph.kind == "stones" else "standard scores"
+            cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
+            raise ValueError(
+                f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
+                f"(sliding_window), and {what} need all of them{cure}"
+            )
 
 
 def _spread(value: Any, unset: str = "", form: str = "g") -> str:
