@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-GROUP = 64  # keys that are looked at together
+GROUP = 16  # keys that are looked at together
 STEP = 2**20  # scores that are looked at at a time: 4 MiB in float32
 
 
@@ -134,16 +134,16 @@ def _lower_of_equal(rows: Tensor, lowest: Tensor, keys: int) -> Tensor:  # [rows
 def _highest(rows: Tensor, number: int) -> tuple[Tensor, Tensor]:  # [H, m, number] each
     """Return the highest scores in falling order, and where they are.
 
-    They are in those groups of keys whose own highest ones are highest, which are found first.
+    They are in those groups of keys whose own highest ones are highest, which are found first, or
+    among the few last keys that are in no group.
     """
     groups = rows.size(-1) // GROUP
-    if rows.size(-1) % GROUP or groups < 2 * number:
+    if groups < 2 * number:
         return rows.topk(number)
-    grouped = rows.view(-1, groups, GROUP)
-    chosen = grouped.amax(-1).topk(number, sorted=False).indices
-    index = chosen + torch.arange(len(chosen), device=rows.device).unsqueeze(-1) * groups
-    found = grouped.flatten(0, 1).index_select(0, index.flatten()).view(len(chosen), -1)
-    values, place = found.topk(number)
-    position = chosen.gather(1, place // GROUP) * GROUP + place % GROUP
-    shape = *rows.shape[:2], number
-    return values.view(shape), position.view(shape)
+    first = groups * GROUP
+    grouped = rows[..., :first].view(*rows.shape[:2], GROUP, groups)  # key j in group j % groups
+    chosen = grouped.amax(-2).topk(number, sorted=False).indices
+    found = grouped.gather(-1, chosen.unsqueeze(-2).expand(-1, -1, GROUP, -1)).flatten(-2)
+    values, place = torch.cat([found, rows[..., first:]], dim=-1).topk(number)
+    position = chosen.gather(-1, place % number) + place // number * groups
+    return values, torch.where(place < GROUP * number, position, place - GROUP * number + first)

@@ -236,5 +236,5 @@ def _unpack(packed: Tensor, rule: ClusterRule) -> tuple[Tensor, Pair | None]:
     room = packed.numel() // heads - sum(sizes)
     if room < 0:
         return packed.flatten(1)[:, :length].long(), None
-    joined, best, largest, _ = packed.flatten(1).split([*sizes, room], dim=1)
+    joined, best, largest, _ = torch.split(packed.flatten(1), [*sizes, room], dim=1)
     return joined.long(), (best.reshape(heads, clusters, rule.keys).long(), largest)

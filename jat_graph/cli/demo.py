@@ -20,7 +20,7 @@ from jat_graph.progress import track_progress
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
-LENGTHS, ROUNDS = [512, 2048, 4096], 2  # of both sides in turns
+LENGTHS, ROUNDS = [512, 2048, 4096, 8192], 2  # of both sides in turns
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
@@ -32,7 +32,7 @@ def demo_command(
         str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
     ] = None,
     length: Annotated[
-        list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512, 2048, 4096.")
+        list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512 to 8192.")
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Most pairs of names in a sequence.")] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1000,

@@ -31,8 +31,9 @@ def register_clustered(**settings: Any) -> str:
 
     ``"clustered"`` is known from the import of :mod:`jat_graph.hf` on, with the default settings or
     those that the model's own configuration holds in a dict ``clustered``, which is saved with it.
-    A name is for a model whose configuration is to stay as it is, or has several parts. It is not
-    saved, and is known in this process only.
+    So are ``"clustered:keys=64"`` and the same with 8, 16, 32 and 128 keys. Any other name is for a
+    model whose configuration is to stay as it is, or has several parts. It is not saved, and is
+    known in this process only.
 
     Args:
         settings: Fields of :class:`jat_graph.ClusterGraph`, the same for all heads; they count
@@ -197,3 +198,5 @@ def _warn_once(model: int, text: str) -> bool:
 _DEFAULT = tuple(vars(ClusterGraph()).values())
 
 register_clustered()
+for _keys in (8, 16, 32, 64, 128):
+    register_clustered(keys=_keys)

@@ -45,7 +45,7 @@ def _rest() -> None:
 @cache
 def _find_pause() -> Callable[[int], int] | None:
     try:
-        return ctypes.CDLL("libgomp.so.1").omp_pause_resource_all  # type: ignore[no-any-return]
+        return ctypes.CDLL("libgomp.so.1").omp_pause_resource_all
     except (OSError, AttributeError):
         return None  # another OpenMP, or an old one
 

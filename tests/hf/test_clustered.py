@@ -300,6 +300,7 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -
     model.config.clustered = {"keys": 1, "block": 5}
     assert torch.equal(run(model, inputs), want)
     assert register_clustered() == "clustered"
+    clustered_model("bert").set_attn_implementation("clustered:keys=64")  # is known from the import
     with pytest.raises(ValueError, match='"clustered:keys=7"` is not supported'):
         model.set_attn_implementation("clustered:keys=7")
     model.set_attn_implementation(register_clustered(keys=7))
