@@ -19,12 +19,12 @@ BLOCK = 2**22
 
 
 class QueryKeyScores:
-    """Scores of queries and keys ``[B, H, L, D]``, X = scale · Q Kᵀ (Eq. 1)."""
+    """Scores of queries, or of some, and keys ``[B, H, L, D]``, X = scale · Q Kᵀ (Eq. 1)."""
 
     def __init__(self, query: Tensor, key: Tensor, scale: float) -> None:
         self.dtype = score_dtype(query, key)
         self.query, self.key, self.scale = query.to(self.dtype), key.to(self.dtype), scale
-        self.shape, self.device = query.shape[:3], query.device  # B, H, L
+        self.shape, self.device = key.shape[:3], query.device  # B, H, L
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""

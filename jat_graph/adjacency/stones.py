@@ -77,17 +77,22 @@ class StoneIncidence:
         cls, config: JatConfig, query: Tensor, key: Tensor, scale: float, mask: TokenMask
     ) -> StoneIncidence:
         """Return how queries stand on keys ``[B, H, L, D]``, or those of a shard on all keys."""
-        graph = config.jump_graph
-        assert isinstance(graph, StoneGraph)
         if mask.shard is not None:
             features = shard_features(query, key, scale, mask)
             source: QueryKeyScores = ShardScores(*features, scale, mask.shard)
             mask = mask.whole()
         else:
             source = QueryKeyScores(*standard_features(query, key, scale, mask), scale)
-        keys = SelectedKeys(None, mask.voting)  # where all may be stones
-        if graph.key_selection != "all":
-            keys = select_keys(config, source, mask)
+        return cls.of_standard(config, source, mask)
+
+    @classmethod
+    def of_standard(
+        cls, config: JatConfig, source: QueryKeyScores, mask: TokenMask
+    ) -> StoneIncidence:
+        """Return how queries stand on keys by their standard scores."""
+        graph = config.jump_graph
+        assert isinstance(graph, StoneGraph)
+        keys = select_keys(config, source, mask)
         return cls(source, keys, LinkRule.of(graph, source), mask)
 
     @property

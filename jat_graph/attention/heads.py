@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +50,16 @@ class HeadGroup(NamedTuple):
     def finish(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
         """Return outputs with the update."""
         return output if self.value_update is None else output + self.value_update.to(output.dtype)
+
+
+class HeadOutput(NamedTuple):
+    """Heads that are no plain attention on features."""
+
+    heads: tuple[int, ...]  # in rising order
+    output: Tensor  # [B, len(heads), Lq, Dv]
+
+
+HeadParts: TypeAlias = Sequence[HeadGroup | HeadOutput]
 
 
 def combine_hops(

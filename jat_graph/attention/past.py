@@ -1,136 +1,198 @@
-"""Propagation of the next tokens of a causal sequence, from what earlier tokens left behind."""
+"""What earlier tokens of a causal sequence left behind for the next ones; and so for pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from jat_graph.adjacency.pairs import PairAdjacency, sum_soft_votes
 from jat_graph.adjacency.scores import full_precision
-from jat_graph.attention.heads import JumpHeads
+from jat_graph.attention.heads import HeadParts, JumpHeads
+from jat_graph.attention.propagation import Features, HopPair, pair_hops, weighted_groups
 from jat_graph.kernels import count_votes
-from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import NormalizedOperator
-
-Hop: TypeAlias = tuple[Tensor, Tensor]
+from jat_graph.masks.tokens import TokenMask, causal_rows, split_additive
 
 LEAST_ROOM = 64  # tokens
 
 
-@dataclass
-class KeptScores:
-    """Scores of the first tokens to the voting keys, with room for more, which is NaN."""
+@dataclass(eq=False)
+class Past(ABC):
+    """What earlier tokens left behind for the heads of one layer.
 
-    # NaN never votes, so that the inner loops may run over the room, and nothing is copied for a
-    # new token.
+    A cache holds their keys and values besides, as they came, and says what happens to them: tokens
+    come, sequences change places, the last tokens go, or all do.
+    """
 
-    columns: Tensor  # the scores, NaN where masked, and the room, [B, H, ≥ U, ≥ L]
-    length: int = 0  # L
+    # Attributes with dimension 2 for tokens; all tensors have the sequences of the batch first.
+    by_token: ClassVar[tuple[str, ...]] = ("valid", "excluded")
 
-    def add(self, columns: Tensor) -> None:  # [B, H, U, n]
-        """Add the next tokens."""
-        num_keys, length = columns.size(2), self.length + columns.size(3)
-        old, frozen = self.columns, self.columns.is_inference()
-        fits = num_keys <= old.size(2) and length <= old.size(3)
-        if not fits or (frozen and not torch.is_inference_mode_enabled()):
-            sizes = [size + max(LEAST_ROOM, size // 8) for size in (num_keys, length)]
-            self.columns = old.new_full((*old.shape[:2], *sizes), torch.nan)
-            known = old[:, :, :num_keys, : self.length]  # after a crop, more keys than can vote now
-            self.columns[:, :, : known.size(2), : self.length] = known
-        self.columns[:, :, :num_keys, self.length : length] = columns
-        self.length = length
+    heads: Any  # what the heads are, and how they read
+    length: int = 0  # L, the number of tokens
+    valid: Tensor | None = None  # those that are no padding, bool [B, H|1, L]; None if all are
+    excluded: Tensor | None = None  # those that never vote and are never stones; None if none are
+
+    @abstractmethod
+    def append(
+        self,
+        own: Features,  # queries of the next n tokens, keys and values of all L + n
+        mask: TokenMask,  # of all tokens
+        scale: float,
+        strength: Tensor | None = None,  # what the heads have learned
+    ) -> HeadParts:
+        """Return how the next tokens read, and keep what those after them need."""
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        vars(self).update(vars(type(self)(self.heads)))
+
+    def reorder(self, order: Tensor) -> None:
+        """Take some sequences of the batch in some order, once or more often."""
+        moved = tree_map_only(Tensor, lambda x: x[order.to(x.device)], vars(self))
+        vars(self).update(moved)
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on, and the room."""
+        """Forget the tokens from a position on."""
         self.length = min(self.length, length)
-        self.columns = self.columns[..., : self.length]
+        for name in self.by_token:
+            kept = tree_map_only(Tensor, lambda x: x[:, :, : self.length], getattr(self, name))
+            setattr(self, name, kept)
+
+    def count(self, query: Tensor, mask: TokenMask) -> bool:
+        """Count the next tokens, unless later ones could not follow their mask."""
+        length, valid, follows = self.length + query.size(2), mask.valid, mask.causal
+        if not follows:  # no sequence may have two tokens, which causal order could tell apart
+            follows = length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
+        if mask.pairs is not None or not follows:
+            return False
+        self.length = length
+        self.valid, self.excluded = (
+            None if part is None else part.expand(len(query), -1, -1)
+            for part in (valid, mask.excluded)
+        )
+        return True
+
+    def mask_of_all(
+        self,
+        attention_mask: Tensor | None,  # of the next tokens, [B|1, H|1, n|1, L + n]
+        excluded: Tensor | None,  # of them, bool [B, n]; a model says it of all tokens or of none
+        query: Tensor,  # theirs, [B, H, n, D]
+    ) -> TokenMask:
+        """Return the mask of all tokens from that of the next ones."""
+        valid, start, number = self.valid, self.length, query.size(2)
+        if attention_mask is not None or valid is not None:
+            allowed = rows = causal_rows(number, start + number, query.device)
+            if attention_mask is not None:
+                allowed = split_additive(attention_mask)[0].expand(-1, -1, number, -1)
+            here = allowed.diagonal(start, -2, -1)  # a token that is no padding sees itself
+            valid = _behind(valid, here, here.new_ones(1, 1, start))
+            if bool(((allowed != valid.unsqueeze(-2) & rows) & here.unsqueeze(-1)).any()):
+                raise ValueError("attention_mask must be causal order and padding, as in the cache")
+            valid = None if self.valid is None and bool(valid.all()) else valid
+        if excluded is not None:
+            nobody = excluded.new_zeros(1, 1, start)
+            excluded = _behind(self.excluded, excluded.unsqueeze(1), nobody)
+        return TokenMask(valid, causal=True, excluded=excluded)
 
 
-@dataclass
-class PastTokens:
-    """What the next tokens of a causal sequence need of the earlier ones."""
+def _behind(before: Tensor | None, here: Tensor, default: Tensor) -> Tensor:  # [B|1, H|1, ...]
+    """Return what is known of tokens, that of the next ones behind the others."""
+    before = default if before is None else before
+    batch, heads = (max(before.size(axis), here.size(axis)) for axis in (0, 1))
+    return torch.cat([part.expand(batch, heads, -1) for part in (before, here)], dim=-1)
+
+
+def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
+    """Put a part into a store from a position along the last of ``dims`` on; return the store.
+
+    It has room for more in these dimensions, which is NaN, so that nothing is copied for a new
+    token. With gradients it is a new one, without.
+    """
+    sizes, recorded = list(part.shape), torch.is_grad_enabled()
+    sizes[dims[-1]] += start
+    fits = store is not None and all(store.size(dim) >= sizes[dim] for dim in dims)
+    writable = torch.is_inference_mode_enabled() or (store is not None and not store.is_inference())
+    if store is None or recorded or not (fits and writable):
+        room = {dim: 0 if recorded else max(LEAST_ROOM, sizes[dim] // 8) for dim in dims}
+        old, store = (
+            store,
+            part.new_full([size + room.get(dim, 0) for dim, size in enumerate(sizes)], torch.nan),
+        )
+        if old is not None:
+            # After a crop there may be more in the other dimensions than there is now.
+            known = old[:, :, : sizes[2], : sizes[3]].narrow(dims[-1], 0, start)
+            store[:, :, : known.size(2), : known.size(3)] = known
+    here = store[:, :, : sizes[2], : sizes[3]].narrow(dims[-1], start, part.size(dims[-1]))
+    here.copy_(part)
+    return store
+
+
+@dataclass(eq=False)
+class PairPast(Past):
+    """What earlier tokens left behind for heads that jump along pairs."""
 
     # With a causal mask a token joins earlier ones only, so that its propagated query and key are
     # final. A new token compares its scores to the voting keys with those of each earlier token,
     # which takes O(U · L), and adds up their features, O(L · D) a hop.
 
-    hops: list[Hop] = field(default_factory=list)  # [B, H, L, D] each, H the heads that jump
+    by_token = (*Past.by_token, "hops", "inverse_root")
+
+    heads: JumpHeads
+    # Queries and keys, those of the next hop, and so on, [B, H, L, D].
+    hops: list[Tensor] = field(default_factory=list)
     inverse_root: Tensor | None = None  # D̃^-½, [B, H, L, 1]
-    valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    excluded: Tensor | None = None  # those that never vote, bool [B, H|1, L]; None if none are
-    scores: KeptScores | None = None  # of earlier tokens; None before the next token needs them
+    # Of the first tokens to the voting keys, NaN where masked, so that it never votes; with room,
+    # which the inner loops run over. [B, H, ≥ U, ≥ L]; None before the next token needs them.
+    scores: Tensor | None = None
+    scored: int = 0  # tokens that have scores
 
-    @property
-    def length(self) -> int:
-        """Number of tokens L."""
-        return self.hops[0][0].size(2) if self.hops else 0
-
-    def keep(self, hops: list[Hop], operator: NormalizedOperator, mask: TokenMask) -> None:
-        """Take over what the first tokens computed all at once."""
-        batch, _, length, _ = hops[0][0].shape
-        if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
-            self.valid, self.excluded = (
-                None if part is None else part.expand(batch, -1, -1)
-                for part in (mask.valid, mask.excluded)
-            )
-            self.hops, self.inverse_root = hops, operator.scale
-            self.scores = None
-
-    def extend(
-        self,
-        query: Tensor,  # [B, H, n, D]
-        key: Tensor,  # [B, H, n, D]
-        jumping: JumpHeads,
-        mask: TokenMask,
-        scale: float,
-    ) -> tuple[list[Hop], Tensor | None]:
-        """Return the hops of the next n queries and of all keys, and the nodes; and keep them."""
-        first = _append(self.hops[0], (query, key))
-        rows = slice(self.length, first[0].size(2))
-        soft = jumping.config.jump_graph.soft_temperature is not None
-        with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
-            own = mask.select_heads(jumping.heads)
-            pairs = PairAdjacency.of_heads(jumping.config, *first, scale, own)
-            weights = self._rows_of_adjacency(pairs, rows)
-            root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
-            earlier = [] if self.inverse_root is None else [self.inverse_root]
-            self.inverse_root = torch.cat([*earlier, root], dim=2)
-            weights = root * weights * self.inverse_root.mT
-        hops = [first]
-        with full_precision(query.device):
-            for old in self.hops[1:]:
-                queries, keys = (
-                    weights @ x + root.square() * x[:, :, rows]
-                    for x in (features.to(weights.dtype) for features in hops[-1])
-                )
-                hops.append(_append(old, (queries, keys)))
-        self.hops, self.valid, self.excluded = hops, mask.valid, mask.excluded
-        return [(queries[:, :, rows], keys) for queries, keys in hops], pairs.selected
+    def append(
+        self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
+    ) -> HeadParts:
+        query, key, value = own
+        if self.length:
+            hops, nodes = self._next_hops(query, key[:, :, self.length :], mask, scale)
+        else:
+            hops, nodes, operator = pair_hops(query, key, self.heads, mask, scale)
+            if self.count(query, mask):
+                self.hops = [features for hop in hops for features in hop]
+                self.inverse_root = operator.scale
+        return weighted_groups(hops, nodes, value, self.heads)
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on."""
-        self._change(lambda x: x[:, :, :length])
-        if self.scores is not None:
-            self.scores.crop(length)
+        super().crop(length)
+        self.scored = min(self.scored, length)
+        self.scores = None if self.scores is None else self.scores[..., : self.scored]
 
-    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Select, reorder or repeat the sequences of the batch."""
-        self._change(change)
-        if self.scores is not None:
-            self.scores.columns = change(self.scores.columns)
-
-    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change everything that is laid out ``[B, H, L, ...]``."""
-        self.hops = [(change(queries), change(keys)) for queries, keys in self.hops]
-        self.inverse_root, self.valid, self.excluded = (
-            None if part is None else change(part)
-            for part in (self.inverse_root, self.valid, self.excluded)
-        )
+    def _next_hops(
+        self, query: Tensor, key: Tensor, mask: TokenMask, scale: float
+    ) -> tuple[list[HopPair], Tensor | None]:
+        """Return the hops of the next queries and of all keys, and the nodes; and keep them."""
+        rows, config = slice(self.length, self.length + query.size(2)), self.heads.config
+        self.count(query, mask)
+        old = iter(self.hops)
+        hops = [torch.cat([next(old), x], dim=2) for x in (query, key)]
+        soft = config.jump_graph.soft_temperature is not None
+        with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
+            pairs = PairAdjacency.of_heads(config, hops[0], hops[1], scale, mask)
+            weights = self._rows_of_adjacency(pairs, rows)
+            root = (weights.sum(-1, keepdim=True) + 1).rsqrt()
+            assert self.inverse_root is not None
+            self.inverse_root = torch.cat([self.inverse_root, root], dim=2)
+            weights = root * weights * self.inverse_root.mT
+        with full_precision(query.device):
+            for earlier in old:
+                near = hops[-2].to(weights.dtype)
+                x = weights @ near + root.square() * near[:, :, rows]
+                hops.append(torch.cat([earlier, x], dim=2))
+        self.hops = hops
+        by_hop = zip(hops[::2], hops[1::2], strict=True)
+        return [(queries[:, :, rows], keys) for queries, keys in by_hop], pairs.selected
 
     def _rows_of_adjacency(self, pairs: PairAdjacency, rows: slice) -> Tensor:
         """Return A of the next tokens, ``[B, H, n, L]``, and keep their scores."""
@@ -138,21 +200,9 @@ class PastTokens:
             # A gradient flows through the scores: they are not kept.
             votes = sum_soft_votes(pairs.rule, *pairs.key_scores(), rows)
         else:
-            start = 0 if self.scores is None else self.scores.length
-            columns, limits = pairs.columns(rows=slice(start, rows.stop))
-            if self.scores is None:
-                self.scores = KeptScores(columns[:, :, :0, :0])
-            self.scores.add(columns)
-            kept = self.scores.columns
-            limits = F.pad(limits, (0, kept.size(2) - limits.size(2)))
-            votes = count_votes(kept, limits, rows)[..., : rows.stop]
+            columns, limits = pairs.columns(rows=slice(self.scored, rows.stop))
+            self.scores = put(self.scores, columns, self.scored, 2, 3)
+            self.scored = rows.stop
+            limits = F.pad(limits, (0, self.scores.size(2) - limits.size(2)))
+            votes = count_votes(self.scores, limits, rows)[..., : rows.stop]
         return votes.tril(rows.start - 1) / pairs.voters()[:, :, rows].unsqueeze(-1)
-
-
-def at_most_one(valid: Tensor | None, length: int) -> bool:
-    """Tell whether no sequence has two tokens, which causal order could tell apart."""
-    return length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
-
-
-def _append(old: Hop, new: Hop) -> Hop:
-    return torch.cat([old[0], new[0]], dim=2), torch.cat([old[1], new[1]], dim=2)

@@ -1,244 +1,121 @@
-"""The same for stones: next tokens of a causal sequence, from what earlier ones left behind."""
+"""The same for stones: what earlier tokens of a causal sequence left behind for the next ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
-from jat_graph.adjacency.keys import spaced_keys
 from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
-from jat_graph.adjacency.stones import LinkRule
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.past import LEAST_ROOM, at_most_one
-from jat_graph.config import JatConfig, StoneGraph
+from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.attention.heads import HeadGroup, HeadParts, JumpHeads
+from jat_graph.attention.past import Past, put
+from jat_graph.attention.propagation import Features, Hop, Strengths, head_groups
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators.stones import running_product, without_zeros
+from jat_graph.operators.stones import StoneOperator, running_product, without_zeros
 
 BACK = 64  # tokens that a crop may take away at little cost
 
 
-class Known(NamedTuple):
-    """What the first tokens left behind; nothing but None if there are none."""
+class Sums(NamedTuple):
+    """What the first tokens add up to; nothing but None if there are none."""
 
     length: int = 0  # L
     moments: Moments | None = None
-    stones: Tensor | None = None  # their standard keys, [B, H, U, D]
-    sizes: Tensor | None = None  # of the stones of each side, [B, H, sides, U, 1]
-    # Sums of all sides that change on each stone, by hop, [B, H, sides, U, ·].
-    sums: tuple[Tensor, ...] | None = None
+    # Sizes of the stones of each side, then for each hop the sums of all features that change.
+    on_stones: tuple[Tensor, ...] = ()  # [B, H, sides, U, 1], [B, H, sides, U, ·] each
 
 
-class NextSteps:
-    """The rows of P that belong to tokens after others."""
-
-    def __init__(
-        self,
-        links: Tensor,  # [B, H, n, sides · U]
-        sides: int,
-        sizes: Tensor | None,  # before them, [B, H, sides, ≤ U, 1]; None if nothing was
-        self_weight: float,
-    ) -> None:
-        self.links, self.sides = links, sides
-        sums = links if links.size(-2) == 1 else links.cumsum(-2)
-        sums = sums if sizes is None else sums + self._grown(sizes).mT
-        self.sizes = sums[:, :, -1:].mT.view(*sums.shape[:2], sides, -1, 1)
-        self.shares = links / without_zeros(sums)
-        degree = links.sum(-1, keepdim=True)  # [B, H, n, 1]
-        self.loops = (degree == 0).to(links.dtype) if self_weight == 0 else self_weight
-        self.weight = (degree + self.loops).reciprocal()
-
-    def walk(
-        self,
-        near: dict[int, Tensor],  # by side, [B, H, n, ·]
-        hops: int,
-        before: tuple[Tensor, ...] | None,  # the sums on stones, by hop, [B, H, sides, ≤ U, ·]
-    ) -> tuple[list[dict[int, Tensor]], tuple[Tensor, ...]]:
-        """Return the hops of each side, and the sums on stones after them."""
-        widths = [x.size(-1) for x in near.values()]
-        x = torch.cat(list(near.values()), dim=-1).to(self.links.dtype)
-        found, after = [], []
-        for hop in range(hops):
-            earlier = None if before is None else self._grown(before[hop])
-            if earlier is not None and x.size(-2) == 1:  # they are those that the token reads
-                sums = torch.addcmul(earlier, self.links.mT, x)
-                walked = self.shares @ sums
-            else:
-                walked, sums = running_product(self.shares, self.links, x), self.links.mT @ x
-                if earlier is not None:
-                    walked, sums = walked + self.shares @ earlier, sums + earlier
-            x = (walked + self.loops * x) * self.weight
-            found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))
-            after.append(sums.view(*sums.shape[:2], self.sides, -1, sums.size(-1)))
-        return found, tuple(after)
-
-    def _grown(self, sums: Tensor) -> Tensor:  # [B, H, sides · U, D]
-        """Return sums on the first stones as those on all, with 0 on the later ones."""
-        return _with_rows(sums, self.links.size(-1) // self.sides).flatten(2, 3)
-
-
-@dataclass
-class KeptRows:
-    """Rows of the first tokens, with room for more, so that none is copied for a new token."""
-
-    store: Tensor | None = None  # [B, H, ≥ L, D]
-
-    def put(self, start: int, rows: Tensor) -> Tensor:  # [B, H, n, D]
-        """Put rows from a position on, and return all up to the last of them."""
-        known = rows[:, :, :0] if self.store is None else self.store[:, :, :start]
-        if torch.is_grad_enabled() and (known.requires_grad or rows.requires_grad):
-            self.store = torch.cat([known, rows], dim=2)
-            return self.store
-        length = start + rows.size(2)
-        store = self.store
-        if store is not None and store.is_inference() and not torch.is_inference_mode_enabled():
-            store = None  # in that mode alone it may be written to
-        if store is None or store.requires_grad or store.size(2) < length:
-            room = length + max(LEAST_ROOM, length // 8)
-            self.store = store = rows.new_empty(*rows.shape[:2], room, rows.size(3))
-            store[:, :, :start] = known
-        store[:, :, start:length] = rows
-        return store[:, :, :length]
-
-
-@dataclass
-class StonePast:
-    """What the next tokens of a causal sequence need of the earlier ones."""
+@dataclass(eq=False)
+class StonePast(Past):
+    """What earlier tokens left behind for heads that jump along stones."""
 
     # A token adds itself to the sums of the stones that it stands on, and reads those of all tokens
     # so far: O(U · D) a hop. Sums cannot be taken back, so those of some tokens ago are kept, too;
     # where a crop goes further back, all begins again with the first token.
 
-    length: int = 0  # L
-    queries: list[Tensor] = field(default_factory=list)  # as they came, [B, H, ., D], in order
-    keys: KeptRows = field(default_factory=KeptRows)  # the features of keys
-    known: list[Known] = field(default_factory=list)  # of ever more tokens
-    valid: Tensor | None = None  # tokens that are no padding, bool [B, H|1, L]; None if all are
-    excluded: Tensor | None = None  # those that are never stones, bool [B, H|1, L]
+    by_token = (*Past.by_token, "queries", "standard", "keys")
 
-    def keep(self, query: Tensor, mask: TokenMask) -> None:
-        """Take the next tokens as they are."""
-        length = self.length + query.size(2)
-        if mask.pairs is None and (mask.causal or at_most_one(mask.valid, length)):
-            self.length = length
-            self.queries.append(query)
-            self.valid, self.excluded = (
-                None if part is None else part.expand(len(query), -1, -1)
-                for part in (mask.valid, mask.excluded)
-            )
+    heads: JumpHeads
+    # All with room, [B, H, ≥ L, D]: queries as they came, and of the tokens that have sums the
+    # standard keys, and the features of keys.
+    queries: Tensor | None = None
+    standard: Tensor | None = None
+    keys: Tensor | None = None
+    sums: list[Sums] = field(default_factory=list)  # of ever more tokens
 
-    def extend(
-        self,
-        own: tuple[Tensor, Tensor, Tensor],  # queries of the next n tokens, keys, values of all
-        jumping: JumpHeads,
-        mask: TokenMask,
-        scale: float,
-        sides: tuple[bool, bool, bool],  # which of queries, keys and values change
-    ) -> tuple[tuple[Tensor, Tensor, Tensor], list[dict[int, Tensor]]]:
-        """Return features of the tokens that are new, and their hops by side; and keep them."""
-        query, key, value = own
-        self.keep(query, mask)
-        last = self.known[-1] if self.known else Known()
-        if last.length < self.length - query.size(2):  # some tokens begin again, after a crop
-            self.queries = [torch.cat(self.queries, dim=2)]
-            query = self.queries[0][:, :, last.length :]
-        near = query, key[:, :, last.length :], value[:, :, last.length :]
+    def append(
+        self, own: Features, mask: TokenMask, scale: float, strength: Tensor | None = None
+    ) -> HeadParts:
+        (query, key, value), start, jumping = own, self.length, self.heads
+        if self.count(query, mask):
+            self.queries = put(self.queries, query, start, 2)
+        if start == 0:
+            options: dict[str, Any] = {"mask": mask, "scale": scale, "strength": strength}
+            return head_groups(query, key, value, jumping, **options)
+        assert self.queries is not None
+        theta, last = Strengths.of(jumping, strength, query), (self.sums or [Sums()])[-1]
+        # Of tokens that are in no sum yet: some begin again, after a crop.
+        near = (
+            self.queries[:, :, last.length : self.length],
+            key[:, :, last.length :],
+            value[:, :, last.length :],
+        )
         with full_precision(query.device):
-            mask = mask.select_heads(jumping.heads)
-            steps, moments, stones = _next_steps(*near[:2], jumping.config, mask, scale, last)
-            moving = {side: x for side, x in enumerate(near) if sides[side]}
-            far, sums = steps.walk(moving, jumping.highest_hop, last.sums)
-        if self.known:  # what was known some tokens ago is kept, too
-            marks = self.known[:-1]
-            if not marks or last.length - marks[-1].length >= BACK:
-                marks = [*marks[-1:], last]
-            self.known = marks
-        self.known.append(Known(self.length, moments, stones, steps.sizes, sums))
-        return near, far
+            moving = {side: x for side, x in enumerate(near) if theta.sides[side]}
+            far = self._walk(near[0], near[1], moving, mask, scale, last)
+        queries, keys, update = theta.features(near, far)
+        self.keys = put(self.keys, keys, last.length, 2)
+        new = slice(start - last.length, None)
+        update = None if update is None else update[:, :, new]
+        features = queries[:, :, new], self.keys[:, :, : self.length], value
+        return [HeadGroup(jumping.heads, *features, jumps=True, value_update=update)]
 
     def crop(self, length: int) -> None:
-        """Forget the tokens from a position on."""
-        self.length = min(self.length, length)
-        self.known = [known for known in self.known if known.length <= length]
-        self._change(lambda x: x[:, :, : self.length])
+        super().crop(length)
+        self.sums = [sums for sums in self.sums if sums.length <= length]
 
-    def change_batch(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Select, reorder or repeat the sequences of the batch."""
-        self.known = tree_map_only(Tensor, change, self.known)
-        self._change(change)
+    def _walk(
+        self, query: Tensor, key: Tensor, near: Hop, mask: TokenMask, scale: float, last: Sums
+    ) -> list[Hop]:
+        """Return the hops of the tokens that are in no sum yet, and add them up."""
+        config, rows = self.heads.config, slice(last.length, self.length)
+        valid = None if mask.valid is None else mask.valid[..., rows]
+        query, key, moments = causal_features(query, key, scale, valid, last.moments)
+        self.standard = put(self.standard, key, last.length, 2)
+        source = QueryKeyScores(query, self.standard[:, :, : self.length], scale)
+        incidence = StoneIncidence.of_standard(config, source, mask)
+        links = incidence.links(rows)  # [B, H, n, sides · U]
+        rule, sides = incidence.rule, 1 + incidence.rule.both_sides
+        step, number = StoneOperator(links, rule.self_weight), links.size(-1) // sides
 
-    def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change everything that is laid out ``[B, H, L, ...]``."""
-        if self.queries:
-            self.queries = [change(torch.cat(self.queries, dim=2))]
-        self.keys.store, self.valid, self.excluded = (
-            None if part is None else change(part)
-            for part in (self.keys.store, self.valid, self.excluded)
-        )
+        def grown(x: Tensor) -> Tensor:  # [B, H, sides, ≤ U, ·]; 0 on the stones that are new
+            more = number - x.size(-2)
+            return (F.pad(x, (0, 0, 0, more)) if more else x).flatten(2, 3)
 
-
-def _next_steps(
-    query: Tensor,  # [B, H, n, D]
-    key: Tensor,  # [B, H, n, D]
-    config: JatConfig,
-    mask: TokenMask,  # of all tokens
-    scale: float,
-    last: Known,
-) -> tuple[NextSteps, Moments, Tensor]:  # and the stones, [B, H, U, D]
-    """Return how tokens after others walk, and what is then left behind."""
-    valid = None if mask.valid is None else mask.valid[..., last.length :]
-    query, key, moments = causal_features(query, key, scale, valid, last.moments)
-    stones, visible = _next_stones(key, config, mask, last)
-    source = QueryKeyScores(query, stones, scale)
-    graph = config.jump_graph
-    assert isinstance(graph, StoneGraph)
-    rule = LinkRule.of(graph, source)
-    links = rule.links(source.columns(None), visible)
-    steps = NextSteps(links, 1 + rule.both_sides, last.sizes, rule.self_weight)
-    return steps, moments, stones
-
-
-def _next_stones(
-    key: Tensor,  # standard keys of the next tokens, [B, H, n, D]
-    config: JatConfig,
-    mask: TokenMask,  # of all tokens
-    last: Known,
-) -> tuple[Tensor, Tensor | None]:  # [B, H, U, D], bool [B, H, n, U]
-    """Return the standard keys of the stones, and which each token sees; None if it sees all."""
-    batch, heads, rows, _ = key.shape
-    length, graph = last.length + rows, config.jump_graph
-    if rows == 1 and mask.voting is None and last.stones is not None:  # which sees them all
-        is_stone = graph.key_selection == "all" or last.length % (graph.key_step or 1) == 0
-        return torch.cat([last.stones, key], dim=2) if is_stone else last.stones, None
-    chosen = spaced_keys(config, mask, torch.Size((batch, heads, length)), key.device)
-    position = torch.arange(length, device=key.device)
-    index = position.expand(batch, heads, -1) if chosen.index is None else chosen.index
-    parts = [] if chosen.valid is None else [chosen.valid.unsqueeze(-2)]
-    if rows > 1:  # the last token sees every stone
-        parts.append(index.unsqueeze(-2) <= position[last.length :].unsqueeze(-1))
-    if mask.valid is not None:
-        parts.append(mask.valid[..., last.length :].unsqueeze(-1))
-    visible = reduce(torch.logical_and, parts) if parts else None
-    offset = (index - last.length).unsqueeze(-1)
-    if last.stones is None:
-        stones = key.take_along_dim(offset, 2)
-    elif chosen.valid is None:  # new stones come behind the others
-        new = key.take_along_dim(offset[:, :, last.stones.size(2) :], 2)
-        stones = torch.cat([last.stones, new], dim=2) if new.size(2) else last.stones
-    else:
-        earlier = _with_rows(last.stones, offset.size(2))
-        stones = torch.where(offset < 0, earlier, key.take_along_dim(offset.clamp(min=0), 2))
-    return stones, visible
-
-
-def _with_rows(x: Tensor, number: int) -> Tensor:
-    """Return so many rows, those that there are and 0; it is no copy if there are all."""
-    more = number - x.size(-2)
-    return F.pad(x, (0, 0, 0, more)) if more else x
+        nothing = [links.new_zeros(sides * number, 1)] * (1 + self.heads.highest_hop)
+        before = list(map(grown, last.on_stones)) or nothing
+        sizes = links.cumsum(-2) + before[0].mT
+        shares, after = links / without_zeros(sizes), [sizes[:, :, -1:].mT]
+        x, found = torch.cat(list(near.values()), dim=-1).to(links.dtype), []
+        for earlier in before[1:]:
+            if x.size(-2) == 1:  # the sums are those that the token reads
+                sums = torch.addcmul(earlier, links.mT, x)
+                walked = shares @ sums
+            else:
+                walked = running_product(shares, links, x) + shares @ earlier
+                sums = links.mT @ x + earlier
+            x = (walked + step.loops * x) * step.weight
+            widths = [side.size(-1) for side in near.values()]
+            found.append(dict(zip(near, x.split_with_sizes(widths, dim=-1), strict=True)))
+            after.append(sums)
+        marks = self.sums[:-1]  # what was known some tokens ago is kept, too
+        if self.sums and (not marks or last.length - marks[-1].length >= BACK):
+            marks = [*marks[-1:], last]
+        on_stones = tuple(x.view(*x.shape[:2], sides, -1, x.size(-1)) for x in after)
+        self.sums = [*marks, Sums(self.length, moments, on_stones)]
+        return found

@@ -18,9 +18,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.past import PastTokens
-from jat_graph.attention.past_stones import StonePast
-from jat_graph.config import JatConfig, StoneGraph
+from jat_graph.config import StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, ShardStoneOperator
@@ -33,12 +31,7 @@ MOST_LINKS = 2**23
 QUERIES, KEYS, VALUES = range(3)
 Features: TypeAlias = tuple[Tensor, Tensor, Tensor]  # queries, keys and values, [B, H, L, ·] each
 Hop: TypeAlias = dict[int, Tensor]  # features after some hops, by side
-Past: TypeAlias = PastTokens | StonePast
-
-
-def new_past(config: JatConfig) -> Past:
-    """Return what nothing leaves behind for heads that jump."""
-    return StonePast() if isinstance(config.jump_graph, StoneGraph) else PastTokens()
+HopPair: TypeAlias = tuple[Tensor, Tensor]  # queries and keys after some hops
 
 
 def head_groups(
@@ -49,7 +42,6 @@ def head_groups(
     *,
     mask: TokenMask,
     scale: float,
-    past: Past | None = None,
     strength: Tensor | None = None,  # what heads have learned, [3, hops, heads that jump]
     layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
     external: Operator | None = None,  # in the place of the heads' own graph
@@ -65,9 +57,10 @@ def head_groups(
     queries, keys, values = (split_heads(tensor, names) for tensor in (query, key, value))
     own, *ordinary = zip(queries, keys, values, strict=True)
     if jumping.strengths:
-        groups = [_gated_group(own, jumping, mask, scale, past, strength, layers, external)]
+        groups = [_gated_group(own, jumping, mask, scale, strength, layers, external)]
     else:
-        groups = _weighted_groups(own, jumping, mask, scale, past, external)
+        hops, nodes, _ = pair_hops(*own[:2], jumping, mask, scale, external)
+        groups = weighted_groups(hops, nodes, own[2], jumping)
     return groups + [HeadGroup(others, *rest, jumps=False) for rest in ordinary]
 
 
@@ -107,45 +100,45 @@ def propagate(operator: Operator, near: Hop, highest: int) -> Iterator[Hop]:
         yield dict(zip(near, features.split_with_sizes(widths, dim=-1), strict=True))
 
 
-def _weighted_groups(
-    own: Features,
+def pair_hops(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, H, L, D]
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-    past: Past | None,
-    external: Operator | None,
+    external: Operator | None = None,
+) -> tuple[list[HopPair], Tensor | None, Any]:
+    """Return Âᵖ Q and Âᵖ K of each hop p, the nodes between which scores propagate, and Â."""
+    operator, nodes = external, None
+    if operator is None:
+        mask = mask.select_heads(jumping.heads)
+        operator, fixed, _ = graph_operator(query, key, jumping, mask, scale)
+        assert isinstance(fixed, PairAdjacency)
+        nodes = fixed.selected
+    hops = propagate(operator, {QUERIES: query, KEYS: key}, jumping.highest_hop)
+    return [(hop[QUERIES], hop[KEYS]) for hop in hops], nodes, operator
+
+
+def weighted_groups(
+    hops: list[HopPair],
+    nodes: Tensor | None,  # bool [B|1, H|1, L]; None for all tokens
+    value: Tensor,  # [B, H, L, Dv]
+    jumping: JumpHeads,
 ) -> list[HeadGroup]:
     """Return the features of jump heads, grouped by their hop weights (Eq. 6 as one product)."""
-    assert past is None or isinstance(past, PastTokens)
-    (query, key, value), members = own, list(jumping.hop_groups)
-    if past is not None and past.length:
-        found, nodes = past.extend(query, key[:, :, past.length :], jumping, mask, scale)
-    else:
-        operator, nodes = external, None
-        if operator is None:
-            heads_mask = mask.select_heads(jumping.heads)
-            operator, fixed, _ = graph_operator(query, key, jumping, heads_mask, scale)
-            assert isinstance(fixed, PairAdjacency)
-            nodes = fixed.selected
-        hops = propagate(operator, {QUERIES: query, KEYS: key}, jumping.highest_hop)
-        found = [(hop[QUERIES], hop[KEYS]) for hop in hops]
-        # What a graph from outside left behind, no next token could go on with.
-        if past is not None and external is None:
-            assert isinstance(operator, NormalizedOperator)
-            past.keep(found, operator, mask)
+    members = list(jumping.hop_groups)
     by_hop = [
         list(zip(split_heads(queries, members), split_heads(keys, members), strict=True))
-        for queries, keys in found
+        for queries, keys in hops
     ]  # [hop][group]
     groups, values = [], split_heads(value, members)
     for number, (group, weights) in enumerate(jumping.hop_groups.items()):
-        # The nodes between which scores propagate, [B|1, H|1, L, 1]; None for all tokens.
         between = None if nodes is None else nodes.unsqueeze(-1)
         if between is not None and between.size(1) > 1:
             between = between[:, list(group)]
         queries, keys = combine_hops([hop[number] for hop in by_hop], weights, between)
         heads = tuple(jumping.heads[index] for index in group)
-        features = queries.to(query.dtype), keys.to(key.dtype)
+        features = queries.to(hops[0][0].dtype), keys.to(hops[0][1].dtype)
         groups.append(HeadGroup(heads, *features, values[number], jumps=True))
     return groups
 
@@ -204,7 +197,6 @@ def _gated_group(
     jumping: JumpHeads,
     mask: TokenMask,
     scale: float,
-    past: Past | None,
     learned: Tensor | None,
     layers: HeadLayers | None,
     external: Operator | None,
@@ -214,15 +206,6 @@ def _gated_group(
     theta = Strengths.of(jumping, learned, query)
     fixed = any(entry not in (0, LEARNED) for triple in jumping.strengths for entry in triple)
     is_identity = not fixed and learned is not None and strength_is_zero(learned)
-    if isinstance(past, StonePast):
-        if past.length and not is_identity:
-            near, far = past.extend(own, jumping, mask, scale, theta.sides)
-            queries, keys, update = theta.features(near, far)
-            keys = past.keys.put(value.size(2) - keys.size(2), keys)
-            last = slice(-query.size(2), None)
-            update = None if update is None else update[:, :, last]
-            return HeadGroup(jumping.heads, queries[:, :, last], keys, value, True, update)
-        past.keep(query, mask)
     if is_identity:
         return HeadGroup(jumping.heads, *own, jumps=False)
     mask = mask.select_heads(jumping.heads)

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.attention.heads import JumpStrength
+from jat_graph.attention.heads import HeadOutput, HeadParts, JumpStrength
 from jat_graph.attention.propagation import strength_is_zero
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config_fields import integer, number, one_of
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.modules import Builders, HeadOutput, HeadParts, LayerConfig, LayerHeads
+from jat_graph.hf.modules import Builders, LayerConfig, LayerHeads
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class TripletLayer(LayerHeads):
 
         second_key = None
         if self.config.pairs == "partner":
-            flat = inputs.module.key2(inputs.hidden)  # type: ignore[operator]
+            flat = inputs.module.key2(inputs.hidden)
             second_key = flat.unflatten(-1, (len(self.heads), -1)).transpose(1, 2)  # [B, H, L, D]
         name, mask = type(inputs.module).__name__, inputs.token_mask()
         features = (inputs.query, inputs.key, inputs.value)

@@ -7,13 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.propagation import Past, new_past
-from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, split_additive
+from jat_graph.attention.past import Past
+from jat_graph.masks.tokens import (
+    TokenMask,
+    causal_rows,
+    exclude_tokens,
+    resolve_mask,
+    split_additive,
+)
 from jat_graph.patterns.base import Pattern
 
 
@@ -21,7 +27,7 @@ from jat_graph.patterns.base import Pattern
 class AttentionInputs:
     """What an attention module is called with."""
 
-    module: nn.Module
+    module: Any
     query: Tensor  # of the last tokens if the keys of others come from a cache, [B, H, Lq, D]
     key: Tensor  # [B, Hkv, Lk, D]
     value: Tensor  # [B, Hkv, Lk, Dv]
@@ -55,28 +61,32 @@ class AttentionInputs:
         times = self.query.size(1) // self.key.size(1)
         return replace(self, key=repeat_kv(self.key, times), value=repeat_kv(self.value, times))
 
-    def token_mask(self) -> TokenMask:
+    def past(self, owner: Any) -> Past | None:
+        """Return what earlier tokens left behind for heads; None where nothing can keep it."""
+        # The first tokens may fill any cache, as in training; the next ones need one to follow.
+        cache, module, (queries, keys) = self.cache, self.module, self.sizes
+        if cache is None or (self.is_whole and not keeps_all_tokens(cache, module)):
+            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
+            return None
+        if not self.is_whole:
+            check_cache(cache, module, keys)
+        layer, before = cache.layers[module.layer_idx], keys - queries
+        if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
+            cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner)
+        if layer.past.length != before or layer.owner != owner:
+            raise ValueError(
+                f"the cache holds {before} tokens that came without these jump heads, or under a "
+                "mask that is neither causal nor padding: fill a new one without, or pass "
+                "use_cache=False"
+            )
+        return layer.past
+
+    def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
+        if past is not None and not self.is_whole:
+            return past.mask_of_all(self.attention_mask, self.excluded, self.query)
         mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
-
-    def past_and_mask(self, owner: Any) -> tuple[Past | None, TokenMask]:
-        """Return what earlier tokens left for heads, and the mask; none for a whole input."""
-        # The first tokens may fill any cache, as in training; the next ones need one to follow.
-        cache = self.cache
-        if cache is None or (self.is_whole and not keeps_all_tokens(cache, self.module)):
-            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
-            return None, self.token_mask()
-        past = past_tokens(cache, self.module, owner, self.query.size(2))
-        if self.is_whole:
-            return past, self.token_mask()
-        mask = mask_with_past(past.valid, self.attention_mask, *self.sizes)
-        if self.excluded is None:  # a model says it of all tokens or of none
-            return past, mask
-        last, before = self.excluded.unsqueeze(1), past.excluded  # [B, 1, Lq], [B, H|1, L]
-        before = last.new_zeros(len(last), 1, past.length) if before is None else before
-        last = last.expand(-1, before.size(1), -1)
-        return past, replace(mask, excluded=torch.cat([before, last], dim=-1))
 
     def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:
         """Return ``attn_mask`` and ``is_causal`` for SDPA, cut down to a pattern."""
@@ -96,14 +106,9 @@ class AttentionInputs:
         else:
             valid = None if shown is None else shown.any(-2)
             if self.cache is not None:
-                check_cache(self.cache, self.module)  # others hold keys that are not there yet
-            window = getattr(self.module.config, "sliding_window", None)
-            # Outside of a window of the model's own, tokens would pass for padding.
-            if shown is not None and window is not None and keys > window:
-                raise ValueError(
-                    f"{type(self.module).__name__} sees the last {window} tokens only, which a "
-                    f"pattern cannot follow with a cache: pass use_cache=False (got {keys} keys)"
-                )
+                # Others hold keys that are not there yet, and what has left a window of the
+                # model's own would pass for padding.
+                check_cache(self.cache, self.module, keys)
         heads, device = range(self.query.size(1)), self.query.device
         sizes = {"num_queries": queries, "num_keys": keys}
         rows = pattern_rows(pattern, valid=valid, heads=heads, device=device, **sizes)
@@ -147,98 +152,70 @@ def resolve_once(
     return replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]
 
 
-class JumpCacheLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer of a DynamicCache that takes over another, and keeps what jump heads need."""
+class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """A layer of a DynamicCache that takes over another, and tells heads of ours what happens."""
 
-    def __init__(self, layer: DynamicLayer, owner: Any) -> None:
+    def __init__(self, layer: Any, owner: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         vars(self).update(vars(layer))
-        self.owner, self.past = owner, new_past(owner.config)
+        self.owner: Any = owner
+        self.past: Past = owner.new_past()
 
     def reset(self) -> None:
         """Forget all tokens."""
         super().reset()
-        self.past = new_past(self.owner.config)
+        self.past.reset()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
         super().crop(tokens_to_remove)
         self.past.crop(self.get_seq_length())
 
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Take some sequences of the batch, in this order."""
+        super().batch_select_indices(indices)
+        self.past.reorder(indices)
+
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Take the sequences of the batch in another order, as beam search does."""
-        super().reorder_cache(beam_idx)  # type: ignore[arg-type]
-        self.past.change_batch(lambda x: x.index_select(0, beam_idx.to(x.device)))
+        """Take the sequences in another order, as beam search does."""
+        self.batch_select_indices(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
-        super().batch_repeat_interleave(repeats)
-        self.past.change_batch(lambda x: x.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some sequences."""
-        super().batch_select_indices(indices)
-        self.past.change_batch(lambda x: x[indices])
+        if self.keys is not None:
+            order = torch.arange(len(self.keys), device=self.device)
+            self.batch_select_indices(order.repeat_interleave(repeats))
 
 
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
     """Tell whether a cache keeps the keys of all tokens as they are, and on their device."""
-    followed = type(cache.layers[module.layer_idx]) in (DynamicLayer, JumpCacheLayer)
+    followed = type(cache.layers[module.layer_idx]) in (DynamicLayer, KeepingLayer)
     return followed and not cache.offloading
 
 
-def check_cache(cache: Cache, module: Any) -> None:
-    """Refuse a cache that does not keep all tokens as they are."""
+def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
+    """Refuse a cache, or a module's window, that does not keep all tokens as they are."""
+    window, layer = window_of(module), cache.layers[module.layer_idx]
+    if window is not None and num_keys > window:
+        raise ValueError(
+            f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
+            f"patterns cannot follow with a cache: pass use_cache=False (got {num_keys} keys)"
+        )
     if not keeps_all_tokens(cache, module):
-        kind = type(cache.layers[module.layer_idx]).__name__
-        kind += ", offloaded" if cache.offloading else ""
+        kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
+        most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
             "jump heads and patterns generate with transformers.DynamicCache only, got a "
-            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(), or no cache"
+            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
+            "use_cache=False"
         )
 
 
-def past_tokens(cache: Cache, module: Any, owner: Any, num_new: int) -> Past:
-    """Return what the earlier tokens in a cache left behind for a layer's jump heads."""
-    check_cache(cache, module)
-    layer: Any = cache.layers[module.layer_idx]
-    before = layer.get_seq_length() - num_new
-    if not isinstance(layer, JumpCacheLayer) or (before == 0 and layer.owner != owner):
-        cache.layers[module.layer_idx] = layer = JumpCacheLayer(layer, owner)
-    if layer.past.length != before or layer.owner != owner:
-        raise ValueError(
-            f"the cache holds {before} tokens that came without these jump heads, or under a mask "
-            "that is neither causal nor padding; fill a new one, or pass use_cache=False"
-        )
-    past: Past = layer.past
-    return past
-
-
-def mask_with_past(
-    past: Tensor | None,  # Which of the earlier tokens are no padding, [B|1, H|1, Lk - Lq]
-    attention_mask: Tensor | None,  # The mask of the last tokens, [B|1, H|1, Lq|1, Lk]
-    num_queries: int,
-    num_keys: int,
-) -> TokenMask:
-    """Return the mask of all tokens from that of the last ones."""
-    start = num_keys - num_queries
-    if attention_mask is None:
-        if past is None:
-            return TokenMask(causal=True)
-        attention_mask = causal_rows(num_queries, num_keys, past.device)
-    allowed, _ = split_additive(attention_mask)
-    allowed = allowed.expand(-1, -1, num_queries, -1)
-    here = allowed.diagonal(start, -2, -1)  # a token that is no padding sees itself
-    before = here.new_ones(1, 1, start) if past is None else past
-    batch, heads = (max(before.size(axis), here.size(axis)) for axis in (0, 1))
-    valid = torch.cat([part.expand(batch, heads, -1) for part in (before, here)], dim=-1)
-    expected = valid.unsqueeze(-2) & causal_rows(num_queries, num_keys, valid.device)
-    if bool(((allowed != expected) & here.unsqueeze(-1)).any()):
-        raise ValueError("attention_mask must be causal order and padding, as in the cache")
-    return TokenMask(None if past is None and bool(valid.all()) else valid, causal=True)
-
-
-def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
-    """Return which keys the last queries see in causal order."""
-    ones = torch.ones(1, 1, num_queries, num_keys, dtype=torch.bool, device=device)
-    return ones.tril(num_keys - num_queries)
+def window_of(module: Any) -> int | None:
+    """Return the window of its model's own that an attention module sees; None for all tokens."""
+    types, window = getattr(module.config, "layer_types", None), None
+    if hasattr(module, "sliding_window"):
+        window = module.sliding_window
+    elif types is None or types[module.layer_idx] != "full_attention":
+        window = getattr(module.config, "sliding_window", None)
+    return window

@@ -13,6 +13,7 @@ from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from jat_graph.attention.heads import (
     HeadGroup,
+    HeadOutput,
     attend,
     attention_probabilities,
     merge_heads,
@@ -21,7 +22,7 @@ from jat_graph.attention.heads import (
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import default_scale
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.modules import HeadOutput, LayerHeads
+from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import (
     GRAPHS,

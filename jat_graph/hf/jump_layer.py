@@ -10,21 +10,29 @@ from torch import Tensor, nn
 
 from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
-from jat_graph.attention.heads import HeadGroup, JumpHeads, JumpStrength, split_heads
+from jat_graph.attention.heads import (
+    HeadGroup,
+    HeadOutput,
+    HeadParts,
+    JumpHeads,
+    JumpStrength,
+    split_heads,
+)
+from jat_graph.attention.past import PairPast, Past
+from jat_graph.attention.past_stones import StonePast
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.inputs import AttentionInputs, window_of
 from jat_graph.hf.modules import (
     AttentionModule,
     Builders,
-    HeadOutput,
-    HeadParts,
     LayerHeads,
     ModuleHeads,
     head_size,
 )
+from jat_graph.hf.positions import most_positions
 from jat_graph.masks.tokens import TokenMask
 
 
@@ -63,7 +71,7 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
-        if getattr(entry.module, "sliding_window", None) is None:
+        if window_of(entry.module) is None:
             return made
         if config.layers is None:
             return None
@@ -117,6 +125,21 @@ def _check_tables(config: JatConfig, layers: int) -> None:
             )
 
 
+def _check_windows(made: ModuleHeads, found: list[Any]) -> None:
+    """Refuse heads by standard scores where a module reads within a window of its own."""
+    for heads in made.values():
+        module = found[heads.index]
+        window, most = window_of(module), most_positions(module.config)
+        if window is not None and (most is None or window < most):
+            whole = tuple(index for index, other in enumerate(found) if window_of(other) is None)
+            what = "stones" if heads.config.graph.kind == "stones" else "standard scores"
+            cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
+            raise ValueError(
+                f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
+                f"(sliding_window), and {what} need all of them{cure}"
+            )
+
+
 def _spread(value: Any, unset: str = "", form: str = "g") -> str:
     """Return a number, or the least and the largest of a table with one row, and what None is."""
     entries = value[0] if isinstance(value, tuple) else (value,)
@@ -151,6 +174,8 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of each module, which have rows of their own in a table."""
         made = super().in_modules(modules, config)
         _check_tables(config, len(made))
+        if not isinstance(config.jump_graph, PairGraph) or config.jump_graph.standardize:
+            _check_windows(made, [entry.module for entry in modules if entry.left_alone is None])
         return made
 
     @classmethod
@@ -201,6 +226,11 @@ class JumpLayer(LayerHeads):
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None
 
+    def new_past(self) -> Past:
+        """Return what no tokens leave behind."""
+        stones = isinstance(self.config.jump_graph, StoneGraph)
+        return (StonePast if stones else PairPast)(self.jumping)
+
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
         config, graph, learned = self.config, self.config.jump_graph, self.learned(module)
@@ -230,21 +260,23 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        pairs = self.config.jump_graph if isinstance(self.config.jump_graph, PairGraph) else None
-        # What cannot be generated with a cache: it needs the queries of all tokens.
-        if inputs.external is not None:
-            inputs.check_whole("jump heads on graphs from outside")
-        if self.config.conv is not None:
-            inputs.check_whole("jump heads with layers of PyG")
-        if pairs and self.config.strength is not None:
-            inputs.check_whole("jump heads with strengths on pairs")
-        if pairs and (pairs.min_weight or pairs.max_neighbors):
-            inputs.check_whole("jump heads on pruned pairs")
-        past, mask = inputs.past_and_mask(self)
-        external = inputs.external
+        graph, external = self.config.jump_graph, inputs.external
+        pairs = graph if isinstance(graph, PairGraph) else None
+        whole = {  # what needs the queries of all tokens, so that no cache can serve it
+            "on graphs from outside": external is not None,
+            "with layers of PyG": self.config.conv is not None,
+            "with strengths on pairs": pairs and self.config.strength is not None,
+            "on pruned pairs": pairs and (pairs.min_weight or pairs.max_neighbors),
+        }
+        for what in (what for what, holds in whole.items() if holds):
+            inputs.check_whole(f"jump heads {what}")
+        past = None if any(whole.values()) else inputs.past(self)
+        features = inputs.query, inputs.key, inputs.value
+        mask, strength = inputs.token_mask(past), self.learned(inputs.module)
+        if past is not None:
+            return past.append(features, mask, inputs.scale, strength)
         if external is not None:
             external = read_graph(external, inputs.query, mask, self.heads)
-        options = {"mask": mask, "scale": inputs.scale, "past": past, "external": external}
-        options["strength"] = self.learned(inputs.module)
+        options = {"mask": mask, "scale": inputs.scale, "external": external, "strength": strength}
         options["layers"] = getattr(inputs.module, "jump_conv", None)
-        return head_groups(inputs.query, inputs.key, inputs.value, self.jumping, **options)
+        return head_groups(*features, self.jumping, **options)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
-from jat_graph.attention.heads import HeadGroup
+from jat_graph.attention.heads import HeadParts
 from jat_graph.checks.numbers import check_indices
 from jat_graph.config_fields import Settings, check_layers, checked, to_plain
 from jat_graph.hf.inputs import AttentionInputs
@@ -142,15 +142,7 @@ def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     return f"its attention ({names}) does not go through transformers' attention interface"
 
 
-class HeadOutput(NamedTuple):
-    """Heads that are no plain attention on features."""
-
-    heads: tuple[int, ...]  # in rising order
-    output: Tensor  # [B, len(heads), Lq, Dv]
-
-
 Builders: TypeAlias = Mapping[str, Callable[[], nn.Module]]  # of what a module gets to learn
-HeadParts: TypeAlias = Sequence[HeadGroup | HeadOutput]
 ModuleHeads: TypeAlias = "dict[nn.Module, LayerHeads]"
 KindConfigs: TypeAlias = "dict[type[LayerHeads], Any]"  # the settings of each kind of heads
 

@@ -21,6 +21,7 @@ from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores,
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import attention_modules, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
@@ -211,7 +212,7 @@ def _served_layers(model: PreTrainedModel) -> tuple[int, ...] | None:
     served = tuple(
         index
         for index, entry in enumerate(found)
-        if not entry.is_causal and getattr(entry.module, "sliding_window", None) is None
+        if not entry.is_causal and window_of(entry.module) is None
     )
     return served if 0 < len(served) < len(found) else None
 

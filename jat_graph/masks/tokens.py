@@ -55,8 +55,7 @@ class TokenMask:
         if self.valid is not None:
             parts.append(self.valid.unsqueeze(-1) & self.valid.unsqueeze(-2))
         if self.causal:
-            square = torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
-            parts.append(square.tril())
+            parts.append(causal_rows(length, length, device))
         return reduce(operator.and_, parts) if parts else None
 
     def attention_mask(self, length: int, like: Tensor) -> tuple[Tensor | None, bool]:
@@ -106,6 +105,12 @@ class TokenMask:
             for x in (self.valid, self.excluded)
         )
         return TokenMask(valid, self.causal, excluded=excluded)
+
+
+def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+    """Return which keys the last queries see in causal order, ``[1, 1, num_queries, num_keys]``."""
+    ones = torch.ones(1, 1, num_queries, num_keys, dtype=torch.bool, device=device)
+    return ones.tril(num_keys - num_queries)
 
 
 def resolve_mask(

@@ -310,6 +310,17 @@ def test_a_sliding_cache_takes_the_first_tokens_only() -> None:
         model(inputs["input_ids"][:, :1], past_key_values=cache)
 
 
+def test_pairs_within_a_window_of_the_models_own_say_how_to_go_on() -> None:
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 8}
+    settings = hf.MistralConfig(sliding_window=8, num_hidden_layers=1, **shape)
+    model = attach(hf.MistralForCausalLM(settings).eval(), tiny_config())
+    ids = tiny_inputs("llama")["input_ids"]
+    with pytest.raises(ValueError, match=r"8 tokens only.* use_cache=False \(got 13 keys\)"):
+        generate(model, {"input_ids": ids}, past_key_values=hf.DynamicCache())
+    with pytest.raises(ValueError, match=r"DynamicCache\(\) for up to 8 tokens, or use_cache"):
+        generate(model, {"input_ids": ids[:, :5]})
+
+
 @pytest.mark.parametrize("how", ["detached", "disabled", "another config", "another mask"])
 def test_a_cache_of_other_heads_is_refused(how: str) -> None:
     model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]

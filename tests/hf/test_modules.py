@@ -1,5 +1,6 @@
 """Which models and modules can have jump heads, and why the others cannot."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 import transformers as hf
 from transformers import PreTrainedModel
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, capture_scores
 from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
 
@@ -103,6 +105,40 @@ def test_cross_attention_is_left_alone(name: str) -> None:
         (number, LENGTH) for number in range(3)
     ]
     assert all(layer.mask.causal for layer in found)
+
+
+DECODER = GEMMA | {"num_hidden_layers": 3, "sliding_window": 8, "pad_token_id": 0}
+LAYERS = {"layer_types": ["sliding_attention", "full_attention", "full_attention"]}
+WINDOWS: dict[str, tuple[dict[str, Any], int, tuple[int, ...]]] = {
+    "Mistral": ({}, 0, ()),
+    "Phi3": ({}, 0, ()),
+    "Qwen2": ({"use_sliding_window": True, "max_window_layers": 1}, 1, (0,)),
+    "Qwen2Moe": ({"use_sliding_window": True, "num_experts": 4} | LAYERS, 0, (1, 2)),
+    "Gemma3Text": (LAYERS, 0, (1, 2)),
+    "ModernBert": ({"local_attention": 16, "global_attn_every_n_layers": 2}, 1, (0, 2)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("kind", ["stones", "standard scores"])
+def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(
+    name: str, kind: str
+) -> None:
+    settings, first, whole = WINDOWS[name]
+    model, ids = model_of(name, DECODER | settings), torch.randint(3, 50, (1, 20))
+    stones = JatConfig.stones(strength=0.5)
+    config = stones if kind == "stones" else tiny_config(standardize=True)
+    cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
+    size = 9 if name == "ModernBert" else 8  # it counts from the middle
+    seen = f"{name.removesuffix('Text')}Attention of layer {first} sees a window of {size} tokens"
+    message = f"{seen} (sliding_window), and {kind} need all of them{cure}"
+    for layers in (None, (first,)):
+        with pytest.raises(ValueError, match=re.escape(message) + "$"):
+            attach(model, config.replace(layers=layers))
+    if whole:
+        run(attach(model, config.replace(layers=whole)), {"input_ids": ids})
+    if name != "ModernBert":  # a window of all 64 positions hides nothing
+        attach(model_of(name, DECODER | settings | {"sliding_window": 64}), config)
 
 
 def test_a_model_without_attention_says_so() -> None:
