@@ -23,8 +23,10 @@ def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator
         yield from map(work, tasks)
         return
 
+    inference = torch.is_inference_mode_enabled()
+
     def in_thread(task: Task) -> Result:
-        with torch.no_grad():
+        with torch.inference_mode(inference), torch.no_grad():  # a thread has modes of its own
             return work(task)
 
     _rest()

@@ -34,6 +34,13 @@ def test_each_thread_runs_torch_on_one_and_keeps_no_graph(threads):
     assert torch.is_grad_enabled()
 
 
+def test_each_thread_writes_to_tensors_of_inference_mode(threads):
+    with torch.inference_mode():
+        total = torch.zeros(8)
+        list(run_tasks(lambda task: total[task].fill_(task), range(8)))
+    assert total.tolist() == [*range(8)]
+
+
 def test_an_error_comes_out_and_the_next_call_works(threads):
     def work(task):
         if task == 2:
