@@ -275,6 +275,6 @@ class JumpLayer(LayerHeads):
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
         external = read_graph(external, inputs.query, mask, self.heads)
-        options = {"mask": mask, "scale": inputs.scale, "external": external, "strength": strength}
-        options["layers"] = getattr(inputs.module, "jump_conv", None)
+        options: dict[str, Any] = {"mask": mask, "scale": inputs.scale, "strength": strength}
+        options |= {"external": external, "layers": getattr(inputs.module, "jump_conv", None)}
         return head_groups(*features, self.jumping, **options)
