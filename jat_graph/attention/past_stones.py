@@ -13,8 +13,9 @@ from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, HeadParts, JumpHeads
-from jat_graph.attention.past import Past, put
+from jat_graph.attention.past import PairPast, Past, put
 from jat_graph.attention.propagation import Features, Hop, Strengths, head_groups
+from jat_graph.config import StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import StoneOperator, running_product, without_zeros
 
@@ -119,3 +120,9 @@ class StonePast(Past):
         on_stones = tuple(x.view(*x.shape[:2], sides, -1, x.size(-1)) for x in after)
         self.sums = [*marks, Sums(self.length, moments, on_stones)]
         return found
+
+
+def new_past(jumping: JumpHeads) -> Past:
+    """Return what no tokens leave behind for heads that jump."""
+    stones = isinstance(jumping.config.jump_graph, StoneGraph)
+    return StonePast(jumping) if stones else PairPast(jumping)

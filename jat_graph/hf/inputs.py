@@ -76,8 +76,7 @@ class AttentionInputs:
         if layer.past.length != before or layer.owner != owner:
             raise ValueError(
                 f"the cache holds {before} tokens that came without these jump heads, or under a "
-                "mask that is neither causal nor padding: fill a new one without, or pass "
-                "use_cache=False"
+                "mask that is neither causal nor padding: pass a new one, or use_cache=False"
             )
         return layer.past
 
@@ -106,14 +105,12 @@ class AttentionInputs:
         else:
             valid = None if shown is None else shown.any(-2)
             if self.cache is not None:
-                # Others hold keys that are not there yet, and what has left a window of the
-                # model's own would pass for padding.
+                # Others lack keys; what has left the model's own window would pass for padding.
                 check_cache(self.cache, self.module, keys)
-        heads, device = range(self.query.size(1)), self.query.device
-        sizes = {"num_queries": queries, "num_keys": keys}
-        rows = pattern_rows(pattern, valid=valid, heads=heads, device=device, **sizes)
+        sizes: Any = {"num_queries": queries, "num_keys": keys, "device": self.query.device}
+        rows = pattern_rows(pattern, valid=valid, heads=range(self.query.size(1)), **sizes)
         if self.is_causal:
-            return rows & causal_rows(queries, keys, device)
+            return rows & causal_rows(queries, keys, self.query.device)
         if mask is None or shown is None:
             return rows
         # What it masks by the least number there is, a query must not see for want of other keys.

@@ -18,8 +18,8 @@ from jat_graph.attention.heads import (
     JumpStrength,
     split_heads,
 )
-from jat_graph.attention.past import PairPast, Past
-from jat_graph.attention.past_stones import StonePast
+from jat_graph.attention.past import Past
+from jat_graph.attention.past_stones import new_past
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
@@ -228,8 +228,7 @@ class JumpLayer(LayerHeads):
 
     def new_past(self) -> Past:
         """Return what no tokens leave behind."""
-        stones = isinstance(self.config.jump_graph, StoneGraph)
-        return (StonePast if stones else PairPast)(self.jumping)
+        return new_past(self.jumping)
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
@@ -275,8 +274,7 @@ class JumpLayer(LayerHeads):
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
-        if external is not None:
-            external = read_graph(external, inputs.query, mask, self.heads)
-        options = {"mask": mask, "scale": inputs.scale, "external": external, "strength": strength}
-        options["layers"] = getattr(inputs.module, "jump_conv", None)
+        external = read_graph(external, inputs.query, mask, self.heads)
+        options: dict[str, Any] = {"mask": mask, "scale": inputs.scale, "strength": strength}
+        options |= {"external": external, "layers": getattr(inputs.module, "jump_conv", None)}
         return head_groups(*features, self.jumping, **options)
