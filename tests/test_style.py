@@ -52,7 +52,7 @@ BUDGET = {
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_020,
+    "jat_graph/hf": 3_000,
     "jat_graph/inspection": 2_300,
     "jat_graph/kernels": 1_650,
     "jat_graph/masks": 400,
