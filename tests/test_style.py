@@ -47,7 +47,7 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_300,
-    "jat_graph/attention": 3_550,
+    "jat_graph/attention": 3_500,
     "jat_graph/checks": 210,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
@@ -67,7 +67,7 @@ BUDGET = {
     "jat_graph": 25_000,
     "examples": 10_600,
     "models": 1_350,
-    "tests": 33_200,
+    "tests": 33_700,
 }
 
 

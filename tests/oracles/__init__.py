@@ -26,6 +26,13 @@ from tests.oracles.blocks import (
     reference_feature_attention,
     reference_source_to_token,
 )
+from tests.oracles.causal_blocks import CausalHeads
+from tests.oracles.causal_clusters import (
+    causal_choice,
+    causal_cluster_scores,
+    causal_landmarks,
+    reference_causal_clusters,
+)
 from tests.oracles.clusters import (
     ReferenceClusters,
     cluster_best_keys,
