@@ -17,7 +17,8 @@ WORDS |= {"their_bytes": "of the other", "memory_ratio": "memory ratio"}
 WORDS |= {"their_cosine": "of the other"}
 UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (2.0**20, " MiB"))}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
-SCALES = {"seconds": 1.0, "bytes": 2.0**20}
+LABELS |= {"ratio": "time over that of the other side"}
+SCALES = {"seconds": 1.0, "bytes": 2.0**20, "ratio": 1.0}
 
 
 def frame(results: dict[str, Any]) -> pd.DataFrame:
@@ -141,11 +142,11 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
         title = f"{results['benchmark']}: {results['machine']['processor']}"
         for sides in benchmark.get("drawn", [("ours", "theirs")]):
             unit = "bytes" if sides[0].endswith("bytes") else benchmark.get("unit", "seconds")
+            unit = "ratio" if sides == ["ratio"] else unit  # where one other side has many times
+            looks = (("what", "-"), ("against", "--"))[: len(sides)]
             lines = {
                 name: (line["length"], line[side] / SCALES[unit], look)
-                for column, side, look in zip(
-                    ("against", "what"), sides[::-1], ("--", "-"), strict=True
-                )
+                for side, (column, look) in zip(sides[::-1], looks[::-1], strict=True)
                 for name, points in numbers.groupby(column, sort=False)
                 for line in [points.dropna(subset=[side]).drop_duplicates("length")]
                 if len(line) > 1

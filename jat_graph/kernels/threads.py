@@ -36,16 +36,16 @@ def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator
 def _rest() -> None:
     """Let the threads go that OpenMP keeps spinning for milliseconds after torch used them.
 
-    They would take the cores from ours. The next operation of torch in several threads starts them
-    again; https://www.openmp.org/spec-html/5.0/openmpse38.html.
+    They would take the cores from ours; the next operation in several threads starts them again.
     """
     pause = _find_pause()
     if pause is not None:
-        pause(1)
+        pause(1)  # omp_pause_soft
 
 
 @cache
 def _find_pause() -> Callable[[int], int] | None:
+    """Return OpenMP 5.0's ``omp_pause_resource_all``, from the library that torch has loaded."""
     try:
         return ctypes.CDLL("libgomp.so.1").omp_pause_resource_all
     except (OSError, AttributeError):
