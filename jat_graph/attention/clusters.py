@@ -21,6 +21,7 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 # Tokens from which the default settings are faster than SDPA; one number, so that a model in
 # evaluation reads as it was trained.
 DENSE_BELOW = 3072
+CAUSAL_DENSE_BELOW = 1024  # position in its sequence from which a token of a decoder is
 
 
 def shortest_length(rule: ClusterRule) -> int:
