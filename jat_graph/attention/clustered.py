@@ -108,6 +108,8 @@ def read_by_clusters(
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
+    if mask.causal:
+        return _read_in_order(query, key, value, rule, mask, scale)
     documents = token_documents(mask, query)
     shortest = shortest_length(rule)
     if query.size(2) < shortest:
@@ -161,3 +163,16 @@ def read_heads(
         for rule, q, k, v in zip(rules, *cut, strict=True)
     ]
     return merge_heads(names, outputs)
+
+
+def _read_in_order(
+    query: Tensor, key: Tensor, value: Tensor, rule: ClusterRule, mask: TokenMask, scale: float
+) -> Tensor:
+    """Stand in for the fast form, which has gradients, too."""
+    from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
+
+    heads = tuple(range(query.size(1)))
+    owners = tuple(head * key.size(1) // len(heads) for head in heads)
+    past = ClusterPast((ClusterReaders(rule, heads, owners),))
+    (part,) = past.append((query, key, value), mask, scale)
+    return part.output  # type: ignore[union-attr]

@@ -38,10 +38,9 @@ class ClusterReaders(NamedTuple):
     def densely(self, features: Features) -> HeadGroup:
         """Return ordinary heads."""
         query, key, value = features
-        whole = self.owners == tuple(range(key.size(1)))
-        key, value = (x if whole else x[:, list(self.owners)] for x in (key, value))
-        every = len(self.heads) == query.size(1)
-        query = query if every else query[:, list(self.heads)]
+        if len(self.heads) < query.size(1):
+            query = query[:, list(self.heads)]
+            key, value = (x[:, list(self.owners)] for x in (key, value))
         return HeadGroup(self.heads, query, key, value, jumps=False)
 
 
