@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.clusters import shortest_length
-from jat_graph.attention.heads import merge_heads, split_heads
+from jat_graph.attention.heads import HeadOutput, merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.graph_config import ClusterGraph, ClusterRule
@@ -175,4 +175,10 @@ def _read_in_order(
     owners = tuple(head * key.size(1) // len(heads) for head in heads)
     past = ClusterPast((ClusterReaders(rule, heads, owners),))
     (part,) = past.append((query, key, value), mask, scale)
-    return part.output  # type: ignore[union-attr]
+    if isinstance(part, HeadOutput):
+        return part.output
+    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+    gqa = {"enable_gqa": key.size(1) != query.size(1)}
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, is_causal=is_causal, scale=scale, **gqa
+    )
