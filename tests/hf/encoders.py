@@ -95,7 +95,9 @@ FAMILIES: dict[str, Family] = {
     "albert": _known("albert", 3),
     "electra": _known("electra", 3),
     "modernbert": _known("modernbert", 1, 2),  # two layers are local
-    "bart": _known("bart", 2, 4),
+    "bart": Family(
+        lambda: tiny_model("bart").get_encoder(), partial(_tokens, "roberta"), 2
+    ),
     "xlm-roberta": _text(hf.XLMRobertaModel, hf.XLMRobertaConfig, 3),
     "camembert": _text(hf.CamembertModel, hf.CamembertConfig, 3),
     "esm": _text(hf.EsmModel, hf.EsmConfig, 3, position_embedding_type="rotary", mask_token_id=3),
@@ -118,7 +120,6 @@ FAMILIES: dict[str, Family] = {
         _sounds("input_values", (400,)),
         2,
     ),
-    "clip text": _text(hf.CLIPTextModel, hf.CLIPTextConfig, 0, 3, **SPECIAL),
     "t5": Family(
         partial(built, hf.T5EncoderModel, hf.T5Config, vocab_size=VOCABULARY, **_T5),
         partial(_tokens, "roberta"),
