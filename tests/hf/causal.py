@@ -46,8 +46,10 @@ FAMILIES: dict[str, Callable[[], hf.PreTrainedModel]] = {
     ),
     "gemma3": partial(built, hf.Gemma3ForCausalLM, hf.Gemma3TextConfig, **_LOCAL),
     "phi3": partial(built, hf.Phi3ForCausalLM, hf.Phi3Config, **_GROUPED),
+    "clip text": partial(built, hf.CLIPTextModel, hf.CLIPTextConfig, **ENCODER | SPECIAL),
 }
-PLAIN = [name for name in FAMILIES if name not in ("bart", "whisper")]
+CACHED = [name for name in FAMILIES if name != "clip text"]
+SERVED = {"bart": 2, "whisper": 2, "gemma3": 2}  # layers; all three of others
 _DECODERS = {"bart": (2, 3), "whisper": (1, 2)}  # layers
 
 
