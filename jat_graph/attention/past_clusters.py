@@ -132,10 +132,11 @@ def _read(
                 f"cluster heads can follow a crop of {BACK} tokens, and this cache was cropped by "
                 "more: pass a new one, or use_cache=False"
             )
-        if not all_dense and own.size(1):
-            near = own[:, : own.size(1) - far.size(1)]
-            parts = [_read_all(near, keys, span.before, scale), far.to(value.dtype)]
-            output[row][:, span.own] = torch.cat(parts, dim=1)
+        if not all_dense:
+            far, near = far.to(value.dtype), own[:, : own.size(1) - far.size(1)]
+            if near.size(1):
+                far = torch.cat([_read_all(near, keys, span.before, scale), far], dim=1)
+            output[row][:, span.own] = far
     return readers.densely(features) if all_dense else HeadOutput(readers.heads, output)
 
 
