@@ -44,7 +44,7 @@ class Keys(NamedTuple):
 
 
 def _rows(x: Tensor, owner: Tensor, position: Tensor) -> Tensor:  # [G, n, D] -> [..., D]
-    """Return rows of a tensor that stays where it is, by one index, which is much faster than two."""
+    """Return rows of a tensor that stays where it is, by one index, which is faster than two."""
     width = x.size(-1)
     steps = [stride // max(width, 1) for stride in x.stride()[:2]]
     if not width or x.stride() != (steps[0] * width, steps[1] * width, 1):
@@ -64,7 +64,7 @@ def shared_product(x: Tensor, y: Tensor) -> Tensor:  # [H, a, b], [G, b, c] -> [
 class Moments(NamedTuple):
     """Number and means of tokens, and the spread of their keys."""
 
-    count: int
+    number: int
     query: Tensor  # [H, 1, D]
     key: Tensor  # [G, 1, D]
     spread: Tensor  # sum of products of centred keys, [G, D, D]
@@ -78,11 +78,11 @@ class Moments(NamedTuple):
 
     def __or__(self, other: Moments) -> Moments:
         """Return those of all tokens of both (Chan, Golub and LeVeque, 1979)."""
-        count = self.count + other.count
-        share, apart = other.count / count, other.key - self.key
-        spread = self.spread + other.spread + apart.mT @ apart * (self.count * share)
+        number = self.number + other.number
+        share, apart = other.number / number, other.key - self.key
+        spread = self.spread + other.spread + apart.mT @ apart * (self.number * share)
         query = torch.lerp(self.query, other.query, share)
-        return Moments(count, query, self.key + apart * share, spread)
+        return Moments(number, query, self.key + apart * share, spread)
 
 
 class Landmarks(NamedTuple):
@@ -192,7 +192,7 @@ class CausalState(NamedTuple):
             parts.append(shared_product(query - own.query, self.mean.mT) + own.shift)
         sizes, every = [part.size(-1) for part in parts], torch.cat(parts, dim=-1)
         weights = (every - every.amax(-1, keepdim=True)).exp_()
-        near, best, *rest = weights.split(sizes, dim=-1)
+        near, best, *rest = weights.split_with_sizes(sizes, dim=-1)
         total = shared_product(near, value) + (best.unsqueeze(-2) @ best_value).squeeze(-2)
         weight = near.sum(-1, keepdim=True) + best.sum(-1, keepdim=True)
         for others in rest:

@@ -144,9 +144,10 @@ def _read_all(query: Tensor, keys: Keys, before: int, scale: float) -> Tensor:  
     """Return what tokens read by SDPA, so many others being before them."""
     number, length = query.size(1), before + query.size(1)
     key, value = (x[None] for x in keys.part(0, length, query.dtype))
-    options = {"scale": scale, "enable_gqa": key.size(1) != len(query)}
-    mask = causal_rows(number, length, query.device)
-    output = F.scaled_dot_product_attention(query[None], key, value, mask, **options)
+    mask, gqa = causal_rows(number, length, query.device), key.size(1) != len(query)
+    output = F.scaled_dot_product_attention(
+        query[None], key, value, mask, scale=scale, enable_gqa=gqa
+    )
     return output[0].to(keys.value.dtype)
 
 
@@ -165,7 +166,11 @@ def stream(
     states: States, query: Tensor, keys: Keys, rule: ClusterRule, first: int
 ) -> tuple[Tensor, States]:
     """Return the same of the next tokens of a sequence."""
-    kept, state, outputs = list(states), states[-1], [query.new_zeros(len(query), 0, keys.value.size(-1))]
+    kept, state, outputs = (
+        list(states),
+        states[-1],
+        [query.new_zeros(len(query), 0, keys.value.size(-1))],
+    )
     while query.size(1):
         step = rule.block - state.queries.size(1)
         if state.length < first:

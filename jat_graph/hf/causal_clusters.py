@@ -38,8 +38,8 @@ def read_in_order(
     from jat_graph.attention.clustered import read_by_clusters
     from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
 
-    features = query, key, value = inputs.query, inputs.key, inputs.value
-    groups = query.size(1) // key.size(1)
+    features = inputs.query, inputs.key, inputs.value
+    groups = inputs.query.size(1) // inputs.key.size(1)
     readers = tuple(
         ClusterReaders(rule, heads, tuple(head // groups for head in heads))
         for rule, heads in rules.items()
@@ -61,7 +61,7 @@ def read_in_order(
     options: dict[str, Any] = {"mask": mask, "dropout_p": inputs.dropout, "scale": inputs.scale}
     for own in readers:
         group = own.densely(features)
-        if query.size(2) > dense_tokens(own.rule):
+        if inputs.query.size(2) > dense_tokens(own.rule):
             output = read_by_clusters(*group[1:4], own.rule, **options)
             parts.append(HeadOutput(own.heads, output))
         else:

@@ -20,8 +20,8 @@ from jat_graph import JatConfig, attach, detach
 from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, SERVED, decoder, decoder_inputs
 from tests.hf.encoders import Call, calls
-from tests.hf.models import VOCABULARY, run, tiny_model
-from tests.hf.test_generation_cache import MODES, filled, forward, generate, in_chunks
+from tests.hf.models import VOCABULARY, run
+from tests.hf.test_generation_cache import MODES, filled, forward, generate
 from tests.oracles import reference_causal_clusters
 
 __all__ = ["calls"]
@@ -169,10 +169,8 @@ def test_the_first_tokens_read_as_on_sdpa(name: str, by_name: bool) -> None:
     inputs = decoder_inputs(name, (FIRST, FIRST - 3))
     base = FAMILIES[name]().double()
     want = run(base, inputs, use_cache=False)
-    for settings in ({"dense_below": FIRST}, {"dense_below": math.inf}, {"dense_below": None}):
-        if by_name and settings["dense_below"] == math.inf:
-            settings = {"dense_below": "inf"}
-        model = decoder(name, by_name, **settings)
+    for first in (FIRST, "inf", None):
+        model = decoder(name, by_name, dense_below=first)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*come from elsewhere")
             for use_cache in (False, True):
@@ -257,7 +255,10 @@ CACHES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "gradients": (recorded, AGAIN.format(20)),
     "another mask": (other_mask, "attention_mask must be causal order and padding where cluster"),
     "another attention": (on_sdpa, AGAIN.format(20)),
-    "a static cache": (static, "heads of ours and patterns generate with transformers.DynamicCache only, got"),
+    "a static cache": (
+        static,
+        "heads of ours and patterns generate with transformers.DynamicCache only, got",
+    ),
 }
 
 
@@ -269,7 +270,9 @@ def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas(how: str) -> 
         follow(model, IDS, fill(model))
     assert "\n" not in str(seen.value)
     model = decoder("llama")
-    with pytest.warns(UserWarning, match=f"LlamaAttention runs on SDPA instead of clusters: {text}"):
+    with pytest.warns(
+        UserWarning, match=f"LlamaAttention runs on SDPA instead of clusters: {text}"
+    ):
         cache = fill(model)
         got = follow(model, IDS, cache)
     assert got.isfinite().all()
