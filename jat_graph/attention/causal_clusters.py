@@ -25,7 +25,10 @@ from jat_graph.attention.clusters import CAUSAL_DENSE_BELOW, DenseHeads, Pair, P
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.best_so_far import NOTHING, Course, follow_best
 from jat_graph.kernels.listed_keys import differentiate_listed, read_listed
+from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.running_rows import gather_running, spread_running
+
+CPU = torch.device("cpu")
 
 
 def causal_landmarks(complete: int, device: torch.device) -> Tensor:  # [m]
@@ -55,7 +58,7 @@ class BlockStatistics:
         mean = key.sum(2).cumsum(1) / count
         self.key = mean + some
         squares = mean.unsqueeze(-1) * mean.unsqueeze(-2) * count.unsqueeze(-1)
-        self.spread = (key.mT @ key).cumsum(1) - squares  # [H, blocks, D, D]
+        self.spread = running_sums(key.mT @ key, 1).sub_(squares)  # [H, blocks, D, D]
 
 
 class Rows(NamedTuple):
@@ -100,28 +103,26 @@ class CausalClusterHeads:
         """Return the landmark that each token is most like, of those in blocks before its own."""
         tokens, known, block = self.tokens, self.statistics, self.tokens.block
         joined = self.landmarks.new_zeros(tokens.heads, tokens.length)
-        size = numbers_at_a_time(joined.device)
-        step = max(1, size // (max(1, self.queries[..., 0].numel()) * block))
-        query = tokens.blocked(tokens.query)
+        size = max(1, self.queries[..., 0].numel()) * block
+        step = max(1, 2 * numbers_at_a_time(joined.device) // size)
+        query, tiny = tokens.blocked(tokens.query), torch.finfo(tokens.query.dtype).tiny
+        numbers = [len(causal_landmarks(b * block, CPU)) for b in range(tokens.blocks + 1)]
         for start in range(self.begin, tokens.blocks, step):
             stop = min(start + step, tokens.blocks)
-            before, number = slice(start - 1, stop - 1), int(self._known(stop - 1))
-            mean = known.query[:, before].unsqueeze(2)
-            centres = self.queries[:, None, :number] - mean  # [H, blocks, m, D]
-            towards = centres @ known.spread[:, before]
-            squares = (towards * centres).sum(-1, keepdim=True)
-            towards = towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()
-            scores = (query[:, start:stop] - mean) @ towards.mT
+            before, centres = slice(start - 1, stop - 1), self.queries[:, : numbers[stop - 1]]
+            mean, spread = known.query[:, before].unsqueeze(-2), known.spread[:, before]
+            # One product for all blocks: spreads are symmetric.
+            towards = (centres @ spread.flatten(1, 2).mT).unflatten(-1, spread.shape[1::2])
+            towards = towards.transpose(1, 2).sub_(mean @ spread)  # [H, blocks, m, D]
+            squares = (towards @ -mean.mT).add_((towards * centres.unsqueeze(1)).sum(-1, True))
+            norm = squares.clamp_(min=tiny).rsqrt_().mT
+            scores = ((query[:, start:stop] - mean) @ towards.mT).mul_(norm)
             for place in range(stop - start - 1):
-                scores[:, place, :, self._known(start + place) :] = -torch.inf
+                scores[:, place, :, numbers[start + place] :] = -torch.inf
             inside = slice(start * block, min(stop * block, tokens.length))
             found = scores.argmax(-1).flatten(1)
             joined[:, inside] = found[:, : inside.stop - inside.start]
         return joined
-
-    def _known(self, blocks: int) -> int:
-        """Return how many landmarks the first blocks have."""
-        return len(causal_landmarks(blocks * self.tokens.block, torch.device("cpu")))
 
     def _rows(self) -> Iterator[Rows]:
         """Yield some landmarks of a head, or all of several heads."""
