@@ -26,8 +26,16 @@ ROWS = 256  # that dense heads take at a time
 CAUSAL_DENSE_BELOW = 1024  # in causal order it is the position of the first token
 
 
-def shortest_length(rule: ClusterRule) -> int:
+def first_clustered(rule: ClusterRule) -> int:
+    """Return the first token that reads by clusters in causal order, after two whole blocks."""
+    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
+    return max(2, -(-int(min(wanted, 2**62)) // rule.block)) * rule.block
+
+
+def shortest_length(rule: ClusterRule, causal: bool = False) -> int:
     """Return the length from which heads read by clusters; below it SDPA is faster, or the same."""
+    if causal:
+        return first_clustered(rule) + 1
     wanted = DENSE_BELOW if rule.dense_below is None else rule.dense_below
     all_exact = max(rule.keys, 2 * rule.block) + 1
     return int(min(max(wanted, all_exact), 2**62))
@@ -118,9 +126,11 @@ class DenseHeads:
         query, _, value = self.parts
         nothing = torch.zeros(())
         if kept is None:
-            parts = (x.unsqueeze(0) for x in self.parts)
-            options = {"scale": self.scale, "is_causal": self.causal}
-            return F.scaled_dot_product_attention(*parts, **options)[0], nothing, nothing
+            query, key, value = (x.unsqueeze(0) for x in self.parts)
+            output = F.scaled_dot_product_attention(
+                query, key, value, is_causal=self.causal, scale=self.scale
+            )
+            return output[0], nothing, nothing
         output = value.new_empty(*query.shape[:2], value.size(-1))
         for head, rows, seen in self._rows():
             weights = self._weights(head, rows, seen)
