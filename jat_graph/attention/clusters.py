@@ -21,6 +21,7 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 # Tokens from which the default settings are faster than SDPA; one number, so that a model in
 # evaluation reads as it was trained.
 DENSE_BELOW = 3072
+CAUSAL_DENSE_BELOW = 1024  # in causal order it is the position of the first token
 
 
 def shortest_length(rule: ClusterRule) -> int:
@@ -89,8 +90,17 @@ class ClusterHeads:
 class DenseHeads:
     """Some heads of one sequence that is too short for clusters, or has too few keys."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
-        self.heads, self.scale = list(zip(query, key, value, strict=True)), scale
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool = False
+    ) -> None:
+        self.heads, self.scale, self.causal = list(zip(query, key, value, strict=True)), scale, causal
+
+    def _weights(self, query: Tensor, key: Tensor) -> Tensor:
+        scores = query @ key.mT * self.scale
+        if self.causal:
+            later = torch.ones_like(scores, dtype=torch.bool).triu_(1)
+            scores.masked_fill_(later, -torch.inf)
+        return scores.softmax(-1)
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
@@ -98,10 +108,11 @@ class DenseHeads:
         for query, key, value in self.heads:
             if kept is None:
                 head = query[None, None], key[None, None], value[None, None]
-                output = F.scaled_dot_product_attention(*head, scale=self.scale)
+                options = {"scale": self.scale, "is_causal": self.causal}
+                output = F.scaled_dot_product_attention(*head, **options)
                 outputs.append(output[0, 0])
             else:
-                weights = (query @ key.mT * self.scale).softmax(-1)
+                weights = self._weights(query, key)
                 outputs.append((weights * draw_mask(weights, kept)) @ value)
         return torch.stack(outputs), torch.zeros(()), torch.zeros(())
 
@@ -109,7 +120,7 @@ class DenseHeads:
         """Return the gradients of queries, keys and values, head by head."""
         found, deltas = [], (grad * output).sum(-1, keepdim=True)
         for (query, key, value), own, delta in zip(self.heads, grad, deltas, strict=True):
-            weights = (query @ key.mT * self.scale).softmax(-1)
+            weights = self._weights(query, key)
             mask = draw_mask(weights, kept)
             by_score = (masked(own @ value.mT, mask) - delta) * weights * self.scale
             by_value = masked(weights, mask).mT @ own
