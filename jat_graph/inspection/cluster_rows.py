@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,12 +10,11 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
+from jat_graph.attention.causal_clusters import causal_landmarks, first_clustered
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
 from jat_graph.masks.tokens import document_tokens
-
-CAUSAL_DENSE_BELOW = 1024
 
 # Numbers that some heads may take up together while their tokens join: 64 MiB in float32.
 ROOM = 2**24
@@ -78,7 +76,7 @@ def measure_rows(
     if sequence.causal:
         found[:, READ] = (tokens + 1).to(found.dtype).mean(1)
     for rule, members in rules.items():
-        if length < (_first_token(rule) + 1 if sequence.causal else shortest_length(rule)):
+        if length < (first_clustered(rule) + 1 if sequence.causal else shortest_length(rule)):
             continue
         step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
         for first in range(0, len(members), step):
@@ -129,12 +127,6 @@ def cluster_rows(
     return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
 
 
-def _first_token(rule: ClusterRule) -> int:
-    """Return the first token in causal order that reads by clusters."""
-    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    return int(min(max(wanted, 2 * rule.block), 2**62))
-
-
 def causal_cluster_rows(
     sequence: Sequence,
     rule: ClusterRule,
@@ -150,7 +142,7 @@ def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> Cluste
     query, key, _, scale, _ = sequence
     position = torch.arange(key.size(1), device=key.device)
     complete = token // rule.block * rule.block
-    by_clusters = token >= _first_token(rule)
+    by_clusters = token >= first_clustered(rule)
     seen, far = position <= token, (position < complete - rule.block) & by_clusters
     # What it joins: means and the spread of keys are those of complete blocks.
     before = (position < complete).to(key.dtype).unsqueeze(1)  # [H, 1, n]
@@ -175,10 +167,3 @@ def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> Cluste
     given = torch.where(far & ~best, rest, scores)
     exact, given = (x.masked_fill(~seen, -torch.inf).softmax(-1) for x in (scores, given))
     return ClusterRows(*(x.unsqueeze(1) for x in (seen & ~far, best, exact, given)))
-
-
-def causal_landmarks(length: int, device: torch.device) -> Tensor:  # [m]
-    """Return the tokens that are landmarks in causal order: ⌊t² / 4⌋ for t of 2 and more."""
-    count = torch.arange(2, math.isqrt(4 * length) + 2, device=device)
-    found = count * count // 4
-    return found[found < length]

@@ -87,34 +87,25 @@ class NextTokens:
     high: float | None
     changed: float
 
-    @classmethod
-    def of(cls, rows: Tensor) -> NextTokens:
-        """Return the report of some sequences.
-
-        Args:
-            rows: Of each sequence the positions, and sums over them: the loss on its own attention
-                and by clusters, and how many most likely tokens differ, ``[S, 4]``.
-
-        Returns:
-            The report.
-        """
-        positions, loss, given, changed = rows.sum(0).tolist()
-        low = high = None
-        if len(rows) > 1:
-            chance = torch.Generator().manual_seed(0)
-            drawn = torch.randint(len(rows), (DRAWS, len(rows)), generator=chance)
-            sums = rows[drawn].sum(1)
-            tails = torch.tensor((0.025, 0.975), dtype=rows.dtype)
-            low, high = ((sums[:, 2] - sums[:, 1]) / sums[:, 0]).quantile(tails).tolist()
-        change = (given - loss) / positions
-        return cls(int(positions), loss / positions, change, low, high, changed / positions)
-
     def summary(self) -> str:
         """Return the numbers in a line."""
         said = f"Loss {self.loss:.3f} a token, by clusters {self.change:+.4f}"
         if self.low is not None:
             said += f" (95 % interval {self.low:+.4f} to {self.high:+.4f})"
         return f"{said}; {self.changed:.1%} of next tokens change."
+
+
+def _next_tokens(rows: Tensor) -> NextTokens:
+    """Return the report of some sequences, a row of Tally.next_tokens each, [S, 4]."""
+    low = high = None
+    if len(rows) > 1:
+        chance = torch.Generator().manual_seed(0)
+        sums = rows[torch.randint(len(rows), (DRAWS, len(rows)), generator=chance)].sum(1)
+        tails = rows.new_tensor((0.025, 0.975))
+        low, high = ((sums[:, 2] - sums[:, 1]) / sums[:, 0]).quantile(tails).tolist()
+    positions, own, given, changed = rows.sum(0).tolist()
+    change, loss = (given - own) / positions, own / positions
+    return NextTokens(int(positions), loss, change, low, high, changed / positions)
 
 
 @dataclass(frozen=True)
@@ -260,7 +251,9 @@ def fidelity(
     For each head the exact rows of some queries, one drawn out of each of as many equal stretches
     of a sequence, are compared with those that clusters give: an estimate without bias, whose cost
     grows with the length as that of clusters does. Nothing is of size L×L. The model reads each
-    batch twice: on its own attention, where heads are measured, and by clusters.
+    batch twice: on its own attention, where heads are measured, and by clusters. In causal order a
+    query's keys are those up to its own; of a decoder that foretells tokens the change of its loss
+    is told, too.
 
     Args:
         model, batches: As for :func:`calibrate`.
@@ -306,8 +299,8 @@ class ReadSequence(NamedTuple):
     """What a model makes of one sequence."""
 
     states: Tensor  # the last, [n, C]
-    losses: Tensor | None  # of the next tokens, [n - 1]; None if it foretells none
-    likeliest: Tensor | None  # next tokens, [n - 1]
+    losses: Tensor  # of the next tokens, [n - 1]; none if it foretells none
+    likeliest: Tensor  # of the next tokens, as many
 
 
 class Tally:
@@ -320,7 +313,8 @@ class Tally:
         self.documents: list[tuple[int, Tensor]] = []  # of the latest batch
         self.causal = False  # whether these are of a decoder
         self.cosines: list[tuple[int, float, float]] = []  # of a sequence, its tokens first
-        self.next_tokens: list[Tensor] = []  # of a sequence, rows of NextTokens.of
+        # Of a sequence: tokens with a next one, losses of both runs, and how many are others.
+        self.next_tokens: list[Tensor] = []
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
@@ -339,18 +333,17 @@ class Tally:
         side = "decoder" if self.causal else "encoder"
         states = (outputs.get(f"{side}_hidden_states") or outputs["hidden_states"])[-1]
         ids = batch.get("decoder_input_ids" if inner.config.is_encoder_decoder else "input_ids")
-        foretells = self.causal and inner.get_output_embeddings() is not None
+        head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
         found = []
         for item, tokens in self.documents:
-            own = states[item, tokens].double()
-            if ids is None or not foretells:
-                found.append(ReadSequence(own, None, None))
-                continue
-            logits = outputs["logits"][item, tokens[:-1]]
-            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            wanted = ids[item, tokens[1:].to(ids.device)].to(logits.device)
-            losses = F.cross_entropy(logits, wanted, reduction="none").double()
-            found.append(ReadSequence(own, losses, logits.argmax(-1)))
+            losses, likeliest = states.new_zeros(0), tokens[:0]
+            if self.causal and head is not None and ids is not None:
+                logits = outputs["logits"][item, tokens[:-1]]
+                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                wanted = ids.to(logits.device)[item, tokens[1:]]
+                losses = F.cross_entropy(logits, wanted, reduction="none")
+                likeliest = logits.argmax(-1)
+            found.append(ReadSequence(states[item, tokens].double(), losses, likeliest))
         return found
 
     def compare(self, own: list[ReadSequence], given: list[ReadSequence]) -> None:
@@ -359,10 +352,9 @@ class Tally:
             tokens = float(F.cosine_similarity(a.states, b.states, dim=-1).mean())
             whole = float(F.cosine_similarity(a.states.mean(0), b.states.mean(0), dim=0))
             self.cosines.append((len(a.states), tokens, whole))
-            if a.losses is not None and b.losses is not None and len(a.losses):
-                changed = a.likeliest.ne(b.likeliest).sum()
-                sums = len(a.losses), a.losses.sum(), b.losses.sum(), changed
-                self.next_tokens.append(torch.tensor(sums, dtype=torch.float64))
+            if len(a.losses):
+                sums = (x.double().sum() for x in (a.losses, b.losses, a.likeliest != b.likeliest))
+                self.next_tokens.append(torch.tensor([len(a.losses), *sums], dtype=torch.float64))
 
     def heads(self) -> tuple[HeadFidelity, ...]:
         """Return the means over all tokens of what is known of the heads."""
@@ -383,7 +375,7 @@ class Tally:
             embedding_cosine=float(whole.mean()),
             sequences=len(lengths),
             tokens=int(lengths.sum()),
-            next_tokens=NextTokens.of(torch.stack(self.next_tokens)) if self.next_tokens else None,
+            next_tokens=_next_tokens(torch.stack(self.next_tokens)) if self.next_tokens else None,
         )
 
 
