@@ -21,24 +21,24 @@ from jat_graph.attention.cluster_parts import (
     take,
 )
 from jat_graph.attention.cluster_window import NearKeys
-from jat_graph.attention.clusters import CAUSAL_DENSE_BELOW, DenseHeads, Pair, Parts
+from jat_graph.attention.clusters import DenseHeads, Pair, Parts, first_clustered
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.best_so_far import NOTHING, Course, follow_best
 from jat_graph.kernels.listed_keys import differentiate_listed, read_listed
+from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.running_rows import gather_running, spread_running
+
+ROWS = 64  # landmarks of a head on a CPU whose scores are held at a time
+
+
+def number_of_landmarks(complete: int) -> int:
+    """Return how many landmarks are among the first tokens."""
+    return max(0, math.isqrt(max(0, 4 * complete - 1)) - 1)
 
 
 def causal_landmarks(complete: int, device: torch.device) -> Tensor:  # [m]
-    """Return the landmarks among the first tokens: positions ⌊t² / 4⌋ for t = 2, 3, …"""
-    found = torch.arange(2, 2 * math.isqrt(complete) + 3, device=device) ** 2 // 4
-    return found[found < complete]
-
-
-def first_clustered(rule: ClusterRule) -> int:
-    """Return the first token that reads by clusters: that of the third block, or of a later one."""
-    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    blocks = -(-int(min(wanted, 2**62)) // rule.block)
-    return max(2, blocks) * rule.block
+    """Return the landmarks among the first tokens: positions ⌊t² / 4⌋ from t = 2 on."""
+    return torch.arange(2, number_of_landmarks(complete) + 2, device=device) ** 2 // 4
 
 
 class BlockStatistics:
@@ -55,7 +55,7 @@ class BlockStatistics:
         mean = key.sum(2).cumsum(1) / count
         self.key = mean + some
         squares = mean.unsqueeze(-1) * mean.unsqueeze(-2) * count.unsqueeze(-1)
-        self.spread = (key.mT @ key).cumsum(1) - squares  # [H, blocks, D, D]
+        self.spread = running_sums(key.mT @ key, 1).sub_(squares)  # [H, blocks, D, D]
 
 
 class Rows(NamedTuple):
@@ -82,7 +82,7 @@ class CausalClusterHeads:
         self.rule, self.scale, block = rule, scale, rule.block
         self.tokens = tokens = Tokens(query * scale, key, value, block)
         self.first = first = min(first_clustered(rule), tokens.length)
-        self.dense = DenseHeads(*(x[:, :first] for x in (query, key, value)), scale, causal=True)
+        self.dense = DenseHeads(query[:, :first], key[:, :first], value[:, :first], scale, True)
         self.begin = -(-first // block)  # the block of that token; there is none if all are dense
         self.near = NearKeys(tokens, 1.0, causal=True, first=self.begin)
         complete = tokens.length // block
@@ -91,6 +91,7 @@ class CausalClusterHeads:
         self.queries = tokens.query[:, self.landmarks]  # [H, m, D]
         self.statistics = BlockStatistics(tokens)
         self.joined = self._join() if joined is None else joined
+        self.highest = None  # best keys change from block to block: backward finds them anew
         self.key, self.value = (
             tokens.blocked(x)[:, : self.steps] for x in (tokens.key, tokens.value)
         )
@@ -100,35 +101,33 @@ class CausalClusterHeads:
         """Return the landmark that each token is most like, of those in blocks before its own."""
         tokens, known, block = self.tokens, self.statistics, self.tokens.block
         joined = self.landmarks.new_zeros(tokens.heads, tokens.length)
-        size = numbers_at_a_time(joined.device)
-        step = max(1, size // (max(1, self.queries[..., 0].numel()) * block))
-        query = tokens.blocked(tokens.query)
+        size = max(1, self.queries[..., 0].numel()) * block
+        step = max(1, 2 * numbers_at_a_time(joined.device) // size)
+        query, tiny = tokens.blocked(tokens.query), torch.finfo(tokens.query.dtype).tiny
+        numbers = [number_of_landmarks(b * block) for b in range(tokens.blocks + 1)]
         for start in range(self.begin, tokens.blocks, step):
             stop = min(start + step, tokens.blocks)
-            before, number = slice(start - 1, stop - 1), int(self._known(stop - 1))
-            mean = known.query[:, before].unsqueeze(2)
-            centres = self.queries[:, None, :number] - mean  # [H, blocks, m, D]
-            towards = centres @ known.spread[:, before]
-            squares = (towards * centres).sum(-1, keepdim=True)
-            towards = towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()
-            scores = (query[:, start:stop] - mean) @ towards.mT
+            before, centres = slice(start - 1, stop - 1), self.queries[:, : numbers[stop - 1]]
+            mean, spread = known.query[:, before].unsqueeze(-2), known.spread[:, before]
+            # One product for all blocks: spreads are symmetric.
+            towards = (centres @ spread.flatten(1, 2).mT).view(*centres.shape[:2], stop - start, -1)
+            towards = towards.transpose(1, 2).sub_(mean @ spread)  # [H, blocks, m, D]
+            squares = (towards @ -mean.mT).add_((towards * centres.unsqueeze(1)).sum(-1, True))
+            norm = squares.clamp_(min=tiny).rsqrt_().mT
+            scores = ((query[:, start:stop] - mean) @ towards.mT).mul_(norm)
             for place in range(stop - start - 1):
-                scores[:, place, :, self._known(start + place) :] = -torch.inf
+                scores[:, place, :, numbers[start + place] :] = -torch.inf
             inside = slice(start * block, min(stop * block, tokens.length))
             found = scores.argmax(-1).flatten(1)
             joined[:, inside] = found[:, : inside.stop - inside.start]
         return joined
 
-    def _known(self, blocks: int) -> int:
-        """Return how many landmarks the first blocks have."""
-        return len(causal_landmarks(blocks * self.tokens.block, torch.device("cpu")))
-
     def _rows(self) -> Iterator[Rows]:
         """Yield some landmarks of a head, or all of several heads."""
         order, block = self.joined[:, self.first :].sort(stable=True), self.tokens.block
         token = order.indices + self.first
-        number, size = len(self.landmarks), 2 * numbers_at_a_time(token.device)
-        step = max(1, size // (self.steps * block) if len(token) == 1 else number)
+        number = len(self.landmarks)
+        step = ROWS if len(token) == 1 else max(1, number)
         starts = torch.arange(0, number + step, step, device=token.device)
         ends = torch.searchsorted(order.values[0], starts).tolist() if step < number else None
         for index, first in enumerate(range(0, number, step)):
@@ -212,9 +211,9 @@ class CausalClusterHeads:
 
     def _differentiate_rows(self, rows: Rows, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
         """Add the gradients by landmarks' rows; return those of the landmarks' queries."""
-        course, weights, left = self._weights(rows)
+        tokens, (course, weights, left) = self.tokens, self._weights(rows)
         key, value, by_key, by_value = (
-            self.tokens.whole(x) for x in (self.tokens.key, self.tokens.value, back.key, back.value)
+            tokens.whole(x) for x in (tokens.key, tokens.value, back.key, back.value)
         )
         query, shift = self._apart(rows)
         own = self.queries[:, rows.inside]
@@ -223,12 +222,14 @@ class CausalClusterHeads:
         if self.rule.propagate:
             factor = (shift + self._largest(course, rows) - known).exp_().unsqueeze(-1)
             grads = spread_running(grad * factor, course.largest, rows.row, rows.step)
-            mask, steps = draw_mask(weights, kept), slice(self.steps * self.tokens.block)
-            blocks = (len(own), self.steps, self.tokens.block, -1)
-            by_value[:, steps].view(blocks).add_(masked(weights, mask).mT @ grads)
-            by_score = _by_score(grads, self.value, mask).mul_(weights)
-            by_key[:, steps].view(blocks).add_(by_score.mT @ own.unsqueeze(1))
-            by_row += (by_score @ self.key).sum(1)
+            mask, far = draw_mask(weights, kept), slice(self.steps * tokens.block)
+            blocks = (len(own), self.steps, tokens.block, -1)
+            by_value[:, far].view(blocks).add_(masked(weights, mask).mT @ grads)
+            weights *= _by_score(grads, self.value, mask)
+            by_score = weights.transpose(1, 2).flatten(2)  # as it was: [H, m, keys]
+            for total, x, y in zip(by_key[:, far], by_score.mT, own, strict=True):
+                total.addmm_(x, y)
+            by_row += by_score @ key[:, far]
             head, row, step, place = course.left.unbind(-1)
             mask, grad_left = draw_mask(left, kept), grads[head, step, row]
             by_value.index_put_((head, place), masked(left, mask) * grad_left, accumulate=True)
@@ -238,7 +239,9 @@ class CausalClusterHeads:
             by_row.index_put_((head, row), by_left * key[head, place], accumulate=True)
         mask = draw_mask(query.new_empty(course.best.shape), kept)
         listed = query, key, value, course.best, mask, known, grad, by_key, by_value
-        for total, part in zip((back.query, back.exact), differentiate_listed(*listed), strict=True):
+        for total, part in zip(
+            (back.query, back.exact), differentiate_listed(*listed), strict=True
+        ):
             part = part.view(*part.shape[:2], -1)
             total.scatter_add_(1, rows.token.unsqueeze(-1).expand_as(part), part)
         return by_row

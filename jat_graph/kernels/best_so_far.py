@@ -55,7 +55,9 @@ def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course
         position = torch.cat([kept, here.expand(heads, rows, -1)], dim=-1)
         every = torch.cat([value, scores[:, :, now]], dim=-1)
         order = position.sort(dim=-1, stable=True).indices  # of equal ones the first
-        order = order.gather(-1, every.gather(-1, order).sort(-1, True, stable=True).indices)
+        order = order.gather(
+            -1, every.gather(-1, order).sort(dim=-1, descending=True, stable=True).indices
+        )
         chosen = torch.zeros_like(every, dtype=torch.bool)
         chosen = chosen.scatter(-1, order[..., :keys], True) & (every > -torch.inf)
         out = torch.maximum(out, every.masked_fill(chosen, -torch.inf).amax(-1, keepdim=True))
@@ -110,43 +112,64 @@ def _follow(
             position, score = kept[head, own], value[head, own]
             number, least, out = 0, 0, scores.dtype.type(NOTHING)
             for now in range(steps):
-                here, start = scores[head, own, now], now * block
-                most = highest[head, own, now]
+                here, most = scores[head, own, now], highest[head, own, now]
                 if number < keys or (keys > 0 and most > score[least]):
-                    for place in range(block):
-                        if number < keys:
-                            position[number], score[number] = start + place, here[place]
-                            number += 1
-                            if number == keys:
-                                least = _find_least(position, score)
-                        elif here[place] > score[least]:
-                            out = max(out, score[least])
-                            if position[least] < start:
-                                if events == len(gone):
-                                    left = np.concatenate((left, np.empty_like(left)))
-                                    gone = np.concatenate((gone, np.empty_like(gone)))
-                                left[events, 0], left[events, 1] = head, own
-                                left[events, 2], left[events, 3] = now, position[least]
-                                gone[events] = score[least]
-                                events += 1
-                            position[least], score[least] = start + place, here[place]
-                            least = _find_least(position, score)
-                        else:
-                            out = max(out, here[place])
-                    for place in range(block):
-                        here[place] -= out
-                    for other in range(number):
-                        if position[other] >= start:
-                            here[position[other] - start] = -np.inf
+                    if events + keys > len(gone):
+                        left = np.concatenate((left, np.empty_like(left)))
+                        gone = np.concatenate((gone, np.empty_like(gone)))
+                    before = events
+                    number, out, events = _merge(
+                        here, now * block, position, score, number, out, left, gone, events
+                    )
+                    left[before:events, 0], left[before:events, 1] = head, own
+                    left[before:events, 2] = now
+                    least = _find_least(position, score)
                 else:
                     out = max(out, most)
-                    for place in range(block):
-                        here[place] -= out
+                for place in range(block):
+                    here[place] -= out
                 largest[head, own, now] = out
                 while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
                     best[head, token] = position
                     token += 1
     return left[:events], gone[:events]
+
+
+@loop()
+def _merge(
+    here: Array,
+    start: int,
+    position: Array,
+    score: Array,
+    number: int,
+    out: float,
+    left: Array,
+    gone: Array,
+    events: int,
+) -> tuple[int, float, int]:
+    """Let a block of scores compete with the best keys; what is among them becomes -inf."""
+    keys, least = len(position), 0
+    if number == keys:
+        least = _find_least(position, score)
+    for place in range(len(here)):
+        if number < keys:
+            position[number], score[number] = start + place, here[place]
+            number += 1
+            if number == keys:
+                least = _find_least(position, score)
+        elif here[place] > score[least]:
+            out = max(out, score[least])
+            if position[least] < start:
+                left[events, 3], gone[events] = position[least], score[least]
+                events += 1
+            position[least], score[least] = start + place, here[place]
+            least = _find_least(position, score)
+        else:
+            out = max(out, here[place])
+    for other in range(number):
+        if position[other] >= start:
+            here[position[other] - start] = -np.inf
+    return number, out, events
 
 
 @loop()

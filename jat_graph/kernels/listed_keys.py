@@ -108,7 +108,7 @@ def _masked(weights: Tensor, mask: Tensor | None, head: int, part: slice) -> Ten
     return weights if mask is None else weights * mask[head, part]
 
 
-# --- numba: the lists of neighbouring tokens are nearly the same, so that keys stay in the cache ---
+# --- numba: neighbouring tokens have nearly the same lists; keys stay in the cache ---------------
 
 
 def read_numba(
@@ -221,7 +221,7 @@ def _differentiate(
 
 @loop(**ANY_ORDER)
 def _product(x: Array, y: Array) -> float:
-    total = x[0] * y[0]
+    total: float = x[0] * y[0]
     for column in range(1, len(x)):
         total += x[column] * y[column]
     return total

@@ -110,21 +110,21 @@ def _gather(
                     factor = np.exp(largest[head, own, now - 1] - largest[head, own, now])
                     for column in range(width):
                         running[column] *= factor
-                for column in range(width):
-                    running[column] += sums[head, now, own, column]
-                while (
-                    event < len(left)
-                    and left[event, 0] == head
-                    and left[event, 1] == own
-                    and left[event, 2] == now
+                _add(running, sums[head, now, own])
+                while event < len(left) and (
+                    left[event, 0] == head and left[event, 1] == own and left[event, 2] == now
                 ):
-                    for column in range(width):
-                        running[column] += extra[event, column]
+                    _add(running, extra[event])
                     event += 1
                 while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
-                    for column in range(width):
-                        total[head, token, column] = running[column]
+                    total[head, token] = running
                     token += 1
+
+
+@loop(**ANY_ORDER)
+def _add(total: Array, part: Array) -> None:
+    for column in range(len(total)):
+        total[column] += part[column]
 
 
 @loop(**ANY_ORDER)
@@ -141,8 +141,6 @@ def _spread(x: Array, largest: Array, row: Array, step: Array, sums: Array) -> N
                     for column in range(width):
                         running[column] *= factor
                 while token >= 0 and row[head, token] == own and step[head, token] == now:
-                    for column in range(width):
-                        running[column] += x[head, token, column]
+                    _add(running, x[head, token])
                     token -= 1
-                for column in range(width):
-                    sums[head, now, own, column] = running[column]
+                sums[head, now, own] = running
