@@ -142,23 +142,13 @@ def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> Cluste
     query, key, _, scale, _ = sequence
     position = torch.arange(key.size(1), device=key.device)
     complete = token // rule.block * rule.block
-    by_clusters = token >= first_clustered(rule)
-    seen, far = position <= token, (position < complete - rule.block) & by_clusters
-    # What it joins: means and the spread of keys are those of complete blocks.
-    before = (position < complete).to(key.dtype).unsqueeze(1)  # [H, 1, n]
-    means = (before @ x / before.sum(-1, keepdim=True).clamp(min=1) for x in (query, key))
-    query_mean, key_mean = means
-    centred = (key - key_mean) * before.mT
-    known = causal_landmarks(key.size(1), key.device)
-    own = query.take_along_dim(token.unsqueeze(-1), 1)
-    centres = query[:, known] - query_mean
-    towards = centres @ (centred.mT @ centred)
-    squares = (towards * centres).sum(-1).clamp(min=torch.finfo(key.dtype).tiny)
-    likeness = ((own - query_mean) @ towards.mT).squeeze(1) / squares.sqrt()
-    joined = known[likeness.masked_fill(known >= complete, -torch.inf).argmax(-1, keepdim=True)]
-    # What it reads.
-    landmark = query.take_along_dim(joined.unsqueeze(-1), 1)
-    scores, rows = ((x @ key.mT).squeeze(1) * scale for x in (own, landmark))
+    joined = _causal_landmark(query, key, token, complete)
+    scores, rows = (
+        (query.take_along_dim(i.unsqueeze(-1), 1) @ key.mT).squeeze(1) * scale
+        for i in (token, joined)
+    )
+    seen = position <= token
+    far = (position < complete - rule.block) & (token >= first_clustered(rule))
     order = rows.masked_fill(~far, -torch.inf).sort(descending=True, stable=True).indices
     best = torch.zeros_like(far).scatter_(-1, order[:, : rule.keys], True) & far
     shares = far.to(key.dtype) / far.sum(-1, keepdim=True).clamp(min=1)
@@ -167,3 +157,19 @@ def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> Cluste
     given = torch.where(far & ~best, rest, scores)
     exact, given = (x.masked_fill(~seen, -torch.inf).softmax(-1) for x in (scores, given))
     return ClusterRows(*(x.unsqueeze(1) for x in (seen & ~far, best, exact, given)))
+
+
+@torch.no_grad()
+def _causal_landmark(query: Tensor, key: Tensor, token: Tensor, complete: Tensor) -> Tensor:
+    """Return the landmark that a token joins, [H, 1]; all that counts is in complete blocks."""
+    position = torch.arange(key.size(1), device=key.device)
+    before = (position < complete).to(key.dtype).unsqueeze(1)  # [H, 1, n]
+    shares = before / before.sum(-1, keepdim=True).clamp(min=1)
+    query, key = query - shares @ query, (key - shares @ key) * before.mT
+    known = causal_landmarks(key.size(1), key.device)
+    centres = query[:, known]
+    towards = centres @ (key.mT @ key)
+    squares = (towards * centres).sum(-1).clamp(min=torch.finfo(key.dtype).tiny)
+    own = query.take_along_dim(token.unsqueeze(-1), 1)
+    likeness = (own @ towards.mT).squeeze(1) / squares.sqrt()
+    return known[likeness.masked_fill(known >= complete, -torch.inf).argmax(-1, keepdim=True)]
