@@ -58,7 +58,7 @@ def read_torch(
         own = index[head, part]
         scores = (key[head, own] @ query[head, part].unsqueeze(-1)).squeeze(-1)
         scores = scores.masked_fill(own < 0, -torch.inf)
-        largest = torch.maximum(scores.amax(-1), shift[head, part])
+        largest = torch.cat([scores, shift[head, part].unsqueeze(-1)], dim=-1).amax(-1)
         weights = (scores - largest.unsqueeze(-1)).exp()
         listed = value[head, own]
         read = (_masked(weights, mask, head, part).unsqueeze(1) @ listed).squeeze(1)
