@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
-from jat_graph.attention.causal_clusters import causal_landmarks, first_clustered
-from jat_graph.attention.clusters import shortest_length
+from jat_graph.attention.causal_clusters import causal_landmarks
+from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
 from jat_graph.masks.tokens import document_tokens
@@ -76,7 +76,7 @@ def measure_rows(
     if sequence.causal:
         found[:, READ] = (tokens + 1).to(found.dtype).mean(1)
     for rule, members in rules.items():
-        if length < (first_clustered(rule) + 1 if sequence.causal else shortest_length(rule)):
+        if length < shortest_length(rule, sequence.causal):
             continue
         step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
         for first in range(0, len(members), step):
