@@ -297,8 +297,8 @@ def read_blocks(
 
     def read(heads: slice) -> tuple[Tensor, list[Tensor]]:
         owners = keys.owners[heads]
-        parts = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
-        some = CausalClusterHeads(query[heads], *parts, rule, 1.0)
+        key, value = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
+        some = CausalClusterHeads(query[heads], key, value, rule, 1.0)
         return some.read()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
 
     step = 1 if query.device.type == "cpu" else len(query)

@@ -133,18 +133,23 @@ def _follow(
                     out = max(out, most)
                 if now < first:
                     continue
-                row_scores = flat[head, own]
-                for place in range(start, (now + 1) * block):
-                    row_scores[place] -= out
-                for other in range(number):
-                    if position[other] >= start:
-                        row_scores[position[other]] = -np.inf
+                _take_away(flat[head, own], start, (now + 1) * block, out, position[:number])
                 for earlier in range(start // block, now + 1):
                     largest[head, own, earlier] = out
                 while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
                     best[head, token] = position
                     token += 1
     return left[:events], gone[:events]
+
+
+@loop()
+def _take_away(scores: Array, start: int, stop: int, out: float, position: Array) -> None:
+    """Take the largest of the others away from some scores; -inf is what is among the best."""
+    for place in range(start, stop):
+        scores[place] -= out
+    for best in position:
+        if best >= start:
+            scores[best] = -np.inf
 
 
 @loop()
