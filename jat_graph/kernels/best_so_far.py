@@ -91,12 +91,13 @@ def follow_numba(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: in
     largest = scores.new_empty(heads, rows, steps)
     given = scores, scores.flatten(2), scores.amax(-1), row, step
     arrays = (x.numpy() for x in (*given, best, largest, kept, value))
-    left, gone = _follow(*arrays, first)
+    left, gone = _follow(first, *arrays)
     return Course(best, largest, torch.from_numpy(left), torch.from_numpy(gone), kept, value)
 
 
 @loop()
 def _follow(
+    first: int,
     scores: Array,
     flat: Array,  # the same without blocks
     highest: Array,  # of each block
@@ -106,7 +107,6 @@ def _follow(
     largest: Array,
     kept: Array,
     value: Array,
-    first: int,
 ) -> tuple[Array, Array]:
     heads, rows, steps, block = scores.shape
     keys, events = kept.shape[-1], 0
