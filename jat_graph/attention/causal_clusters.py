@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from jat_graph.attention.causal_state import CausalState, Keys, Moments, directions
 from jat_graph.attention.cluster_parts import (
     Gradients,
     Kept,
@@ -27,6 +28,7 @@ from jat_graph.kernels.best_so_far import NOTHING, Course, follow_best
 from jat_graph.kernels.listed_keys import differentiate_listed, read_listed
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.running_rows import gather_running, spread_running
+from jat_graph.kernels.threads import run_tasks
 
 ROWS = 64  # landmarks of a head on a CPU whose scores are held at a time
 
@@ -272,3 +274,34 @@ def _by_score(grads: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         last = grads[..., -1:]
         by_score = by_score.sub_(last).mul_(mask.view_as(by_score)).add_(last)
     return by_score
+
+
+def read_blocks(
+    query: Tensor,  # scaled, float32 or float64, of whole blocks, more than two, [H, n, D]
+    keys: Keys,  # of these tokens, and perhaps of later ones
+    rule: ClusterRule,
+) -> tuple[Tensor, CausalState]:  # [H, n, Dv]
+    """Return what the first tokens of a sequence read, and what they leave behind."""
+    number, dtype = query.size(1), query.dtype
+
+    def read(heads: slice) -> tuple[Tensor, list[Tensor]]:
+        owners = keys.owners[heads]
+        parts = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
+        some = CausalClusterHeads(query[heads], *parts, rule, 1.0)
+        return some.read()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
+
+    step = 1 if query.device.type == "cpu" else len(query)
+    pieces = [slice(first, first + step) for first in range(0, len(query), step)]
+    outputs, ends = zip(*run_tasks(read, pieces), strict=True)
+    best, score, shift, end = (torch.cat(part) for part in zip(*ends, strict=True))
+    best, order = best.sort(dim=-1)
+    far = number - rule.block
+    best, order = (x[..., max(rule.keys - far, 0) :] for x in (best, order))
+    key = keys.part(0, number, dtype)[0]
+    moments, mean = Moments.of(query, key), key[:, :far].mean(1, keepdim=True)
+    landmarks = query[:, causal_landmarks(number, query.device)]
+    state = CausalState(
+        number, query[:, :0], moments, mean, directions(landmarks, moments), landmarks,
+        best.int(), score.gather(-1, order), shift, end[..., :-1], end[..., -1:],
+    )  # fmt: skip
+    return torch.cat(outputs), state

@@ -133,6 +133,7 @@ def read_by_clusters(
     causal: bool = False,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
+    causal = causal or mask.causal
     documents = token_documents(mask, query, causal)
     shortest = shortest_length(rule, causal)
     if query.size(2) < shortest:
