@@ -142,7 +142,7 @@ class CausalClusterHeads:
         key = self.tokens.whole(self.tokens.key)[:, : self.steps * self.tokens.block]
         scores = self.queries[:, rows.inside] @ key.mT
         scores = scores.view(*scores.shape[:2], self.steps, -1)
-        course = follow_best(scores, self.rule.keys, rows.row, rows.step)
+        course = follow_best(scores, self.rule.keys, rows.row, rows.step, self.begin - 2)
         head, row, step, _ = course.left.unbind(-1)
         left = (course.score - course.largest[head, row, step]).exp_()
         return course, scores.exp_().transpose(1, 2), left.unsqueeze(-1)  # [H, steps, m, block]
@@ -232,13 +232,7 @@ class CausalClusterHeads:
             for total, x, y in zip(by_key[:, far], by_score.mT, own, strict=True):
                 total.addmm_(x, y)
             by_row += by_score @ key[:, far]
-            head, row, step, place = course.left.unbind(-1)
-            mask, grad_left = draw_mask(left, kept), grads[head, step, row]
-            by_value.index_put_((head, place), masked(left, mask) * grad_left, accumulate=True)
-            back_left = _by_score(grad_left.unsqueeze(1), value[head, place].unsqueeze(1), mask)
-            by_left = back_left.view(-1, 1) * left
-            by_key.index_put_((head, place), by_left * own[head, row], accumulate=True)
-            by_row.index_put_((head, row), by_left * key[head, place], accumulate=True)
+            by_row += self._differentiate_left(course, own, grads, back, draw_mask(left, kept))
         mask = draw_mask(query.new_empty(course.best.shape), kept)
         listed = query, key, value, course.best, mask, known, grad, by_key, by_value
         for total, part in zip(
@@ -247,6 +241,23 @@ class CausalClusterHeads:
             part = part.view(*part.shape[:2], -1)
             total.scatter_add_(1, rows.token.unsqueeze(-1).expand_as(part), part)
         return by_row
+
+    def _differentiate_left(
+        self, course: Course, own: Tensor, grads: Tensor, back: Gradients, mask: Tensor | None
+    ) -> Tensor:  # [H, m, D]
+        """Do the same for keys that left the best, each as if it were all that a token reads."""
+        head, row, step, place = course.left.unbind(-1)
+        place = place + self.tokens.margin + head * self.tokens.key.size(1)
+        keys = (
+            x.view(1, -1, x.size(-1))
+            for x in (self.tokens.key, self.tokens.value, back.key, back.value)
+        )
+        key, value, by_key, by_value = keys
+        query, shift = own[head, row][None], course.largest[head, row, step][None]
+        listed = key, value, place.view(1, -1, 1), None if mask is None else mask[None]
+        grad = grads[head, step, row][None]
+        found, _ = differentiate_listed(query, *listed, shift, grad, by_key, by_value)
+        return torch.zeros_like(own).index_put_((head, row), found[0], accumulate=True)
 
     def _differentiate_shifts(self, back: Gradients, by_rows: Tensor) -> None:
         """Add the gradients by what the rest is shifted by: (q - landmark's query) · mean key."""
@@ -286,8 +297,8 @@ def read_blocks(
 
     def read(heads: slice) -> tuple[Tensor, list[Tensor]]:
         owners = keys.owners[heads]
-        parts = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
-        some = CausalClusterHeads(query[heads], *parts, rule, 1.0)
+        key, value = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
+        some = CausalClusterHeads(query[heads], key, value, rule, 1.0)
         return some.read()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
 
     step = 1 if query.device.type == "cpu" else len(query)
