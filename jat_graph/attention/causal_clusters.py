@@ -238,7 +238,7 @@ class CausalClusterHeads:
         for total, part in zip(
             (back.query, back.exact), differentiate_listed(*listed), strict=True
         ):
-            part = part.view(*part.shape[:2], -1)
+            part = part.view(*part.shape[:2], total.size(-1))
             total.scatter_add_(1, rows.token.unsqueeze(-1).expand_as(part), part)
         return by_row
 

@@ -156,7 +156,8 @@ class CausalState(NamedTuple):
     @classmethod
     def new(cls, query: Tensor, keys: Keys) -> CausalState:
         """Return what no tokens leave behind; queries, of any, have the precision of the state."""
-        none, shared = query[:, :0], len(keys.key) if keys.even else len(keys.owners)
+        none = query.new_empty(len(query), 0, query.size(-1))  # no view, which would keep them all
+        shared = len(keys.key) if keys.even else len(keys.owners)
         mean = query.new_zeros(shared, 1, query.size(-1))
         moments = Moments(0, query.new_zeros(len(query), 1, query.size(-1)), mean, mean.mT @ mean)
         return cls(0, none, moments, mean, none, *Landmarks.new(none, keys.value.size(-1)))
