@@ -212,6 +212,15 @@ class ClusterRule(NamedTuple):
     dense_below: float | None
     propagate: bool
 
+    def check_causal(self) -> None:
+        """Refuse what heads in causal order cannot have, unless they are dense."""
+        if self.dense_below == math.inf:
+            return
+        if self.clusters is not None:
+            raise ValueError(f"clusters must be None where heads are causal, got {self.clusters}")
+        if self.block == 0:
+            raise ValueError("block must be at least 1 where heads are causal, got 0")
+
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
     """Return a field that is an integer, inf where that is the most, or a table of them."""

@@ -29,15 +29,9 @@ CAUSAL_DENSE_BELOW = 1024  # in causal order it is the position of the first tok
 
 def first_clustered(rule: ClusterRule) -> int:
     """Return the first token that reads by clusters in causal order, after two whole blocks."""
+    rule.check_causal()
     if rule.dense_below == math.inf:
         return 2**62
-    if rule.clusters is not None:
-        raise ValueError(
-            "clusters must be None in causal order, where they grow with the sequence, got "
-            f"{rule.clusters}"
-        )
-    if rule.block == 0:
-        raise ValueError("block must be at least 1 in causal order, got 0")
     wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else int(rule.dense_below)
     return max(2, -(-wanted // rule.block)) * rule.block
 
