@@ -44,12 +44,13 @@ def head(
     if not same and dense_below is None:
         agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
     ours, theirs = (
-        partial(_run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
+        partial(run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
     )
     return measure.in_turns(ours, theirs, settings, runs="SDPA" if same else "clusters")
 
 
-def _run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
+def run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
+    """Run heads, forward or with backward."""
     if training:
         backward(attend(*leaves(*heads)))
     else:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.attention.clusters import CAUSAL_DENSE_BELOW
+from jat_graph.attention.clusters import first_clustered
 from jat_graph.graph_config import ClusterRule
 
 NOTHING = -1e30  # where nothing was read; infinity would give NaN
@@ -17,9 +17,7 @@ SPAN = 4096  # keys that a new landmark reads at a time
 
 def dense_tokens(rule: ClusterRule) -> float:
     """Return the position from which a token reads by clusters; those before it read all keys."""
-    rule.check_causal()
-    least = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    return max(least, 2 * rule.block)
+    return rule.dense_below if rule.dense_below == float("inf") else first_clustered(rule)
 
 
 class Keys(NamedTuple):
@@ -163,7 +161,8 @@ class CausalState(NamedTuple):
     @classmethod
     def new(cls, query: Tensor, keys: Keys) -> CausalState:
         """Return what no tokens leave behind; queries, of any, have the precision of the state."""
-        none, shared = query[:, :0], len(keys.key) if keys.even else len(keys.owners)
+        none = query.new_empty(len(query), 0, query.size(-1))  # no view, which would keep them all
+        shared = len(keys.key) if keys.even else len(keys.owners)
         mean = query.new_zeros(shared, 1, query.size(-1))
         moments = Moments(0, query.new_zeros(len(query), 1, query.size(-1)), mean, mean.mT @ mean)
         return cls(0, none, moments, mean, none, *Landmarks.new(none, keys.value.size(-1)))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.scores import full_precision
+from jat_graph.attention.causal_clusters import read_blocks
 from jat_graph.attention.causal_state import CausalState, Keys, dense_tokens
 from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts
 from jat_graph.attention.past import BACK, Past
@@ -132,8 +133,8 @@ def _read(
                 f"cluster heads can follow a crop of {BACK} tokens, and this cache was cropped by "
                 "more: pass a new one, or use_cache=False"
             )
-        if not all_dense:
-            far, near = far.to(value.dtype), own[:, : own.size(1) - far.size(1)]
+        if not all_dense and own.size(1):
+            near, far = own[:, : own.size(1) - far.size(1)], far.to(value.dtype)
             if near.size(1):
                 far = torch.cat([_read_all(near, keys, span.before, scale), far], dim=1)
             output[row][:, span.own] = far
@@ -158,8 +159,13 @@ def read_whole(
     first: int,  # token that reads by clusters
 ) -> tuple[Tensor, States]:  # of those tokens, [H, n - first, Dv]
     """Return what the tokens of a sequence read from one on, and what they leave behind."""
-    empty = CausalState.new(query, keys)
-    return stream((empty, empty), query, keys, rule, first)
+    empty, number = CausalState.new(query, keys), query.size(1)
+    blocks = (number - BACK) // rule.block * rule.block  # the rest leaves states to crop to
+    if blocks <= first:
+        return stream((empty, empty), query, keys, rule, first)
+    output, state = read_blocks(query[:, :blocks], keys, rule)
+    rest, states = stream((empty, state), query[:, blocks:], keys, rule, first)
+    return torch.cat([output[:, first:], rest], dim=1), states
 
 
 def stream(

@@ -17,7 +17,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.inspection.fidelity import ClusterRows, cluster_rows, split_sequences
+from jat_graph.inspection.cluster_rows import ClusterRows, cluster_rows, split_sequences
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
 
@@ -183,7 +183,8 @@ def inspect_clusters(
 
     Raises:
         ValueError: If the model has no such heads, or not those asked for, the text is empty, too
-            long, or lacks the tokens, or ``top`` is below 0. The model is not run then.
+            long, or lacks the tokens, or ``top`` is below 0, before the model is run; or if it is a
+            decoder.
 
     Reference:
         "Improved clustered attention" of Vyas, Katharopoulos and Fleuret, *Fast Transformers with
@@ -239,7 +240,12 @@ class ClusterTrace:
 
     @classmethod
     def of(cls, layer: CapturedLayer) -> ClusterTrace:
-        """Return what the one head of a layer did."""
+        """Return what the one head of a layer did, which must not be in causal order."""
+        if layer.mask.causal:
+            raise ValueError(
+                "clusters are shown of encoders, got a decoder, whose tokens each choose anew: "
+                "jat_graph.fidelity, or inspect --fidelity, tells what is lost"
+            )
         (rule,), (sequence,) = layer.config.cluster_graph.rules(1), split_sequences(layer)
         graph = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
         tokens = torch.arange(layer.query.size(2), device=layer.query.device)[None]

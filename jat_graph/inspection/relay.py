@@ -35,6 +35,7 @@ class Relay:
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
         whole = self._run(batches[0])
         self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self.causal = [layer.mask.causal for layer in whole]
         self._chain, self._rows = _find_chain(model, kind, len(whole))
         if self._chain:
             found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]

@@ -207,13 +207,9 @@ def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> J
 
 
 def _served_layers(model: PreTrainedModel) -> tuple[int, ...] | None:
-    """Return the layers that see all tokens; None if all do, or none does, which attach refuses."""
+    """Return the layers without a window; None if all are, or none is, which attach refuses."""
     found = [e for e in attention_modules(transformer_of(model)) if e.left_alone is None]
-    served = tuple(
-        index
-        for index, entry in enumerate(found)
-        if not entry.is_causal and window_of(entry.module) is None
-    )
+    served = tuple(index for index, e in enumerate(found) if window_of(e.module) is None)
     return served if 0 < len(served) < len(found) else None
 
 
