@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_in_order
+from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS
@@ -138,7 +138,7 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
     if not compiling:
         inputs = replace(inputs, cache=cache_of(module))
     try:
-        (part,) = read_in_order(inputs, rule, {rule: heads})
+        (part,) = read_rules(inputs, rule, {rule: heads}, causal=True)
     except ValueError as error:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
