@@ -73,10 +73,9 @@ def _past(
     from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
 
     features = inputs.query, inputs.key, inputs.value
-    if torch.is_grad_enabled() and any(x.requires_grad for x in features):
-        inputs.check_whole("cluster heads that record gradients")
-        return None
-    if inputs.dropout or torch.compiler.is_compiling():
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
+    if recorded or inputs.dropout or torch.compiler.is_compiling():
+        inputs.check_whole("cluster heads that record gradients, drop out or are compiled")
         return None
     times = inputs.query.size(1) // inputs.key.size(1)
     readers = tuple(

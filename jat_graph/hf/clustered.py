@@ -94,7 +94,9 @@ def _attend(
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    rule = ClusterRule(*_rule(_saved(module.config), settings))
+    saved = getattr(module.config, CLUSTERED, {})
+    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
+    rule = ClusterRule(*_rule(saved, settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = kwargs.get("is_causal")
@@ -110,9 +112,9 @@ def _attend(
     elif reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
         reason = None if mask else "its mask says more than padding and documents"
-    if reason is not None:
+    if reason:
         _warn(module, f"{LEFT} where {reason}")
-    if mask is not None:
+    if mask:
         options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
         output = read_by_clusters(query, key, value, rule, **options)
     if output is None:
@@ -143,12 +145,6 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
     return part.output if isinstance(part, HeadOutput) else None
-
-
-def _saved(config: Any) -> Any:
-    """Return the settings in a configuration, a dict anew: compiled code then sees its keys."""
-    saved = getattr(config, CLUSTERED, {})
-    return {**saved} if isinstance(saved, dict) else saved
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
