@@ -148,7 +148,7 @@ def run_heads(
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
-    if len(names) > 1 or not all(kind.shares_keys for kind in kinds):
+    if pattern is not None or len(names) > 1 or not kinds[0].shares_keys:
         inputs = inputs.repeat_keys()
     cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))
     groups: list[HeadGroup] = []
