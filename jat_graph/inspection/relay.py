@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.hf import CapturedLayer
-from jat_graph.hf.capture import capture_heads, modules_with
+from jat_graph.hf.capture import modules_with
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.inspection.tracing import Inputs, run_model
@@ -60,9 +60,7 @@ class Relay:
         return layer
 
     def _run(self, batch: Inputs) -> list[CapturedLayer]:
-        with capture_heads(self.model, self.kind) as layers:
-            run_model(self.model, batch)
-        return layers
+        return run_model(self.model, batch, kind=self.kind)[1]
 
 
 @contextmanager
