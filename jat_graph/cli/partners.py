@@ -55,8 +55,7 @@ class PartnersReader(nn.Module):
         first, second, value = ids.unbind(-1)
         x = self.names(first) + self.names(second) + self.values(value)
         x = x + self.attention(self.norm(x), first > 0)
-        logits: Tensor = self.answer(x + self.inner(x))
-        return logits
+        return self.answer(x + self.inner(x))
 
 
 def draw_sequences(

@@ -111,8 +111,7 @@ class _TritonKernel:
         return triton.jit(do_not_specialize=self.do_not_specialize)(self.function)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
-        launch: Callable[..., Any] = self.compiled[grid]
-        return launch
+        return self.compiled[grid]
 
 
 def ceil_div(number: int, size: int) -> int:

@@ -35,8 +35,7 @@ def count_votes(columns: Tensor, limits: Tensor, rows: slice = slice(None)) -> T
         Eq. 2 and 3 of the JAT paper.
     """
     start, stop, _ = rows.indices(columns.size(-1))
-    counts: Tensor = _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
-    return counts
+    return _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
 
 
 @torch.library.custom_op("jat_graph::count_votes", mutates_args=())

@@ -34,8 +34,7 @@ def query_peaks(query: Tensor, key: Tensor, seen: Tensor | None) -> Tensor:
         # A seen query once more changes no maximum, and the loop needs no mask.
         first = seen.byte().argmax(-1)[..., None, None].expand(*query.shape[:2], 1, query.size(3))
         query = torch.where(seen.unsqueeze(-1), query, query.gather(2, first))
-    peak: Tensor = _query_peaks(query.detach(), key.detach())
-    return peak
+    return _query_peaks(query.detach(), key.detach())
 
 
 @torch.library.custom_op("jat_graph::query_peaks", mutates_args=())

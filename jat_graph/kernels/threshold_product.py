@@ -34,8 +34,7 @@ def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
     Reference:
         Eq. 3 of the JAT paper times the number of voting keys; see :class:`Ranking`.
     """
-    total: Tensor = _sum_joined(x, ranking.order, ranking.reach)
-    return total
+    return _sum_joined(x, ranking.order, ranking.reach)
 
 
 @torch.library.custom_op("jat_graph::sum_joined", mutates_args=())

@@ -332,18 +332,15 @@ class SequenceShard:
 
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes, of one shape in each."""
-        found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
-        return found
+        return collectives.all_reduce(x.contiguous(), "sum", self.group)
 
     def highest(self, x: Tensor) -> Tensor:
         """Return the largest numbers of all processes, without a gradient."""
-        found: Tensor = collectives.all_reduce(x.detach().contiguous(), "max", self.group)
-        return found
+        return collectives.all_reduce(x.detach().contiguous(), "max", self.group)
 
     def each(self, x: Tensor) -> Tensor:
         """Return a tensor of one shape of every process, ``[processes, ...]``."""
-        found: Tensor = collectives.all_gather_single(x[None].contiguous(), 0, self.group)
-        return found
+        return collectives.all_gather_single(x[None].contiguous(), 0, self.group)
 
     def before(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over the processes before this one."""

@@ -159,8 +159,7 @@ class JumpConv(OneGraphConv):
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        product: Tensor = spmm(adj_t, x)
-        return product
+        return spmm(adj_t, x)
 
     def __repr__(self) -> str:
         return (
@@ -191,8 +190,7 @@ def _without_loops(
         raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
     edge_weight = None if edge_weight is None else edge_weight.to(dtype)
-    edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
-    return edges
+    return remove_self_loops(edge_index, edge_weight)
 
 
 def _matrix_without_loops(matrix: Adj, dtype: torch.dtype) -> Adj:

@@ -249,8 +249,7 @@ def _unit(points: Floats) -> Floats:
     """A layout around 0 with root mean square 1; one without spread stays at 0."""
     centred = points - points.mean(0)
     size = np.sqrt((centred**2).sum(1).mean())
-    found: Floats = centred / size if size > 0 else centred
-    return found
+    return centred / size if size > 0 else centred
 
 
 def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
@@ -282,8 +281,7 @@ def renamed(labels: Integers, below: Integers) -> Integers:
     shared = np.zeros((size, size), np.int64)
     np.add.at(shared, (labels, below), 1)
     own, other = linear_sum_assignment(shared, maximize=True)
-    found: Integers = other[np.argsort(own)][labels]
-    return found
+    return other[np.argsort(own)][labels]
 
 
 def telling_words(

@@ -209,8 +209,7 @@ class TreeStudy:
                 both = squared_distances(one), other.square().sum(-1)
                 found.append(tree_scores(tree, *(part.double().cpu().numpy() for part in both)))
             values.append(found)
-        mean: Floats = np.mean(values, axis=0)
-        return mean
+        return np.mean(values, axis=0)
 
 
 def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
@@ -230,8 +229,7 @@ def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     ranks = [rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
-    found: Floats = (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
-    return found
+    return (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
 
 
 def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  # [S, 4]
@@ -240,8 +238,7 @@ def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  #
     def mean_of_lengths(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
         ratios = sums[..., 0] / sums[..., 1]
         there = ~np.isnan(ratios)
-        found: Floats = np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
-        return found
+        return np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
 
     own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
     totals: dict[str, Any] = {

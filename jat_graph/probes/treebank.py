@@ -76,14 +76,12 @@ class Sentence:
 
         edges = np.array(self.edges, int).reshape(-1, 2)
         graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
-        return found
+        return shortest_path(graph.tocsr(), directed=False, unweighted=True)
 
     @property
     def depths(self) -> Floats:
         """How many edges are between a word and the root, [n]."""
-        found: Floats = self.distances[self.root]
-        return found
+        return self.distances[self.root]
 
 
 def read_treebank(

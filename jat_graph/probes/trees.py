@@ -118,8 +118,7 @@ def _width(word: str) -> float:
 def _middles(sentence: Sentence) -> list[float]:
     """Where the middle of each word is, in inches."""
     widths = np.array([_width(word) for word in sentence.words])
-    found: list[float] = (widths.cumsum() - widths / 2).tolist()
-    return found
+    return (widths.cumsum() - widths / 2).tolist()
 
 
 def _draw_edges(
