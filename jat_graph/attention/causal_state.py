@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.attention.clusters import CAUSAL_DENSE_BELOW
+from jat_graph.attention.clusters import first_clustered
 from jat_graph.graph_config import ClusterRule
 
 NOTHING = -1e30  # where nothing was read; infinity would give NaN
@@ -17,14 +17,7 @@ SPAN = 4096  # keys that a new landmark reads at a time
 
 def dense_tokens(rule: ClusterRule) -> float:
     """Return the position from which a token reads by clusters; those before it read all keys."""
-    if rule.dense_below == float("inf"):
-        return rule.dense_below
-    if rule.clusters is not None:
-        raise ValueError(f"clusters must be None where heads are causal, got {rule.clusters}")
-    if rule.block == 0:
-        raise ValueError("block must be at least 1 where heads are causal, got 0")
-    least = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    return max(least, 2 * rule.block)
+    return rule.dense_below if rule.dense_below == float("inf") else first_clustered(rule)
 
 
 class Keys(NamedTuple):

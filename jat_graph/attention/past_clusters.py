@@ -134,9 +134,10 @@ def _read(
                 "more: pass a new one, or use_cache=False"
             )
         if not all_dense and own.size(1):
-            near = own[:, : own.size(1) - far.size(1)]
-            parts = [_read_all(near, keys, span.before, scale), far.to(value.dtype)]
-            output[row][:, span.own] = torch.cat(parts, dim=1)
+            near, far = own[:, : own.size(1) - far.size(1)], far.to(value.dtype)
+            if near.size(1):
+                far = torch.cat([_read_all(near, keys, span.before, scale), far], dim=1)
+            output[row][:, span.own] = far
     return readers.densely(features) if all_dense else HeadOutput(readers.heads, output)
 
 
@@ -144,9 +145,10 @@ def _read_all(query: Tensor, keys: Keys, before: int, scale: float) -> Tensor:  
     """Return what tokens read by SDPA, so many others being before them."""
     number, length = query.size(1), before + query.size(1)
     key, value = (x[None] for x in keys.part(0, length, query.dtype))
-    options = {"scale": scale, "enable_gqa": key.size(1) != len(query)}
-    mask = causal_rows(number, length, query.device)
-    output = F.scaled_dot_product_attention(query[None], key, value, mask, **options)
+    mask, gqa = causal_rows(number, length, query.device), key.size(1) != len(query)
+    output = F.scaled_dot_product_attention(
+        query[None], key, value, mask, scale=scale, enable_gqa=gqa
+    )
     return output[0].to(keys.value.dtype)
 
 

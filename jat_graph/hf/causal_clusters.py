@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -52,8 +53,7 @@ def read_in_order(
     past = None
     if not recorded and not inputs.dropout and not torch.compiler.is_compiling():
         past = inputs.past(owner, partial(ClusterPast, readers))
-    mask = inputs.token_mask(past)
-    _check_mask(inputs, mask)
+    mask = _order(inputs, inputs.token_mask(past))
     if past is not None:
         return past.append(features, mask, inputs.scale)
     inputs.check_whole("cluster heads that record gradients, or drop out,")
@@ -69,17 +69,20 @@ def read_in_order(
     return parts
 
 
-def _check_mask(inputs: AttentionInputs, mask: TokenMask) -> None:
-    """Refuse a mask that says more than causal order and padding."""
-    given = inputs.attention_mask
+def _order(inputs: AttentionInputs, mask: TokenMask) -> TokenMask:
+    """Return a mask of causal order and padding; one that says more is refused."""
+    given, valid = inputs.attention_mask, mask.valid
     biased = given is not None and split_additive(given)[1] is not None
-    by_head = mask.valid is not None and mask.valid.size(1) > 1
+    by_head = valid is not None and valid.size(1) > 1
     follows = mask.causal or inputs.query.size(2) == 1
+    if not follows and valid is not None:
+        follows = int(valid.sum(-1).max()) <= 1  # single tokens, which no order tells apart
     if mask.pairs is not None or biased or by_head or not follows:
         raise ValueError(
             "attention_mask must be causal order and padding where cluster heads are causal, "
             "the same for all heads, got another rule, or biases"
         )
+    return replace(mask, causal=True)
 
 
 def cache_of(module: nn.Module) -> Cache | None:

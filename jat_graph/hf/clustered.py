@@ -25,6 +25,7 @@ from jat_graph.hf.modules import SEPARATE_KEYS
 from jat_graph.masks.tokens import TokenMask, shared_row
 
 CLUSTERED = "clustered"
+HIDDEN = "it is compiled, which hides what its mask says and its cache holds"
 ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
 
@@ -107,7 +108,9 @@ def _attend(
     reason = _reason(inputs, causal, kwargs)
     if reason is None and kwargs.get("sliding_window") is None:  # windows are meant to be
         if in_causal_order(inputs, causal):
-            output = _read_in_order(inputs, rule)
+            hidden = torch.compiler.is_compiling() and not inputs.is_causal
+            output = None if hidden else _read_in_order(inputs, rule)
+            reason = HIDDEN if hidden else None
         elif query.size(2) >= shortest_length(rule):
             mask = _padding_or_documents(attention_mask, query)
             reason = None if mask else "its mask says more than padding and documents"
@@ -205,11 +208,11 @@ def _signature_has_keys(kind: Any) -> bool:
 
 def _warn(module: nn.Module, text: str, topic: str | None = None) -> None:
     """Warn of a model once a topic; a compiled one when it is traced, and then for all alike."""
-    topic = text if topic is None else topic
     if torch.compiler.is_compiling():
-        _warn_once(0, topic, text)
+        _warn_once(0, text, text)
         return
     model: Any = module.config
+    topic = text if topic is None else topic
     if _warn_once(id(model), topic, text):
         weakref.finalize(model, _warned.discard, (id(model), topic))
 

@@ -75,9 +75,9 @@ class AttentionInputs:
             cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new_past())
         if layer.past.length != before or layer.owner != owner:
             raise ValueError(
-                f"the cache holds {before} tokens that came without these heads, while gradients "
-                "were recorded, or under a mask that is neither causal nor padding: pass a new "
-                "one, or use_cache=False"
+                f"the cache holds {before} tokens that came without these heads, as a prefix of "
+                "PEFT does, while gradients were recorded, or under a mask that is neither causal "
+                "nor padding: pass a new one, or use_cache=False"
             )
         return layer.past
 

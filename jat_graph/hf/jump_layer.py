@@ -72,6 +72,8 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
+        for rule in made.rules if entry.is_causal else ():
+            rule.check_causal()
         if window_of(entry.module) is None:
             return made
         if config.layers is None:

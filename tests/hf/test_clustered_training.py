@@ -114,11 +114,12 @@ def test_what_is_compiled_warns_too(counter: CompileCounterWithBackend) -> None:
     model = tiny_model("gpt2", n_layer=2)
     model.set_attn_implementation(register_clustered(keys=5))
     compiled = torch.compile(model, backend=counter, fullgraph=True)
+    inputs = tiny_inputs("gpt2", LENGTHS)
     with pytest.warns(UserWarning, match="GPT2Attention runs on SDPA instead of clusters") as seen:
-        got = run(compiled, tiny_inputs("gpt2"))
+        got = run(compiled, inputs)
     assert len(seen) == 1
     model.set_attn_implementation("sdpa")
-    assert_close(got, run(model, tiny_inputs("gpt2")), rtol=0, atol=1e-5)
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
 
 
 def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say(
