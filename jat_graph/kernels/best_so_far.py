@@ -115,10 +115,10 @@ def _follow(
         token = 0
         for own in range(rows):
             position, score = kept[head, own], value[head, own]
-            number, least, out = 0, 0, scores.dtype.type(NOTHING)
+            number, out = 0, scores.dtype.type(NOTHING)
             for now in range(steps):
                 start, most = now * block if now > first else 0, highest[head, own, now]
-                if number < keys or (keys > 0 and most > score[least]):
+                if number < keys or (keys > 0 and most > score[0]):
                     if events + keys > len(gone):
                         left = np.concatenate((left, np.empty_like(left)))
                         gone = np.concatenate((gone, np.empty_like(gone)))
@@ -128,7 +128,6 @@ def _follow(
                     )
                     left[before:events, 0], left[before:events, 1] = head, own
                     left[before:events, 2] = now
-                    least = _find_least(position, score)
                 else:
                     out = max(out, most)
                 if now < first:
@@ -165,35 +164,43 @@ def _merge(
     events: int,
     known: int,  # keys that count as having left, if they do
 ) -> tuple[int, float, int]:
-    """Let a block of scores compete with the best keys."""
-    keys, least = len(position), 0
-    if number == keys:
-        least = _find_least(position, score)
+    """Let a block of scores compete with the best keys, a heap as soon as there are enough."""
+    keys = len(position)
     for place in range(len(here)):
         if number < keys:
             position[number], score[number] = start + place, here[place]
             number += 1
             if number == keys:
-                least = _find_least(position, score)
-        elif here[place] > score[least]:
-            out = max(out, score[least])
-            if position[least] < known:
-                left[events, 3], gone[events] = position[least], score[least]
+                for parent in range(keys // 2 - 1, -1, -1):
+                    _sink(position, score, parent)
+        elif keys > 0 and here[place] > score[0]:
+            out = max(out, score[0])
+            if position[0] < known:
+                left[events, 3], gone[events] = position[0], score[0]
                 events += 1
-            position[least], score[least] = start + place, here[place]
-            least = _find_least(position, score)
+            position[0], score[0] = start + place, here[place]
+            _sink(position, score, 0)
         else:
             out = max(out, here[place])
     return number, out, events
 
 
 @loop()
-def _find_least(position: Array, score: Array) -> int:
-    """Return where the lowest score is; of equal ones the last."""
-    least = 0
-    for place in range(1, len(score)):
-        if score[place] < score[least] or (
-            score[place] == score[least] and position[place] > position[least]
-        ):
-            least = place
-    return least
+def _sink(position: Array, score: Array, parent: int) -> None:
+    """Let a key sink in a heap, whose top is the lowest; of equal ones the last."""
+    child = 2 * parent + 1
+    while child < len(score):
+        if child + 1 < len(score) and _is_lower(position, score, child + 1, child):
+            child += 1
+        if not _is_lower(position, score, child, parent):
+            return
+        position[child], position[parent] = position[parent], position[child]
+        score[child], score[parent] = score[parent], score[child]
+        parent, child = child, 2 * child + 1
+
+
+@loop()
+def _is_lower(position: Array, score: Array, one: int, other: int) -> bool:
+    if score[one] == score[other]:
+        return bool(position[one] > position[other])
+    return bool(score[one] < score[other])
