@@ -161,8 +161,10 @@ def attend(
         masks = _cut_heads(attn_mask, group.heads)
         # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
-        options = {} if group.key.size(1) == group.query.size(1) else {"enable_gqa": True}
-        output = run(*group[1:4], masks, dropout_p, is_causal, scale=scale, **options)
+        options: dict[str, Any] = {"scale": scale}
+        if group.key.size(1) != group.query.size(1):
+            options["enable_gqa"] = True
+        output = run(*group[1:4], masks, dropout_p, is_causal, **options)
         outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 

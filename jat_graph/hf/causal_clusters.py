@@ -38,51 +38,59 @@ def read_in_order(
     from jat_graph.attention.clustered import read_by_clusters
     from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
 
-    features = query, key, value = inputs.query, inputs.key, inputs.value
-    groups = query.size(1) // key.size(1)
+    features = inputs.query, inputs.key, inputs.value
+    groups = inputs.query.size(1) // inputs.key.size(1)
     readers = tuple(
         ClusterReaders(rule, heads, tuple(head // groups for head in heads))
         for rule, heads in rules.items()
     )
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
+    compiling = torch.compiler.is_compiling()
     if recorded and not inputs.is_whole:
         raise ValueError(
             "cluster heads follow a cache without gradients only: use torch.no_grad(), or pass "
             "use_cache=False"
         )
+    if compiling and not inputs.is_causal:
+        raise ValueError(
+            "cluster heads in causal order cannot read attention_mask in a compiled model: leave "
+            "it out, as padding on the right allows"
+        )
     past = None
-    if not recorded and not inputs.dropout and not torch.compiler.is_compiling():
+    if not (recorded or inputs.dropout or compiling):
         past = inputs.past(owner, partial(ClusterPast, readers))
-    mask = _order(inputs, inputs.token_mask(past))
-    if past is not None:
-        return past.append(features, mask, inputs.scale)
+    mask = inputs.token_mask(past)
+    _check_order(inputs, mask)
+    if past is not None and mask.pairs is None:
+        return past.append(features, replace(mask, causal=True), inputs.scale)
     inputs.check_whole("cluster heads that record gradients, or drop out,")
     parts: list[HeadGroup | HeadOutput] = []
     options: dict[str, Any] = {"mask": mask, "dropout_p": inputs.dropout, "scale": inputs.scale}
     for own in readers:
         group = own.densely(features)
-        if query.size(2) > dense_tokens(own.rule):
-            output = read_by_clusters(*group[1:4], own.rule, **options)
+        if inputs.query.size(2) > dense_tokens(own.rule):
+            output = read_by_clusters(*group[1:4], own.rule, causal=True, **options)
             parts.append(HeadOutput(own.heads, output))
         else:
             parts.append(group)
     return parts
 
 
-def _order(inputs: AttentionInputs, mask: TokenMask) -> TokenMask:
-    """Return a mask of causal order and padding; one that says more is refused."""
-    given, valid = inputs.attention_mask, mask.valid
+def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
+    """Refuse a mask that lets tokens see later ones, differs from head to head, or has biases."""
+    given, valid, ahead = inputs.attention_mask, mask.valid, False
     biased = given is not None and split_additive(given)[1] is not None
     by_head = valid is not None and valid.size(1) > 1
-    follows = mask.causal or inputs.query.size(2) == 1
-    if not follows and valid is not None:
-        follows = int(valid.sum(-1).max()) <= 1  # single tokens, which no order tells apart
-    if mask.pairs is not None or biased or by_head or not follows:
+    if not mask.causal and inputs.query.size(2) > 1:
+        if mask.pairs is not None:
+            ahead = bool(mask.pairs.triu(1).any())
+        else:  # no order tells single tokens apart
+            ahead = valid is None or int(valid.sum(-1).max()) > 1
+    if biased or by_head or ahead:
         raise ValueError(
-            "attention_mask must be causal order and padding where cluster heads are causal, "
-            "the same for all heads, got another rule, or biases"
+            "attention_mask must be causal order and padding, or documents, where cluster heads "
+            "are causal, the same for all heads, got later tokens or biases"
         )
-    return replace(mask, causal=True)
 
 
 def cache_of(module: nn.Module) -> Cache | None:

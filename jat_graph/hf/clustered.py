@@ -25,7 +25,7 @@ from jat_graph.hf.modules import SEPARATE_KEYS
 from jat_graph.masks.tokens import TokenMask, shared_row
 
 CLUSTERED = "clustered"
-HIDDEN = "it is compiled, which hides what its mask says and its cache holds"
+LEFT = "runs on SDPA instead of clusters"
 ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
 
@@ -94,28 +94,24 @@ def _attend(
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    saved = getattr(module.config, CLUSTERED, {})
-    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
-    rule = ClusterRule(*_rule(saved, settings))
+    rule = ClusterRule(*_rule(_saved(module.config), settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
     scale = default_scale(query.size(-1)) if scaling is None else scaling
-    masks = causal and attention_mask is None and query.size(2) > 1
-    call = (module, query, key, value, attention_mask, masks, dropout, scale)
+    alone = causal and attention_mask is None and query.size(2) > 1
+    call = (module, query, key, value, attention_mask, alone, dropout, scale)
     inputs, output = AttentionInputs(*call), None
-    reason = _reason(inputs, causal, kwargs)
-    if reason is None and kwargs.get("sliding_window") is None:  # windows are meant to be
-        if in_causal_order(inputs, causal):
-            hidden = torch.compiler.is_compiling() and not inputs.is_causal
-            output = None if hidden else _read_in_order(inputs, rule)
-            reason = HIDDEN if hidden else None
-        elif query.size(2) >= shortest_length(rule):
-            mask = _padding_or_documents(attention_mask, query)
-            reason = None if mask else "its mask says more than padding and documents"
+    reason, ordered = _reason(inputs, causal, kwargs), in_causal_order(inputs, causal)
+    local = kwargs.get("sliding_window") is not None  # as it is meant to be
+    if reason is None and not local and ordered:
+        output = _read_in_order(inputs, rule)
+    elif reason is None and not local and query.size(2) >= shortest_length(rule):
+        mask = _padding_or_documents(attention_mask, query)
+        reason = None if mask else "its mask says more than padding and documents"
     if reason is not None:
-        _warn(module, f"{name} runs on SDPA instead of clusters where {reason}")
+        _warn(module, f"{LEFT} where {reason}")
     if mask is not None:
         options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
         output = read_by_clusters(query, key, value, rule, **options)
@@ -124,7 +120,7 @@ def _attend(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
     if kwargs.get("output_attentions"):
-        _warn(module, f"{name} gives no attention probabilities with clusters: take 'eager'")
+        _warn(module, "gives no attention probabilities with clusters: take 'eager'")
     return output.transpose(1, 2).contiguous(), None
 
 
@@ -132,18 +128,27 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
     """Return what heads read in causal order; None where SDPA is to read it."""
     from jat_graph.attention.causal_state import dense_tokens
 
-    if dense_tokens(rule) == float("inf"):
-        return None
     module, heads = inputs.module, tuple(range(inputs.query.size(1)))
-    if not torch.compiler.is_compiling():
+    compiling, first = torch.compiler.is_compiling(), dense_tokens(rule)
+    if first == float("inf") or (compiling and inputs.key.size(2) <= first):
+        return None
+    if compiling and not inputs.is_causal:
+        _warn(module, f"{LEFT} where it is compiled, which hides masks and caches")
+        return None
+    if not compiling:
         inputs = replace(inputs, cache=cache_of(module))
     try:
         (part,) = read_in_order(inputs, rule, {rule: heads})
     except ValueError as error:
-        name = type(module).__name__
-        _warn(module, f"{name} runs on SDPA instead of clusters: {error}", "in causal order")
+        _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
     return part.output if isinstance(part, HeadOutput) else None
+
+
+def _saved(config: Any) -> Any:
+    """Return the settings in a configuration, a dict anew: compiled code then sees its keys."""
+    saved = getattr(config, CLUSTERED, {})
+    return {**saved} if isinstance(saved, dict) else saved
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -206,8 +211,9 @@ def _signature_has_keys(kind: Any) -> bool:
     return "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS)
 
 
-def _warn(module: nn.Module, text: str, topic: str | None = None) -> None:
+def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:
     """Warn of a model once a topic; a compiled one when it is traced, and then for all alike."""
+    text = f"{type(module).__name__} {what}"
     if torch.compiler.is_compiling():
         _warn_once(0, text, text)
         return

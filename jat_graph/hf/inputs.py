@@ -167,11 +167,12 @@ class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         start = self.get_seq_length()
         if not start:
             return super().update(key_states, value_states, *args, **kwargs)
-        known = [self.keys, self.values]
-        if self.stores and self.keys.data_ptr() == self.stores[0].data_ptr():
+        known: Any = self.keys, self.values
+        if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
             known = self.stores
-        new = key_states, value_states
-        self.stores = [put(x, part, start, 2) for x, part in zip(known, new, strict=True)]
+        self.stores = [
+            put(*pair, start, 2) for pair in zip(known, (key_states, value_states), strict=True)
+        ]
         self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
         return self.keys, self.values
 

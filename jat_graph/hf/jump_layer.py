@@ -72,6 +72,7 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
+        assert isinstance(made, ClusterLayer)
         for rule in made.rules if entry.is_causal else ():
             rule.check_causal()
         if window_of(entry.module) is None:

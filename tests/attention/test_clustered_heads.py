@@ -63,7 +63,10 @@ def test_a_row_of_a_table_gives_each_head_its_own() -> None:
         ({"excluded": ~mask()}, "excluded must be left alone with graph='clusters', got a Tensor"),
         ({"group": object()}, "group must be left alone with graph='clusters', got a object"),
         ({"graph": torch.ones(2, 5)}, "graph must be left alone with graph='clusters'"),
-        ({"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()}, "where heads are causal"),
+        (
+            {"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()},
+            "where heads are causal",
+        ),
     ],
     ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
 )

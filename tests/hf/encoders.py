@@ -95,9 +95,7 @@ FAMILIES: dict[str, Family] = {
     "albert": _known("albert", 3),
     "electra": _known("electra", 3),
     "modernbert": _known("modernbert", 1, 2),  # two layers are local
-    "bart": Family(
-        lambda: tiny_model("bart").get_encoder(), partial(_tokens, "roberta"), 2
-    ),
+    "bart": Family(lambda: tiny_model("bart").get_encoder(), partial(_tokens, "roberta"), 2),
     "xlm-roberta": _text(hf.XLMRobertaModel, hf.XLMRobertaConfig, 3),
     "camembert": _text(hf.CamembertModel, hf.CamembertConfig, 3),
     "esm": _text(hf.EsmModel, hf.EsmConfig, 3, position_embedding_type="rotary", mask_token_id=3),

@@ -20,8 +20,8 @@ from jat_graph import JatConfig, attach, detach
 from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, SERVED, decoder, decoder_inputs
 from tests.hf.encoders import Call, calls
-from tests.hf.models import VOCABULARY, run, tiny_model
-from tests.hf.test_generation_cache import MODES, filled, forward, generate, in_chunks
+from tests.hf.models import VOCABULARY, run
+from tests.hf.test_generation_cache import MODES, filled, forward, generate
 from tests.oracles import reference_causal_clusters
 
 __all__ = ["calls"]
@@ -169,10 +169,8 @@ def test_the_first_tokens_read_as_on_sdpa(name: str, by_name: bool) -> None:
     inputs = decoder_inputs(name, (FIRST, FIRST - 3))
     base = FAMILIES[name]().double()
     want = run(base, inputs, use_cache=False)
-    for settings in ({"dense_below": FIRST}, {"dense_below": math.inf}, {"dense_below": None}):
-        if by_name and settings["dense_below"] == math.inf:
-            settings = {"dense_below": "inf"}
-        model = decoder(name, by_name, **settings)
+    for first in (FIRST, "inf", None):
+        model = decoder(name, by_name, dense_below=first)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*come from elsewhere")
             for use_cache in (False, True):
@@ -255,9 +253,12 @@ CACHES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a prefix of PEFT": (with_prefix, AGAIN.format(5)),
     "a long crop": (cropped, "cluster heads can follow a crop of 64 tokens, and this cache was"),
     "gradients": (recorded, AGAIN.format(20)),
-    "another mask": (other_mask, "attention_mask must be causal order and padding where cluster"),
+    "another mask": (other_mask, AGAIN.format(20)),
     "another attention": (on_sdpa, AGAIN.format(20)),
-    "a static cache": (static, "heads of ours and patterns generate with transformers.DynamicCache only, got"),
+    "a static cache": (
+        static,
+        "heads of ours and patterns generate with transformers.DynamicCache only, got",
+    ),
 }
 
 
@@ -269,19 +270,42 @@ def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas(how: str) -> 
         follow(model, IDS, fill(model))
     assert "\n" not in str(seen.value)
     model = decoder("llama")
-    with pytest.warns(UserWarning, match=f"LlamaAttention runs on SDPA instead of clusters: {text}"):
+    with pytest.warns(
+        UserWarning, match=f"LlamaAttention runs on SDPA instead of clusters: {text}"
+    ):
         cache = fill(model)
         got = follow(model, IDS, cache)
     assert got.isfinite().all()
 
 
-def test_packed_documents_are_left_to_sdpa_or_refused() -> None:
-    inputs = {"input_ids": IDS[:1, :40], "position_ids": torch.arange(20).repeat(1, 2)}
+@WAYS
+def test_packed_documents_are_sequences_of_their_own(by_name: bool) -> None:
+    model, sizes = decoder("llama", by_name), (25, 15)
+    positions = torch.cat([torch.arange(size) for size in sizes])[None]
+    packed = {"input_ids": IDS[:1, :40], "position_ids": positions}
+    whole = run(model, packed, use_cache=False).split(sizes, 1)
+    for ids, got in zip(IDS[:1, :40].split(sizes, 1), whole, strict=True):
+        assert_near(got, run(model, {"input_ids": ids}, use_cache=False))
+
+
+MASKS = {
+    "a window": (torch.ones(40, 40).tril().triu(-9).bool(), "each of which sees itself alone"),
+    "an image": (torch.block_diag(torch.ones(9, 9), torch.ones(31, 31)) > 0, "later tokens or"),
+    "biases": (torch.linspace(0, 1, 40).expand(40, 40).tril(), "later tokens or biases"),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind: str) -> None:
+    mask, text = MASKS[kind]
+    inputs = {"input_ids": IDS[:1, :40], "attention_mask": mask[None, None].to(torch.float64)}
+    if mask.dtype == torch.bool:
+        inputs["attention_mask"] = mask[None, None]
     base, model = FAMILIES["llama"]().double(), decoder("llama")
-    with pytest.warns(UserWarning, match="attention_mask must be causal order and padding"):
+    with pytest.warns(UserWarning, match=text):
         got = run(model, inputs, use_cache=False)
     assert torch.equal(got, run(base, inputs, use_cache=False))
-    with pytest.raises(ValueError, match="attention_mask must be causal order and padding"):
+    with pytest.raises(ValueError, match=text):
         run(decoder("llama", False), inputs, use_cache=False)
 
 

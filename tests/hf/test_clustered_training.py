@@ -112,7 +112,7 @@ def test_a_compiled_model_follows_its_settings(counter: CompileCounterWithBacken
 
 def test_what_is_compiled_warns_too(counter: CompileCounterWithBackend) -> None:
     model = tiny_model("gpt2", n_layer=2)
-    model.set_attn_implementation(register_clustered(keys=5))
+    model.set_attn_implementation(register_clustered(keys=5, block=1, dense_below=0))
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     inputs = tiny_inputs("gpt2", LENGTHS)
     with pytest.warns(UserWarning, match="GPT2Attention runs on SDPA instead of clusters") as seen:
