@@ -17,7 +17,7 @@ from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
 from examples.benchmarks.measure import Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
-from jat_graph.attention.causal_clusters import causal_landmarks
+from jat_graph.adjacency.clusters import causal_landmarks
 from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.

@@ -9,8 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
-from jat_graph.attention.causal_clusters import causal_landmarks
+from jat_graph.adjacency.clusters import (
+    best_keys,
+    causal_landmarks,
+    choose_clusters,
+    number_of_clusters,
+)
 from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
