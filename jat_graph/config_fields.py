@@ -104,7 +104,7 @@ def check_threshold(name: str, value: Any) -> float | Table:
 def check_table(name: str, value: Any, check: Check) -> float | Table:
     """Return a number, or a table ``[jump layer][jump head]`` of them, each of them checked."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        return check(name, value)
+        return check(name, value)  # type: ignore[no-any-return]
     if not value or any(isinstance(row, str) or not isinstance(row, Sequence) for row in value):
         raise ValueError(
             f"{name} must be a number or a table [jump layer][jump head], got {value!r}"

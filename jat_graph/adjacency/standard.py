@@ -213,7 +213,8 @@ def _in_blocks(
 def squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]
     """Return Σ_ij (q_i · k_j)², by the products of features alone."""
     queries, keys = spread.flatten(-2).unbind(1)
-    return torch.linalg.vecdot(queries, keys)
+    squares: Tensor = torch.linalg.vecdot(queries, keys)
+    return squares
 
 
 def weights(valid: Tensor | None, like: Tensor) -> Tensor:  # [B|1, H|1, L, 1]

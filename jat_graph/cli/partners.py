@@ -55,7 +55,8 @@ class PartnersReader(nn.Module):
         first, second, value = ids.unbind(-1)
         x = self.names(first) + self.names(second) + self.values(value)
         x = x + self.attention(self.norm(x), first > 0)
-        return self.answer(x + self.inner(x))
+        logits: Tensor = self.answer(x + self.inner(x))
+        return logits
 
 
 def draw_sequences(

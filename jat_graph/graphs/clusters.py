@@ -133,7 +133,8 @@ def _read_pairs(joined: Tensor, best: Tensor, block: int) -> Tensor:  # rows (ke
     near = token // max(block, 1) * block + around  # [n, 3 · block]
     keys = torch.cat([near, best[joined]], 1)
     pairs = torch.stack([keys, token.expand_as(keys)])[:, (keys >= 0) & (keys < len(joined))]
-    return coalesce(pairs, num_nodes=len(joined), sort_by_row=False)
+    read: Tensor = coalesce(pairs, num_nodes=len(joined), sort_by_row=False)
+    return read
 
 
 @torch.no_grad()

@@ -165,7 +165,7 @@ def find_attachment(model: nn.Module) -> Attachment | None:
             check_without_weights(configs, type(base).__name__)
             for kind, config in configs.items():
                 _attach(model, base, vars(base).get(ROOT_ATTRIBUTE), kind, config)
-            return vars(base)[ROOT_ATTRIBUTE]
+            return vars(base)[ROOT_ATTRIBUTE]  # type: ignore[no-any-return]
     return None
 
 

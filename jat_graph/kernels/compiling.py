@@ -111,7 +111,8 @@ class _TritonKernel:
         return triton.jit(do_not_specialize=self.do_not_specialize)(self.function)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
-        return self.compiled[grid]
+        launch: Callable[..., Any] = self.compiled[grid]
+        return launch
 
 
 def ceil_div(number: int, size: int) -> int:

@@ -35,7 +35,8 @@ def count_votes(columns: Tensor, limits: Tensor, rows: slice = slice(None)) -> T
         Eq. 2 and 3 of the JAT paper.
     """
     start, stop, _ = rows.indices(columns.size(-1))
-    return _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
+    counts: Tensor = _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
+    return counts
 
 
 @torch.library.custom_op("jat_graph::count_votes", mutates_args=())

@@ -34,7 +34,8 @@ def query_peaks(query: Tensor, key: Tensor, seen: Tensor | None) -> Tensor:
         # A seen query once more changes no maximum, and the loop needs no mask.
         first = seen.byte().argmax(-1)[..., None, None].expand(*query.shape[:2], 1, query.size(3))
         query = torch.where(seen.unsqueeze(-1), query, query.gather(2, first))
-    return _query_peaks(query.detach(), key.detach())
+    peak: Tensor = _query_peaks(query.detach(), key.detach())
+    return peak
 
 
 @torch.library.custom_op("jat_graph::query_peaks", mutates_args=())

@@ -34,7 +34,8 @@ def sum_joined(x: Tensor, ranking: Ranking) -> Tensor:
     Reference:
         Eq. 3 of the JAT paper times the number of voting keys; see :class:`Ranking`.
     """
-    return _sum_joined(x, ranking.order, ranking.reach)
+    total: Tensor = _sum_joined(x, ranking.order, ranking.reach)
+    return total
 
 
 @torch.library.custom_op("jat_graph::sum_joined", mutates_args=())

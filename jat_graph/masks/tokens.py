@@ -332,15 +332,18 @@ class SequenceShard:
 
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes, of one shape in each."""
-        return collectives.all_reduce(x.contiguous(), "sum", self.group)
+        found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
+        return found
 
     def highest(self, x: Tensor) -> Tensor:
         """Return the largest numbers of all processes, without a gradient."""
-        return collectives.all_reduce(x.detach().contiguous(), "max", self.group)
+        found: Tensor = collectives.all_reduce(x.detach().contiguous(), "max", self.group)
+        return found
 
     def each(self, x: Tensor) -> Tensor:
         """Return a tensor of one shape of every process, ``[processes, ...]``."""
-        return collectives.all_gather_single(x[None].contiguous(), 0, self.group)
+        found: Tensor = collectives.all_gather_single(x[None].contiguous(), 0, self.group)
+        return found
 
     def before(self, x: Tensor) -> Tensor:
         """Return the sum of a tensor over the processes before this one."""

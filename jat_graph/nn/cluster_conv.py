@@ -83,7 +83,8 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             row = (graph["cluster"].query[cluster] * graph["token"].key[key]).sum(-1)
             edge_index, score = torch.cat([edge_index, others], 1), torch.cat([score, row])
         weight = softmax(score, edge_index[1], num_nodes=number)
-        return self.propagate(edge_index, x=x, weight=weight.to(x.dtype))
+        out: Tensor = self.propagate(edge_index, x=x, weight=weight.to(x.dtype))
+        return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
         return weight.unsqueeze(-1) * x_j

@@ -159,7 +159,8 @@ class JumpConv(OneGraphConv):
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        return spmm(adj_t, x)
+        product: Tensor = spmm(adj_t, x)
+        return product
 
     def __repr__(self) -> str:
         return (
@@ -190,7 +191,8 @@ def _without_loops(
         raise ValueError(f"edge_index must hold integers, got {edge_index.dtype}")
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
     edge_weight = None if edge_weight is None else edge_weight.to(dtype)
-    return remove_self_loops(edge_index, edge_weight)
+    edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
+    return edges
 
 
 def _matrix_without_loops(matrix: Adj, dtype: torch.dtype) -> Adj:

@@ -100,7 +100,8 @@ class StoneConv(OneGraphConv):
         size = x.size(0), stones
         means = self.propagate(hyperedge_index, x=x, weight=shares, size=size)
         total = self.propagate(hyperedge_index.flip(0), x=means, weight=weight, size=size[::-1])
-        return (total + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
+        out: Tensor = (total + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
+        return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
         return weight.unsqueeze(-1) * x_j

@@ -166,4 +166,5 @@ def _cross_partners(first: Tensor, second: Tensor, mask: Tensor | None, seed: in
     head = torch.arange(heads, device=first.device)
     kind = (head // max(heads // PARTNERS, 1)).clamp(max=PARTNERS - 1)
     partner = first.take_along_dim(partners[:, kind].unsqueeze(-1), 2)
-    return torch.linalg.cross(partner, second)
+    crossed: Tensor = torch.linalg.cross(partner, second)
+    return crossed

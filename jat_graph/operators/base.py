@@ -204,7 +204,8 @@ Product = Callable[[Tensor, bool], Tensor]  # of features, with a matrix or with
 
 def recompute(product: Product, x: Tensor, transposed: bool) -> Tensor:
     """Multiply, and keep nothing for the backward pass but how to multiply by the transpose."""
-    return _Recomputed.apply(x, product, transposed)  # type: ignore[no-untyped-call]
+    result: Tensor = _Recomputed.apply(x, product, transposed)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _Recomputed(torch.autograd.Function):

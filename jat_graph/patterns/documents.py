@@ -92,4 +92,4 @@ class Documents(Pattern):
 
 def _numbers(ids: Tensor) -> Tensor:
     """Number the documents of a sequence from 0: ``[L]``."""
-    return torch.unique(ids.cpu(), return_inverse=True)[1]
+    return torch.unique(ids.cpu(), return_inverse=True)[1]  # type: ignore[no-any-return]

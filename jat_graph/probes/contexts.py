@@ -243,7 +243,8 @@ def _unit(points: Floats) -> Floats:
     """A layout around 0 with root mean square 1; one without spread stays at 0."""
     centred = points - points.mean(0)
     size = np.sqrt((centred**2).sum(1).mean())
-    return centred / size if size > 0 else centred
+    found: Floats = centred / size if size > 0 else centred
+    return found
 
 
 def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
@@ -275,7 +276,8 @@ def renamed(labels: Integers, below: Integers) -> Integers:
     shared = np.zeros((size, size), np.int64)
     np.add.at(shared, (labels, below), 1)
     own, other = linear_sum_assignment(shared, maximize=True)
-    return other[np.argsort(own)][labels]
+    found: Integers = other[np.argsort(own)][labels]
+    return found
 
 
 def telling_words(

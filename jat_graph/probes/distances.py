@@ -135,7 +135,8 @@ def fit_row(trees: Sequence[Sentence], squares: Sequence[Floats], power: float) 
 
     def explained(own: Floats) -> Floats:  # 1 − Σ (d − y / a)² / Σ (d − mean)², at the best a
         n, d, dd, dy, yy = np.moveaxis(own, -1, 0)
-        return 1 - (dd - dy**2 / yy) / (dd - d**2 / n)
+        found: Floats = 1 - (dd - dy**2 / yy) / (dd - d**2 / n)
+        return found
 
     n, _, dd, dy, yy = sums.sum(0)
     row = {"a": float(yy / dy), **with_ends("R²", resampled(sums, explained))}

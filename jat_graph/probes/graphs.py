@@ -88,7 +88,8 @@ def graphs_and_trees(
 
     def both_ways(_: int, states: Floats, own: Floats) -> Floats:  # [1, n, C]
         one, other = np.triu_indices(own.shape[-1], 1)
-        return ((own[:, one, other] + own[:, other, one]) / 2).T[None]
+        found: Floats = ((own[:, one, other] + own[:, other, one]) / 2).T[None]
+        return found
 
     counts = [len(sentence) * (len(sentence) - 1) // 2 for sentence in sentences]
     texts = [sentence.words for sentence in sentences]

@@ -136,7 +136,8 @@ def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  
     best = both.max(-1)
     ties = (both == best[..., None]).sum(-1)
     hits = (both[:, :, words, heads] == best) & np.isfinite(best) & (heads != ROOT)
-    return (hits / ties).swapaxes(1, 2)
+    found: Floats = (hits / ties).swapaxes(1, 2)
+    return found
 
 
 def _draw(table: pd.DataFrame) -> Figure:

@@ -58,7 +58,8 @@ class MarkedStates:
         sizes = np.array([len(word.indices) for word in self.words])
         starts = np.concatenate([[0], sizes.cumsum()[:-1]])
         sums = np.add.reduceat(self.rows.values[layer], starts, axis=0)
-        return (sums / sizes[:, None]).astype(np.float32)
+        mean: Floats = (sums / sizes[:, None]).astype(np.float32)
+        return mean
 
     def centroids(self, states: Floats) -> Floats:  # [N, D] -> [S, D]
         """Return the mean state of each sense."""
@@ -98,7 +99,8 @@ def read_training(reader: WordReader, training: Sequence[MarkedSentence]) -> Mar
 def unit(vectors: Floats) -> Floats:
     """Return vectors of length 1; those of length 0 as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    found: Floats = (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    return found
 
 
 class Triples(NamedTuple):
@@ -152,7 +154,8 @@ def train_map(
     # Cosines further than 0.1 from their average before training change nothing.
     def loss_of(mapping: Tensor, batch: Tensor) -> Tensor:
         same, other = cosines(mapping, batch).clamp(middle - CLAMP, middle + CLAMP).mean(1)
-        return other - same
+        loss: Tensor = other - same
+        return loss
 
     chance, width = np.random.default_rng(seed), states.shape[1]
     start = torch.randn(width, width, generator=torch.Generator().manual_seed(seed)) / width**0.5

@@ -209,7 +209,8 @@ class TreeStudy:
                 both = squared_distances(one), other.square().sum(-1)
                 found.append(tree_scores(tree, *(part.double().cpu().numpy() for part in both)))
             values.append(found)
-        return np.mean(values, axis=0)
+        mean: Floats = np.mean(values, axis=0)
+        return mean
 
 
 def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
@@ -229,7 +230,8 @@ def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     ranks = [rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
-    return (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
+    found: Floats = (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
+    return found
 
 
 def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  # [S, 4]
@@ -238,7 +240,8 @@ def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  #
     def mean_of_lengths(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
         ratios = sums[..., 0] / sums[..., 1]
         there = ~np.isnan(ratios)
-        return np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
+        found: Floats = np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
+        return found
 
     own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
     totals: dict[str, Any] = {

@@ -76,12 +76,14 @@ class Sentence:
 
         edges = np.array(self.edges, int).reshape(-1, 2)
         graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        return shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        return found
 
     @property
     def depths(self) -> Floats:
         """How many edges are between a word and the root, [n]."""
-        return self.distances[self.root]
+        found: Floats = self.distances[self.root]
+        return found
 
 
 def read_treebank(

@@ -118,7 +118,8 @@ def _width(word: str) -> float:
 def _middles(sentence: Sentence) -> list[float]:
     """Where the middle of each word is, in inches."""
     widths = np.array([_width(word) for word in sentence.words])
-    return (widths.cumsum() - widths / 2).tolist()
+    found: list[float] = (widths.cumsum() - widths / 2).tolist()
+    return found
 
 
 def _draw_edges(

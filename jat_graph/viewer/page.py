@@ -241,4 +241,5 @@ def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]
         )
     if not bool(torch.isfinite(layer).all()):
         raise ValueError(f"{name} must be finite, got values that are not")
-    return layer.detach().cpu().float().reshape(-1, length, length)
+    heads: Tensor = layer.detach().cpu().float().reshape(-1, length, length)
+    return heads

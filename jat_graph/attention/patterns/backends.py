@@ -60,7 +60,8 @@ def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, 
     """Return attention under a pattern and a mask, by the backend asked for."""
     name = choose(backend, inputs).backend
     # Loaded at its first use: PyG or dynamo comes with each but "dense".
-    return import_module(f"jat_graph.attention.patterns.{name}").run(inputs)
+    output: Tensor = import_module(f"jat_graph.attention.patterns.{name}").run(inputs)
+    return output
 
 
 def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
