@@ -136,7 +136,8 @@ def _cross_all(key: Tensor, mask: Tensor | None, pairs: str) -> Tensor:
     hidden = None if mask is None else ~mask[:, None, :, None]  # [B, 1, L, 1]
     if pairs == "sum":
         valid = key if hidden is None else key.masked_fill(hidden, 0.0)
-        return torch.linalg.cross(valid.sum(-2, keepdim=True).expand_as(key), key)
+        summed: Tensor = torch.linalg.cross(valid.sum(-2, keepdim=True).expand_as(key), key)
+        return summed
     # [B, H', l, j, 3]
     products: Tensor = torch.linalg.cross(key.unsqueeze(-3), key.unsqueeze(-2))
     if hidden is None:

@@ -50,7 +50,8 @@ def attend_rows(
     budget = GATHERED_CUDA if query.is_cuda else GATHERED
     most = budget // (query.size(1) * (key.size(-1) + value.size(-1)))
     if query.device.type == "cpu" and not dropout_p:
-        return FusedBlocks.apply(query, key, value, groups, most, scale)  # type: ignore[no-untyped-call]
+        output: Tensor = FusedBlocks.apply(query, key, value, groups, most, scale)  # type: ignore[no-untyped-call]
+        return output
 
     def attend(piece: Piece) -> Tensor:  # once more in backward, rather than kept
         queries, keys, values = (

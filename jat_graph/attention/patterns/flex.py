@@ -23,7 +23,8 @@ def run(inputs: PatternInputs) -> Tensor:  # [B, H, L, Dv]
     batch, heads, length, _ = query.shape
     if inputs.mask.valid is None:
         mask = block_mask(inputs.rule, None, heads, length, query.device)
-        return attend(query, key, value, block_mask=mask, scale=inputs.scale)
+        output: Tensor = attend(query, key, value, block_mask=mask, scale=inputs.scale)
+        return output
     valid = inputs.mask.valid[:, 0].expand(batch, length)
     order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)
     mask = block_mask(inputs.rule.at(order), valid.sum(-1), heads, length, query.device)
