@@ -8,16 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.attention.clusters import first_clustered
 from jat_graph.graph_config import ClusterRule
 
 NOTHING = -1e30  # where nothing was read; infinity would give NaN
 SPAN = 4096  # keys that a new landmark reads at a time
-
-
-def dense_tokens(rule: ClusterRule) -> float:
-    """Return the position from which a token reads by clusters; those before it read all keys."""
-    return rule.dense_below if rule.dense_below == float("inf") else first_clustered(rule)
 
 
 class Keys(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from jat_graph.adjacency.scores import full_precision
 from jat_graph.attention.causal_clusters import read_blocks
-from jat_graph.attention.causal_state import CausalState, Keys, dense_tokens
+from jat_graph.attention.causal_state import CausalState, Keys
+from jat_graph.attention.clusters import first_clustered
 from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts
 from jat_graph.attention.past import BACK, Past
 from jat_graph.attention.propagation import Features
@@ -114,9 +116,9 @@ def _read(
 ) -> HeadGroup | HeadOutput:
     """Return how heads of one rule read; ordinary ones where all the next tokens are dense."""
     (query, key, value), rule, heads = features, readers.rule, list(readers.heads)
-    first = dense_tokens(rule)
-    if first == float("inf"):
+    if rule.dense_below == math.inf:
         return readers.densely(features)
+    first = first_clustered(rule)
     all_dense = max(span.length for span in spans) <= first
     size = len(query), query.size(2), len(heads), value.size(-1)
     output = value.new_zeros(size).transpose(1, 2)  # heads of a token stand together
@@ -125,9 +127,9 @@ def _read(
         own = query[row, heads][:, span.own]
         precise = own.to(torch.promote_types(own.dtype, torch.float32)) * scale
         if span.before == 0:
-            far, states[row] = read_whole(precise, keys, rule, int(first))
+            far, states[row] = read_whole(precise, keys, rule, first)
         elif states[row]:
-            far, states[row] = stream(states[row], precise, keys, rule, int(first))
+            far, states[row] = stream(states[row], precise, keys, rule, first)
         else:
             raise ValueError(
                 f"cluster heads can follow a crop of {BACK} tokens, and this cache was cropped by "
@@ -172,11 +174,8 @@ def stream(
     states: States, query: Tensor, keys: Keys, rule: ClusterRule, first: int
 ) -> tuple[Tensor, States]:
     """Return the same of the next tokens of a sequence."""
-    kept, state, outputs = (
-        list(states),
-        states[-1],
-        [query.new_zeros(len(query), 0, keys.value.size(-1))],
-    )
+    kept, state = list(states), states[-1]
+    outputs = [query.new_zeros(len(query), 0, keys.value.size(-1))]
     while query.size(1):
         step = rule.block - state.queries.size(1)
         if state.length < first:

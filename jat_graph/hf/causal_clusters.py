@@ -18,6 +18,11 @@ from jat_graph.graph_config import ClusterRule
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
 
+ORDER = (
+    "attention_mask must be causal order and padding, or documents, where cluster heads are "
+    "causal, the same for all heads, got later tokens or biases"
+)
+
 
 def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
     """Tell whether tokens see earlier ones only, of a module that is causal or not by itself."""
@@ -34,8 +39,8 @@ def read_in_order(
 ) -> HeadParts:
     """Return how heads of each rule read in causal order; dense ones are ordinary ones."""
     # Which few sessions need, and which loads the operators.
-    from jat_graph.attention.causal_state import dense_tokens
     from jat_graph.attention.clustered import read_by_clusters
+    from jat_graph.attention.clusters import first_clustered
     from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
 
     features = inputs.query, inputs.key, inputs.value
@@ -51,11 +56,6 @@ def read_in_order(
             "cluster heads follow a cache without gradients only: use torch.no_grad(), or pass "
             "use_cache=False"
         )
-    if compiling and not inputs.is_causal:
-        raise ValueError(
-            "cluster heads in causal order cannot read attention_mask in a compiled model: leave "
-            "it out, as padding on the right allows"
-        )
     past = None
     if not (recorded or inputs.dropout or compiling):
         past = inputs.past(owner, partial(ClusterPast, readers))
@@ -68,7 +68,7 @@ def read_in_order(
     options: dict[str, Any] = {"mask": mask, "dropout_p": inputs.dropout, "scale": inputs.scale}
     for own in readers:
         group = own.densely(features)
-        if inputs.query.size(2) > dense_tokens(own.rule):
+        if inputs.query.size(2) > first_clustered(own.rule):
             output = read_by_clusters(*group[1:4], own.rule, causal=True, **options)
             parts.append(HeadOutput(own.heads, output))
         else:
@@ -79,6 +79,10 @@ def read_in_order(
 def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
     """Refuse a mask that lets tokens see later ones, differs from head to head, or has biases."""
     given, valid, ahead = inputs.attention_mask, mask.valid, False
+    if torch.compiler.is_compiling():  # when no branch may depend on values
+        if mask.pairs is not None:
+            torch._assert_async(~mask.pairs.triu(1).any(), ORDER)
+        return
     biased = given is not None and split_additive(given)[1] is not None
     by_head = valid is not None and valid.size(1) > 1
     if not mask.causal and inputs.query.size(2) > 1:
@@ -87,10 +91,7 @@ def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
         else:  # no order tells single tokens apart
             ahead = valid is None or int(valid.sum(-1).max()) > 1
     if biased or by_head or ahead:
-        raise ValueError(
-            "attention_mask must be causal order and padding, or documents, where cluster heads "
-            "are causal, the same for all heads, got later tokens or biases"
-        )
+        raise ValueError(ORDER)
 
 
 def cache_of(module: nn.Module) -> Cache | None:

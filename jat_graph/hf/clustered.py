@@ -126,14 +126,14 @@ def _attend(
 
 def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
-    from jat_graph.attention.causal_state import dense_tokens
+    from jat_graph.attention.clusters import first_clustered
 
     module, heads = inputs.module, tuple(range(inputs.query.size(1)))
-    compiling, first = torch.compiler.is_compiling(), dense_tokens(rule)
-    if first == float("inf") or (compiling and inputs.key.size(2) <= first):
+    compiling, first = torch.compiler.is_compiling(), first_clustered(rule)
+    if rule.dense_below == float("inf") or (compiling and inputs.key.size(2) <= first):
         return None
-    if compiling and not inputs.is_causal:
-        _warn(module, f"{LEFT} where it is compiled, which hides masks and caches")
+    if compiling and not inputs.is_whole:
+        _warn(module, f"{LEFT} where it is compiled, which hides its cache")
         return None
     if not compiling:
         inputs = replace(inputs, cache=cache_of(module))

@@ -375,3 +375,42 @@ def test_precisions_modes_and_threads(kind: str, threads: int) -> None:
     torch.set_num_threads(before)
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_gradients_and_checkpointing(name: str, by_name: bool, reentrant: bool) -> None:
+    model, inputs = decoder(name, by_name).train(), decoder_inputs(name)
+    inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    base = FAMILIES[name]().double().train()
+    for other in (model, base):
+        for module in other.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+    wanted, stock = (gradients_of(other, inputs) for other in (model, base))
+    assert any(not torch.allclose(stock[key], grad, rtol=1e-3) for key, grad in wanted.items())
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    assert all(torch.equal(x, wanted[key]) for key, x in gradients_of(model, inputs).items())
+
+
+def gradients_of(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradients of a language model's loss."""
+    model.zero_grad()
+    model(**inputs).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_compiled_forward_is_the_model(name: str, by_name: bool) -> None:
+    torch._dynamo.reset()
+    model = decoder(name, by_name)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    packed = {"input_ids": IDS[:1, :LONG], "position_ids": torch.arange(20).repeat(1, 2)}
+    for inputs in ({"input_ids": IDS[:, :31]}, decoder_inputs(name), packed):
+        valid = mask_of(inputs) if "attention_mask" in inputs else ...
+        got, want = (run(some, inputs, use_cache=False)[valid] for some in (compiled, model))
+        assert_near(got, want)
+    torch._dynamo.reset()
