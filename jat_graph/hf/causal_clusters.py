@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts
+from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_heads
+from jat_graph.attention.past import Past
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
@@ -32,48 +33,56 @@ def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
     return inputs.is_causal if mask is None else causal and mask.size(-2) > 1
 
 
-def read_in_order(
+def read_rules(
     inputs: AttentionInputs,
     owner: Any,  # whose state the cache keeps
     rules: Mapping[ClusterRule, tuple[int, ...]],  # of all heads
+    causal: bool,
 ) -> HeadParts:
-    """Return how heads of each rule read in causal order; dense ones are ordinary ones."""
+    """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
     # Which few sessions need, and which loads the operators.
     from jat_graph.attention.clustered import read_by_clusters
-    from jat_graph.attention.clusters import first_clustered
+    from jat_graph.attention.clusters import shortest_length
+
+    past, mask = _past(inputs, owner, rules) if causal else None, None
+    if causal:
+        mask = inputs.token_mask(past)
+        _check_order(inputs, mask)
+    if past is not None and mask is not None and mask.pairs is None:
+        features = inputs.query, inputs.key, inputs.value
+        return past.append(features, replace(mask, causal=True), inputs.scale)
+    inputs.check_whole("cluster heads")
+    options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
+    parts: list[HeadGroup | HeadOutput] = []
+    groups = list(rules.values())
+    inputs = inputs.repeat_keys() if len(groups) > 1 else inputs
+    cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
+    for rule, heads, query, key, value in zip(rules, groups, *cut, strict=True):
+        if query.size(2) < shortest_length(rule, causal):
+            parts.append(HeadGroup(heads, query, key, value, jumps=False))
+        else:
+            options |= {"mask": mask or inputs.token_mask(), "causal": causal}
+            parts.append(HeadOutput(heads, read_by_clusters(query, key, value, rule, **options)))
+    return parts
+
+
+def _past(
+    inputs: AttentionInputs, owner: Any, rules: Mapping[ClusterRule, tuple[int, ...]]
+) -> Past | None:
+    """Return what earlier tokens left behind; None where nothing of these can be kept."""
     from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
 
     features = inputs.query, inputs.key, inputs.value
-    groups = inputs.query.size(1) // inputs.key.size(1)
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
+    if recorded or inputs.dropout or torch.compiler.is_compiling():
+        inputs.check_whole("cluster heads that record gradients, drop out or are compiled")
+        return None
+    times = inputs.query.size(1) // inputs.key.size(1)
     readers = tuple(
-        ClusterReaders(rule, heads, tuple(head // groups for head in heads))
+        ClusterReaders(rule, heads, tuple(head // times for head in heads))
         for rule, heads in rules.items()
     )
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
-    compiling = torch.compiler.is_compiling()
-    if recorded and not inputs.is_whole:
-        raise ValueError(
-            "cluster heads follow a cache without gradients only: use torch.no_grad(), or pass "
-            "use_cache=False"
-        )
-    past = None
-    if not (recorded or inputs.dropout or compiling):
-        past = inputs.past(owner, partial(ClusterPast, readers))
-    mask = inputs.token_mask(past)
-    _check_order(inputs, mask)
-    if past is not None and mask.pairs is None:
-        return past.append(features, replace(mask, causal=True), inputs.scale)
-    inputs.check_whole("cluster heads that record gradients, or drop out,")
-    parts: list[HeadGroup | HeadOutput] = []
-    options: dict[str, Any] = {"mask": mask, "dropout_p": inputs.dropout, "scale": inputs.scale}
-    for own in readers:
-        group = own.densely(features)
-        if inputs.query.size(2) > first_clustered(own.rule):
-            output = read_by_clusters(*group[1:4], own.rule, causal=True, **options)
-            parts.append(HeadOutput(own.heads, output))
-        else:
-            parts.append(group)
-    return parts
+    return inputs.past(owner, partial(ClusterPast, readers))
 
 
 def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_in_order
+from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS
@@ -94,7 +94,9 @@ def _attend(
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    rule = ClusterRule(*_rule(_saved(module.config), settings))
+    saved = getattr(module.config, CLUSTERED, {})
+    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
+    rule = ClusterRule(*_rule(saved, settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = kwargs.get("is_causal")
@@ -110,9 +112,9 @@ def _attend(
     elif reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
         reason = None if mask else "its mask says more than padding and documents"
-    if reason is not None:
+    if reason:
         _warn(module, f"{LEFT} where {reason}")
-    if mask is not None:
+    if mask:
         options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
         output = read_by_clusters(query, key, value, rule, **options)
     if output is None:
@@ -138,17 +140,11 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
     if not compiling:
         inputs = replace(inputs, cache=cache_of(module))
     try:
-        (part,) = read_in_order(inputs, rule, {rule: heads})
+        (part,) = read_rules(inputs, rule, {rule: heads}, causal=True)
     except ValueError as error:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
     return part.output if isinstance(part, HeadOutput) else None
-
-
-def _saved(config: Any) -> Any:
-    """Return the settings in a configuration, a dict anew: compiled code then sees its keys."""
-    saved = getattr(config, CLUSTERED, {})
-    return {**saved} if isinstance(saved, dict) else saved
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

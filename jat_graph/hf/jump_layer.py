@@ -12,19 +12,16 @@ from torch import Tensor, nn
 from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
 from jat_graph.attention.heads import (
-    HeadGroup,
-    HeadOutput,
     HeadParts,
     JumpHeads,
     JumpStrength,
-    split_heads,
 )
 from jat_graph.attention.past_stones import new_past
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.hf.causal_clusters import in_causal_order, read_in_order
+from jat_graph.hf.causal_clusters import in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, window_of
 from jat_graph.hf.modules import (
     AttentionModule,
@@ -101,29 +98,10 @@ class ClusterLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read; short sequences leave them ordinary ones."""
-        # Which few sessions need, and which loads the operators.
-        from jat_graph.attention.clustered import read_by_clusters
-        from jat_graph.attention.clusters import shortest_length
-
-        causal = inputs.is_causal or getattr(inputs.module, "is_causal", True)
-        if not causal and inputs.is_whole:
+        causal, mask = getattr(inputs.module, "is_causal", True), inputs.attention_mask
+        if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
-        if in_causal_order(inputs, causal):
-            return read_in_order(inputs, self, self.rules)
-        inputs.check_whole("cluster heads")
-        inputs = inputs.repeat_keys()
-        options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
-        parts: list[HeadGroup | HeadOutput] = []
-        groups = list(self.rules.values())
-        cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
-        for rule, heads, query, key, value in zip(self.rules, groups, *cut, strict=True):
-            if query.size(2) < shortest_length(rule):
-                parts.append(HeadGroup(heads, query, key, value, jumps=False))
-            else:
-                options["mask"] = inputs.token_mask()
-                output = read_by_clusters(query, key, value, rule, **options)
-                parts.append(HeadOutput(heads, output))
-        return parts
+        return read_rules(inputs, self, self.rules, in_causal_order(inputs, causal))
 
 
 def _check_tables(config: JatConfig, layers: int) -> None:
