@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,14 +10,15 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from examples.benchmarks import clusters, measure
 from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, agree, leaves
+from examples.benchmarks.measure import Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
-from jat_graph.attention.causal_clusters import causal_landmarks
-from jat_graph.inspection.cluster_rows import Sequence, causal_cluster_rows
+from jat_graph.adjacency.clusters import causal_landmarks
+from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
@@ -26,26 +26,17 @@ SHAPES["SmolLM2"] |= {"vocab_size": 49152, "hidden_size": 576, "intermediate_siz
 SHAPES["SmolLM2"] |= {"num_attention_heads": 9, "num_key_value_heads": 3}
 CHECKED, EVERY = 2048, 31  # tokens in which every so many must be the formula
 NEW = 64  # tokens at a time, a whole block
+OURS = partial(clustered_attention, is_causal=True)
 
 
 def head(length: int, settings: Settings, training: bool = False) -> Outcome:
     """Some heads, forward or with backward, against SDPA."""
     heads = draw_heads(length, HEADS, settings)
-    check(Heads(*(x[:, :, :CHECKED] for x in heads)), training)
-    attends = (clustered_attention, F.scaled_dot_product_attention)
-    sides = (partial(clusters.run, partial(x, is_causal=True), heads, training) for x in attends)
+    first = Heads(*(x[:, :, :CHECKED] for x in heads))
+    clusters.check(first, training, lambda *x: OURS(*x, dense_below=0)[:, :, ::EVERY], by_formula)
+    theirs = partial(F.scaled_dot_product_attention, is_causal=True)
+    sides = (partial(clusters.run, attend, heads, training) for attend in (OURS, theirs))
     return measure.in_turns(*sides, settings)
-
-
-def check(heads: Heads, training: bool) -> None:
-    """Refuse heads some of whose tokens are not the formula, or have not its gradients."""
-    found = []
-    for attend in (partial(clustered_attention, is_causal=True, dense_below=0), by_formula):
-        inputs = leaves(*heads)
-        output = attend(*inputs)
-        output = output if attend is by_formula else output[:, :, ::EVERY]
-        found.append([output, *(torch.autograd.grad(output.sum(), inputs) if training else ())])
-    agree(*found)
 
 
 def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -53,7 +44,7 @@ def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     sequence = Sequence(*(x[0].float() for x in (query, key, value)), DIM**-0.5, causal=True)
     tokens = torch.arange(0, query.size(2), EVERY, device=query.device).expand(query.size(1), -1)
     (rule,) = ClusterGraph(dense_below=0).rules(1)
-    return (causal_cluster_rows(sequence, rule, tokens).given @ sequence.value)[None]
+    return (cluster_rows(sequence, rule, tokens).given @ sequence.value)[None]
 
 
 class Reader:
@@ -126,7 +117,8 @@ def state(length: int, settings: Settings, shape: str) -> Outcome:
     reader = Reader(length, settings, shape, "clustered")
     reader.prefill()
     reader.go_on()
-    found = [x.untyped_storage() for layer in reader.cache.layers for x in tensors_in(layer.past)]
+    held = tree_leaves([vars(layer.past) for layer in reader.cache.layers])
+    found = [x.untyped_storage() for x in held if isinstance(x, Tensor)]
     beside = sum({each.data_ptr(): each.nbytes() for each in found}.values())
     return measure.outcome([beside], [cached(reader)])
 
@@ -134,11 +126,3 @@ def state(length: int, settings: Settings, shape: str) -> Outcome:
 def cached(reader: Reader) -> int:
     """Return the bytes of all keys and values."""
     return sum(x.nbytes for layer in reader.cache.layers for x in (layer.keys, layer.values))
-
-
-def tensors_in(x: Any) -> Iterator[Tensor]:
-    """Yield all tensors that something holds, be it in fields, lists or tuples."""
-    if isinstance(x, Tensor):
-        yield x
-    for part in x if isinstance(x, list | tuple) else getattr(x, "__dict__", {}).values():
-        yield from tensors_in(part)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.clusters import BlockStatistics, causal_landmarks, number_of_landmarks
 from jat_graph.attention.causal_state import CausalState, Keys, Moments, directions
 from jat_graph.attention.cluster_parts import (
     Gradients,
@@ -26,38 +26,10 @@ from jat_graph.attention.clusters import DenseHeads, Pair, Parts, first_clustere
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.best_so_far import NOTHING, Course, follow_best
 from jat_graph.kernels.listed_keys import differentiate_listed, read_listed
-from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.running_rows import gather_running, spread_running
 from jat_graph.kernels.threads import run_tasks
 
 ROWS = 64  # landmarks of a head on a CPU whose scores are held at a time
-
-
-def number_of_landmarks(complete: int) -> int:
-    """Return how many landmarks are among the first tokens."""
-    return max(0, math.isqrt(max(0, 4 * complete - 1)) - 1)
-
-
-def causal_landmarks(complete: int, device: torch.device) -> Tensor:  # [m]
-    """Return the landmarks among the first tokens: positions ⌊t² / 4⌋ from t = 2 on."""
-    return torch.arange(2, number_of_landmarks(complete) + 2, device=device) ** 2 // 4
-
-
-class BlockStatistics:
-    """What all tokens of a block and of those before it say of clusters; they have no gradient."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        blocks = tokens.length // tokens.block
-        query, key = (tokens.blocked(x)[:, :blocks] for x in (tokens.query, tokens.key))
-        self.count = torch.arange(1, blocks + 1, device=query.device) * tokens.block
-        count = self.count.view(-1, 1).to(query.dtype)
-        some = key[:, :1].mean(2)  # taken away where numbers are squared
-        key = key - some.unsqueeze(2)
-        self.query = query.sum(2).cumsum(1) / count  # the mean, [H, blocks, D]
-        mean = key.sum(2).cumsum(1) / count
-        self.key = mean + some
-        squares = mean.unsqueeze(-1) * mean.unsqueeze(-2) * count.unsqueeze(-1)
-        self.spread = running_sums(key.mT @ key, 1).sub_(squares)  # [H, blocks, D, D]
 
 
 class Rows(NamedTuple):
@@ -87,11 +59,12 @@ class CausalClusterHeads:
         self.dense = DenseHeads(query[:, :first], key[:, :first], value[:, :first], scale, True)
         self.begin = -(-first // block)  # the block of that token; there is none if all are dense
         self.near = NearKeys(tokens, 1.0, causal=True, first=self.begin)
-        complete = tokens.length // block
-        self.steps = max(complete - 1, 0)  # blocks that are far from some token, or from the next
-        self.landmarks = causal_landmarks(complete * block, query.device)
+        blocks = tokens.length // block
+        self.steps = max(blocks - 1, 0)  # blocks that are far from some token, or from the next
+        self.landmarks = causal_landmarks(blocks * block, query.device)
         self.queries = tokens.query[:, self.landmarks]  # [H, m, D]
-        self.statistics = BlockStatistics(tokens)
+        whole = (tokens.blocked(x)[:, :blocks] for x in (tokens.query, tokens.key))
+        self.statistics = BlockStatistics(*whole)
         self.joined = self._join() if joined is None else joined
         self.highest = None  # best keys change from block to block: backward finds them anew
         self.key, self.value = (

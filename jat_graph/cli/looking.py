@@ -122,7 +122,7 @@ def _show_fidelity(
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
-    loaded, tokenizer, wanted = load_for_clusters(model, config, changes)
+    loaded, tokenizer, wanted = load_for_clusters(model, config, changes, foretelling=True)
     from jat_graph.inspection import fidelity
     from jat_graph.inspection.selection import encode_text
 

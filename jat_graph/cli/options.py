@@ -116,14 +116,14 @@ def reads_by_clusters(model: PreTrainedModel) -> bool:
 
 
 def load_for_clusters(
-    path: str, config: str | None, changes: list[str] | None
+    path: str, config: str | None, changes: list[str] | None, foretelling: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
     """Load a model without new heads, and settings of clusters, by default those that it has."""
     from jat_graph.config import JatConfig, check_clusters
 
     # Refused before weights are read.
     check_clusters(read_settings(config, changes, JatConfig.clustered()))
-    model, tokenizer = load_model(path, foretelling=True)
+    model, tokenizer = load_model(path, foretelling=foretelling)
     from jat_graph.inspection.tracing import cluster_config
 
     wanted = read_settings(config, changes, cluster_config(model))

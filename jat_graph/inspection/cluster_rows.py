@@ -9,8 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
-from jat_graph.attention.causal_clusters import causal_landmarks
+from jat_graph.adjacency.clusters import (
+    best_keys,
+    causal_landmarks,
+    choose_clusters,
+    number_of_clusters,
+)
 from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
@@ -86,8 +90,7 @@ def measure_rows(
 
 
 def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
-    rows = (causal_cluster_rows if sequence.causal else cluster_rows)(sequence, rule, tokens)
-    near, best, exact, given = rows
+    near, best, exact, given = cluster_rows(sequence, rule, tokens)
     length, is_read, output = sequence.query.size(1), near | best, exact @ sequence.value
     lost = (given @ sequence.value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
     keys = is_read.sum(-1).to(exact.dtype)
@@ -112,6 +115,9 @@ def cluster_rows(
     tokens: Tensor,  # [H, r]
 ) -> ClusterRows:
     """Return what some queries read, in memory for r·n numbers a head."""
+    if sequence.causal:
+        parts = [_causal_rows(sequence, rule, token) for token in tokens.T.unsqueeze(-1)]
+        return ClusterRows(*(torch.stack(x, 1) for x in zip(*parts, strict=True)))
     query, key, _, scale, _ = sequence
     key = key - key.mean(1, keepdim=True)  # softmax does not see it
     joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
@@ -127,18 +133,8 @@ def cluster_rows(
     return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
 
 
-def causal_cluster_rows(
-    sequence: Sequence,
-    rule: ClusterRule,
-    tokens: Tensor,  # [H, r]
-) -> ClusterRows:
-    """Return what some queries read in causal order; each chooses from the tokens before it."""
-    rows = [_causal_rows(sequence, rule, column) for column in tokens.unsqueeze(-1).unbind(1)]
-    return ClusterRows(*(torch.cat(x, 1) for x in zip(*rows, strict=True)))
-
-
 def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> ClusterRows:
-    """Return the rows of one token of each head, [H, 1]."""
+    """Return the rows [H, n] of one token of each head, [H, 1], which chooses anew."""
     query, key, _, scale, _ = sequence
     position = torch.arange(key.size(1), device=key.device)
     complete = token // rule.block * rule.block
@@ -156,7 +152,7 @@ def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> Cluste
     rest = rows + offset if rule.propagate else torch.full_like(rows, -torch.inf)
     given = torch.where(far & ~best, rest, scores)
     exact, given = (x.masked_fill(~seen, -torch.inf).softmax(-1) for x in (scores, given))
-    return ClusterRows(*(x.unsqueeze(1) for x in (seen & ~far, best, exact, given)))
+    return ClusterRows(seen & ~far, best, exact, given)
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.cluster_rows import ClusterRows, cluster_rows, split_sequences
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
@@ -193,7 +194,7 @@ def inspect_clusters(
     if top is not None:
         check_integer("top", top, least=0)
     place = layers, heads, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
     reports = tuple(ClusterTrace.of(layer).report(encoded, top) for layer in found)
     config = attached_config(model, ClusterGraph)
     return ClusterInspection(text, encoded.tokens, config, reports)
@@ -221,7 +222,7 @@ def view_clusters(
         The matrices over the shown tokens, and the head's report.
     """
     place = layer, head, tokens, special_tokens
-    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
     trace = ClusterTrace.of(seen)
     order = trace.order(encoded)
     joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]

@@ -11,7 +11,7 @@ from transformers import BartForConditionalGeneration, LlamaModel
 
 import jat_graph
 from jat_graph import ClusterGraph, JatConfig
-from jat_graph.hf import CapturedLayer, capture_scores, register_clustered
+from jat_graph.hf import capture_scores, register_clustered
 from jat_graph.inspection import Fidelity
 from tests.hf.models import VOCABULARY, tiny_model
 from tests.inspection.test_fidelity import measures
@@ -51,22 +51,16 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     return torch.stack(rows)
 
 
-def captured(model: Any, batch: dict[str, Tensor], config: JatConfig) -> list[CapturedLayer]:
-    """Return what the heads of each layer see on the model's own attention."""
-    jat_graph.attach(model, config)
-    with jat_graph.disabled(model), capture_scores(model, ClusterGraph) as layers, torch.no_grad():
-        model(**batch, use_cache=False)
-    jat_graph.detach(model)
-    return layers
-
-
-def foretold(logits: Tensor, batch: dict[str, Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return losses and most likely next tokens of each sequence."""
-    valid = batch["attention_mask"].bool()
-    rows = [x[own][:-1] for x, own in zip(logits, valid, strict=True)]
-    ids = [x[own][1:] for x, own in zip(batch["input_ids"], valid, strict=True)]
-    losses = [F.cross_entropy(*pair, reduction="none") for pair in zip(rows, ids, strict=True)]
-    return losses, [x.argmax(-1) for x in rows]
+def foretold(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return losses and most likely next tokens, those of all sequences."""
+    losses, likeliest = [], []
+    with torch.no_grad():
+        logits = model(**batch).logits
+    for row, ids, mask in zip(logits, batch["input_ids"], batch["attention_mask"], strict=True):
+        row, ids = row[mask.bool()][:-1], ids[mask.bool()][1:]
+        losses.append(F.cross_entropy(row, ids, reduction="none"))
+        likeliest.append(row.argmax(-1))
+    return torch.cat(losses), torch.cat(likeliest)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +68,13 @@ def foretold(logits: Tensor, batch: dict[str, Tensor]) -> tuple[list[Tensor], li
     [("llama", {}), ("llama", {"dense_below": 21}), ("gpt2", {"propagate": False})],
 )
 def test_numbers_are_those_of_whole_rows(name: str, changes: dict[str, Any]) -> None:
-    model, batch, config = (
-        tiny_model(name).double(),
-        padded_batch(),
-        CONFIG.replace(layers=(1,), **changes),
-    )
-    (layer,) = captured(model, batch, config)
-    report = jat_graph.fidelity(model, [batch], config, queries=LENGTH)
-    graph: Any = config.graph
+    config, batch = CONFIG.replace(layers=(1,), **changes), padded_batch()
+    model = jat_graph.attach(tiny_model(name).double(), config)
+    with jat_graph.disabled(model), capture_scores(model, ClusterGraph) as found, torch.no_grad():
+        model(**batch, use_cache=False)
+    report = jat_graph.fidelity(model, [batch], queries=LENGTH)
+    (layer,), graph = found, config.graph
+    assert isinstance(graph, ClusterGraph)
     for head in report.heads:
         parts = [x[:, head.head] for x in (layer.query, layer.key, layer.value)]
         rows = [
@@ -97,18 +90,14 @@ def test_numbers_are_those_of_whole_rows(name: str, changes: dict[str, Any]) -> 
 def test_the_loss_is_that_of_two_runs() -> None:
     model, batch = tiny_model("llama").double(), padded_batch()
     report = jat_graph.fidelity(model, [batch, batch], CONFIG)
-    with torch.no_grad():
-        own = foretold(model(**batch).logits, batch)
-        given = foretold(jat_graph.attach(model, CONFIG)(**batch).logits, batch)
+    losses, likeliest = foretold(model, batch)
+    others, other_tokens = foretold(jat_graph.attach(model, CONFIG), batch)
     found = report.next_tokens
     assert found is not None
-    assert found.positions == 2 * (report.tokens // 2 - 4)
-    losses, others = torch.cat(own[0]), torch.cat(given[0])
+    assert found.positions == 2 * len(losses) == report.tokens - 8
     assert found.loss == pytest.approx(float(losses.mean()), abs=1e-9)
     assert found.change == pytest.approx(float((others - losses).mean()), abs=1e-9)
-    assert found.changed == pytest.approx(
-        float((torch.cat(own[1]) != torch.cat(given[1])).double().mean())
-    )
+    assert found.changed == pytest.approx(float((likeliest != other_tokens).double().mean()))
     assert found.changed > 0 and found.low < found.change < found.high
     assert f"Loss {found.loss:.3f} a token, by clusters {found.change:+.4f} (95" in report.table()
     assert Fidelity.from_dict(report.to_dict()) == report
