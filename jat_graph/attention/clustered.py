@@ -71,7 +71,7 @@ def clustered_attention(
             queries; these have clusters of their own. (default: False)
         clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same
             for all heads. In causal order ``clusters`` must be None, ``refine`` does not count, and
-            ``dense_below`` (None means 1024) is the position, a multiple of ``block`` above, below
+            ``dense_below`` (None means 2048) is the position, a multiple of ``block`` above, below
             which tokens read all that comes before them.
 
     Returns:

@@ -80,13 +80,13 @@ def test_no_later_token_changes_a_bit():
 
 
 def test_tokens_before_the_first_cluster_are_those_of_sdpa():
-    heads = [x.float() for x in random_tensors(4, *[(1, 2, 1100, 8)] * 3)]
+    heads = [x.float() for x in random_tensors(4, *[(1, 2, 2100, 8)] * 3)]
     ours = clustered_attention(*heads, is_causal=True)
     want = F.scaled_dot_product_attention(*heads, is_causal=True)
-    assert torch.equal(ours[:, :, :1024], want[:, :, :1024])
-    assert not torch.allclose(ours[:, :, 1024:], want[:, :, 1024:])
-    short = [x[:, :, :1024] for x in heads]
-    assert torch.equal(clustered_attention(*short, is_causal=True), want[:, :, :1024])
+    assert torch.equal(ours[:, :, :2048], want[:, :, :2048])
+    assert not torch.allclose(ours[:, :, 2048:], want[:, :, 2048:])
+    short = [x[:, :, :2048] for x in heads]
+    assert torch.equal(clustered_attention(*short, is_causal=True), want[:, :, :2048])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
