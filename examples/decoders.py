@@ -178,7 +178,10 @@ def token_losses(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 def say(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return logits and targets of the tokens that are to say something, in order."""
     states = model.model(
-        input_ids=batch.tokens, position_ids=batch.positions, use_cache=False
+        input_ids=batch.tokens,
+        attention_mask=torch.ones_like(batch.tokens),  # or steps of positions would mean documents
+        position_ids=batch.positions,
+        use_cache=False,
     ).last_hidden_state
     asked = batch.targets != IGNORED
     return model.lm_head(states[asked]), batch.targets[asked]

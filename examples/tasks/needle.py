@@ -54,12 +54,12 @@ def draw_training(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
     tokens, answers = draw_filler(batch, units)
     asked = int(torch.randint(1, 4, ()))
     most = min(FACTS.keys, units // 2 // (1 + asked))
-    facts = int(torch.randint(most // 4, most + 1, ()))
+    facts = int(torch.randint(max(1, most // 4), most + 1, ()))
     places = torch.rand(batch, units).argsort()[:, : facts * (1 + asked)]
     places = places.unflatten(1, (facts, 1 + asked)).sort().values
     put_facts(tokens, answers, places[..., 0], places[..., 1:])
-    starts = torch.rand(batch, LONGEST // 2).argsort()[:, :units].sort().values
-    positions = 2 * starts.unsqueeze(-1) + torch.arange(2)
+    gaps = (torch.rand(batch, units) * (LONGEST // 2 - units)).long().sort().values
+    positions = 2 * (gaps + torch.arange(units)).unsqueeze(-1) + torch.arange(2)
     return tokens.flatten(1), answers.flatten(1), positions.flatten(1)
 
 
