@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
+from jat_graph.attention.causal_clusters import CausalClusterHeads
 from jat_graph.attention.cluster_parts import Kept
 from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Pair, Parts
 from jat_graph.graph_config import ClusterRule
@@ -51,6 +52,7 @@ def read_clusters(
     refine: int,
     dense_below: int,
     propagate: bool,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
     """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
@@ -62,10 +64,10 @@ def read_clusters(
 
     def read(piece: Piece) -> None:
         parts = [_cut(x, query, piece) for x in (query, key, value)]
-        reader = _reader(parts, rule, scale)
+        reader = _reader(parts, rule, scale, causal)
         output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
         _put(outputs[0], output, piece)
-        if isinstance(reader, ClusterHeads):
+        if not isinstance(reader, DenseHeads):
             for total, part in zip(outputs[1:], [*sums, _pack(reader)], strict=True):
                 _put(total, part, piece)
 
@@ -93,6 +95,7 @@ def _read_clusters_backward(
     refine: int,
     dense_below: int,
     propagate: bool,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
@@ -106,7 +109,7 @@ def _read_clusters_backward(
         batch, tokens, heads, _ = piece
         parts = [_cut(x, query, piece) for x in (query, key, value)]
         chosen, *sums = (x[batch, heads][:, tokens] for x in (choice, shift, weight))
-        reader = _reader(parts, rule, scale, *_unpack(chosen, rule))
+        reader = _reader(parts, rule, scale, causal, *_unpack(chosen, rule, causal))
         grads = _cut(grad, query, piece), _cut(output, query, piece)
         kept = _kept(dropout_p, seed, query, piece)
         found = list(reader.gradients(*grads, (sums[0], sums[1]), kept))
@@ -141,7 +144,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
 def _differentiate(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 10)
+    return (*found, *[None] * 11)
 
 
 read_clusters.register_autograd(_differentiate, setup_context=_keep)
@@ -208,33 +211,36 @@ def _reader(
     parts: list[Tensor],
     rule: ClusterRule,
     scale: float,
+    causal: bool,
     joined: Tensor | None = None,
     highest: Pair | None = None,
-) -> ClusterHeads | DenseHeads:
+) -> ClusterHeads | CausalClusterHeads | DenseHeads:
     query, key, value = parts
     assert rule.dense_below is not None
+    if causal:
+        return CausalClusterHeads(query, key, value, rule, scale, joined)
     if query.size(1) < rule.dense_below:
         return DenseHeads(query, key, value, scale)
     return ClusterHeads(query, key, value, rule, scale, joined, highest)
 
 
-def _pack(heads: ClusterHeads) -> Tensor:  # [heads, n, CHOICE]
+def _pack(heads: ClusterHeads | CausalClusterHeads) -> Tensor:  # [heads, n, CHOICE]
     """Return what tokens joined, and what clusters scored highest where there is room for it."""
     number, length = heads.joined.shape
-    best, largest = heads.highest
-    packed = torch.cat([heads.joined, best.flatten(1), largest], dim=1)
+    highest = [] if heads.highest is None else [x.flatten(1) for x in heads.highest]
+    packed = torch.cat([heads.joined.to(heads.tokens.query.dtype), *highest], dim=1)
     if packed.size(1) > CHOICE * length:
         packed = packed[:, :length]
     return F.pad(packed, (0, CHOICE * length - packed.size(1))).view(number, length, CHOICE)
 
 
-def _unpack(packed: Tensor, rule: ClusterRule) -> tuple[Tensor, Pair | None]:
+def _unpack(packed: Tensor, rule: ClusterRule, causal: bool) -> tuple[Tensor, Pair | None]:
     """Return what tokens joined, and what clusters scored highest where there was room for it."""
     heads, length, _ = packed.shape
     clusters = number_of_clusters(length, rule.clusters)
     sizes = length, clusters * rule.keys, clusters
     room = packed.numel() // heads - sum(sizes)
-    if room < 0:
+    if room < 0 or causal:
         return packed.flatten(1)[:, :length].long(), None
     joined, best, largest, _ = torch.split(packed.flatten(1), [*sizes, room], dim=1)
     return joined.long(), (best.reshape(heads, clusters, rule.keys).long(), largest)

@@ -25,6 +25,7 @@ def clustered_attention(
     *,
     attention_mask: Tensor | None = None,
     dropout_p: float = 0.0,
+    is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
     clusters: int | None = None,
@@ -50,6 +51,11 @@ def clustered_attention(
     A short sequence, and one whose keys would all be read exactly, is read by SDPA. What it cannot
     find is a single key far away that one token alone scores highly.
 
+    In causal order a token reads exactly its own block and the one before, as far as they come
+    before it, and the best keys; P is the query of one token of its cluster, the landmark at a
+    position ⌊t² / 4⌋, and clusters, k̄ and best keys are those of complete blocks before. So its
+    output is a function of the tokens before it alone, whatever comes later.
+
     Args:
         query: Queries ``[B, H, L, D]``.
         key: Keys ``[B, H, L, D]``, or ``[B, Hkv, L, D]`` with ``enable_gqa``.
@@ -59,11 +65,14 @@ def clustered_attention(
             its own. What padding reads is finite and means nothing. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
+        is_causal: A token reads what comes before it, and itself. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries; these have clusters of their own. (default: False)
         clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same
-            for all heads.
+            for all heads. In causal order ``clusters`` must be None, ``refine`` does not count, and
+            ``dense_below`` (None means 1024) is the position, a multiple of ``block`` above, below
+            which tokens read all that comes before them.
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -86,15 +95,30 @@ def clustered_attention(
         torch.Size([1, 4, 4096, 64])
     """
     (rule,) = ClusterGraph(clusters, keys, block, refine, dense_below).rules(1)
+    if check_flag("is_causal", is_causal):
+        check_causal(rule)
     check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
-    mask = resolve_mask(attention_mask, False, query)
+    mask = resolve_mask(attention_mask, is_causal, query)
     valid = mask.valid
     (query,) = clean_padding(valid, query=query)
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
-    return read_by_clusters(query, key, value, rule, mask=mask, dropout_p=dropout_p, scale=scale)
+    return read_by_clusters(
+        query, key, value, rule, mask=mask, dropout_p=dropout_p, scale=scale, causal=is_causal
+    )
+
+
+def check_causal(rule: ClusterRule) -> None:
+    """Refuse settings that mean nothing, or look ahead, in causal order."""
+    if rule.clusters is not None:
+        raise ValueError(
+            "clusters must be None for causal heads, whose clusters grow with the sequence, got "
+            f"{rule.clusters}"
+        )
+    if rule.block == 0:
+        raise ValueError("block must be positive for causal heads, got 0")
 
 
 def read_by_clusters(
@@ -106,24 +130,27 @@ def read_by_clusters(
     mask: TokenMask,
     dropout_p: float,
     scale: float,
+    causal: bool = False,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
-    documents = token_documents(mask, query)
-    shortest = shortest_length(rule)
+    documents = token_documents(mask, query, causal)
+    shortest = shortest_length(rule, causal)
     if query.size(2) < shortest:
-        attn_mask, _ = mask.attention_mask(query.size(2), query)
+        attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, scale=scale, enable_gqa=gqa
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
         )
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x.to(dtype) for x in (query, key, value))
-    rule = rule._replace(dense_below=shortest)
+    rule = rule._replace(dense_below=shortest - causal)
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
-        output, *_ = read_clusters(query, key, value, documents, seed, scale, dropout_p, *rule)
+        output, *_ = read_clusters(
+            query, key, value, documents, seed, scale, dropout_p, *rule, causal
+        )
     return output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import torch
@@ -21,10 +22,20 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 # Tokens from which the default settings are faster than SDPA; one number, so that a model in
 # evaluation reads as it was trained.
 DENSE_BELOW = 3072
+ROWS = 256  # that dense heads take at a time
+CAUSAL_DENSE_BELOW = 1024  # in causal order it is the position of the first token
 
 
-def shortest_length(rule: ClusterRule) -> int:
+def first_clustered(rule: ClusterRule) -> int:
+    """Return the first token that reads by clusters in causal order, after two whole blocks."""
+    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
+    return max(2, -(-int(min(wanted, 2**62)) // rule.block)) * rule.block
+
+
+def shortest_length(rule: ClusterRule, causal: bool = False) -> int:
     """Return the length from which heads read by clusters; below it SDPA is faster, or the same."""
+    if causal:
+        return first_clustered(rule) + 1
     wanted = DENSE_BELOW if rule.dense_below is None else rule.dense_below
     all_exact = max(rule.keys, 2 * rule.block) + 1
     return int(min(max(wanted, all_exact), 2**62))
@@ -89,30 +100,53 @@ class ClusterHeads:
 class DenseHeads:
     """Some heads of one sequence that is too short for clusters, or has too few keys."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
-        self.heads, self.scale = list(zip(query, key, value, strict=True)), scale
+    def __init__(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool = False
+    ) -> None:
+        self.parts, self.scale, self.causal = (query, key, value), scale, causal
+
+    def _rows(self) -> Iterator[tuple[int, slice, slice]]:
+        """Yield queries of a head, and the keys that they may see."""
+        heads, length, _ = self.parts[0].shape
+        for head in range(heads):
+            for start in range(0, length, ROWS):
+                stop = min(start + ROWS, length)
+                yield head, slice(start, stop), slice(stop if self.causal else length)
+
+    def _weights(self, head: int, rows: slice, seen: slice) -> Tensor:
+        query, key, _ = self.parts
+        scores = query[head, rows] @ key[head, seen].mT * self.scale
+        if self.causal:
+            later = torch.ones_like(scores, dtype=torch.bool).triu_(rows.start + 1)
+            scores.masked_fill_(later, -torch.inf)
+        return scores.softmax(-1)
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
-        outputs = []
-        for query, key, value in self.heads:
-            if kept is None:
-                head = query[None, None], key[None, None], value[None, None]
-                output = F.scaled_dot_product_attention(*head, scale=self.scale)
-                outputs.append(output[0, 0])
-            else:
-                weights = (query @ key.mT * self.scale).softmax(-1)
-                outputs.append((weights * draw_mask(weights, kept)) @ value)
-        return torch.stack(outputs), torch.zeros(()), torch.zeros(())
+        query, _, value = self.parts
+        nothing = torch.zeros(())
+        if kept is None:
+            query, key, value = (x.unsqueeze(0) for x in self.parts)
+            output = F.scaled_dot_product_attention(
+                query, key, value, is_causal=self.causal, scale=self.scale
+            )
+            return output[0], nothing, nothing
+        output = value.new_empty(*query.shape[:2], value.size(-1))
+        for head, rows, seen in self._rows():
+            weights = self._weights(head, rows, seen)
+            output[head, rows] = masked(weights, draw_mask(weights, kept)) @ value[head, seen]
+        return output, nothing, nothing
 
     def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
-        """Return the gradients of queries, keys and values, head by head."""
-        found, deltas = [], (grad * output).sum(-1, keepdim=True)
-        for (query, key, value), own, delta in zip(self.heads, grad, deltas, strict=True):
-            weights = (query @ key.mT * self.scale).softmax(-1)
+        """Return the gradients of queries, keys and values."""
+        (query, key, value), deltas = self.parts, (grad * output).sum(-1, keepdim=True)
+        by_query, by_key, by_value = (torch.zeros_like(x) for x in self.parts)
+        for head, rows, seen in self._rows():
+            weights, own = self._weights(head, rows, seen), grad[head, rows]
             mask = draw_mask(weights, kept)
-            by_score = (masked(own @ value.mT, mask) - delta) * weights * self.scale
-            by_value = masked(weights, mask).mT @ own
-            found.append((by_score @ key, by_score.mT @ query, by_value))
-        by_query, by_key, by_value = (torch.stack(part) for part in zip(*found, strict=True))
+            by_score = masked(own @ value[head, seen].mT, mask).sub_(deltas[head, rows])
+            by_score.mul_(weights).mul_(self.scale)
+            by_query[head, rows] = by_score @ key[head, seen]
+            by_key[head, seen] += by_score.mT @ query[head, rows]
+            by_value[head, seen] += masked(weights, mask).mT @ own
         return by_query, by_key, by_value

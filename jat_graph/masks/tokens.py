@@ -225,11 +225,14 @@ def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask
     return TokenMask(padding, is_causal, pairs, bias)
 
 
-def token_documents(mask: TokenMask, query: Tensor) -> Tensor | None:  # [B, L]
+def token_documents(
+    mask: TokenMask, query: Tensor, causal: bool = False
+) -> Tensor | None:  # [B, L]
     """Return the document of each token, -1 for padding; None if all are of one."""
-    # A mask that says anything but padding and documents, the same for all heads, is refused.
+    # A mask that says anything but padding and documents, the same for all heads, is refused; in
+    # causal order nobody asks what it says of later tokens.
     compiling = torch.compiler.is_compiling()  # when an additive mask has biases, all of them 0
-    if mask.causal or (mask.bias is not None and not compiling):
+    if (mask.causal and not causal) or (mask.bias is not None and not compiling):
         got = "causal order" if mask.causal else "biases"
         raise ValueError(f"attention_mask must be padding or documents, got {got}")
     parts = [part for part in (mask.valid, mask.pairs) if part is not None]
@@ -237,7 +240,7 @@ def token_documents(mask: TokenMask, query: Tensor) -> Tensor | None:  # [B, L]
         raise ValueError("attention_mask must be the same for all heads, got one for each")
     documents: Tensor
     if mask.pairs is not None:
-        documents = _packed(mask.pairs.squeeze(1))
+        documents = _packed(mask.pairs.squeeze(1), causal)
     elif mask.valid is not None:
         documents = mask.valid.squeeze(1).int() - 1
     else:
@@ -266,13 +269,15 @@ def _without_biases(documents: Tensor, bias: Tensor) -> Tensor:  # int [B, L]
 
 
 @torch.library.custom_op("jat_graph::packed_documents", mutates_args=())
-def _packed(pairs: Tensor) -> Tensor:  # bool [B, L, L] -> int [B, L]
+def _packed(pairs: Tensor, causal: bool) -> Tensor:  # bool [B, L, L] -> int [B, L]
     """Name each document by the first key that it sees; an operator, as it looks at values."""
     documents = []
     for mask in pairs:
         seen = mask.any(0)
         names = mask.int().argmax(-1).masked_fill(~seen, -1)
         together = (names.unsqueeze(-1) == names) & seen
+        if causal:
+            mask, together = mask.tril(), together.tril()
         if not torch.equal(mask & seen.unsqueeze(-1), together & seen.unsqueeze(-1)):
             raise ValueError(
                 "attention_mask must be padding or documents, each of which sees itself alone, "
@@ -283,7 +288,7 @@ def _packed(pairs: Tensor) -> Tensor:  # bool [B, L, L] -> int [B, L]
 
 
 @_packed.register_fake
-def _(pairs: Tensor) -> Tensor:
+def _(pairs: Tensor, causal: bool) -> Tensor:
     return pairs.new_empty(pairs.shape[:2], dtype=torch.int32)
 
 

@@ -281,15 +281,16 @@ def test_the_operators_keep_torchs_rules():
         heads = [x.to(dtype) for x in random_tensors(8, *((2, h, 30, 4) for h in (4, 2, 2)))]
         documents = torch.arange(30).expand(2, -1).int() // 20 - 1
         for own, seed in ((None, None), (documents, torch.tensor(3))):
-            settings = (own, seed, 0.5, 0.2, None, 3, 2, 1, 8, True)
-            torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
-            results = operators.read_clusters(*heads, *settings)
-            torch.library.opcheck(
-                operators.read_clusters_backward,
-                (torch.ones_like(results[0]), *heads, *results, *settings),
-            )
+            for causal in (False, True):
+                settings = (own, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
+                torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
+                results = operators.read_clusters(*heads, *settings)
+                torch.library.opcheck(
+                    operators.read_clusters_backward,
+                    (torch.ones_like(results[0]), *heads, *results, *settings),
+                )
     mask = documents[:, :, None] == documents[:, None]
-    torch.library.opcheck(operators.packed_documents, (mask,))
+    torch.library.opcheck(operators.packed_documents, (mask, False))
     torch.library.opcheck(operators.without_biases, (documents, torch.zeros(2, 1, 1, 30)))
 
 

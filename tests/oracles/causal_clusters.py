@@ -111,11 +111,13 @@ def reference_causal_clusters(
     keys: int = 32,
     block: int = 64,
     propagate: bool = True,
+    dense_below: int = 0,
 ) -> Tensor:
     r"""Return causal attention by clusters, token by token; what is in no sequence gets 0.
 
     Each sequence is on its own. Without ``propagate`` what is neither near nor a best key is not
-    read at all. Grouped heads share keys.
+    read at all. Tokens of blocks that begin below ``dense_below`` read all keys. Grouped heads share
+    keys.
 
     Shapes:
         - query: ``[B, H, L, D]``
@@ -140,7 +142,9 @@ def reference_causal_clusters(
                 q, k, v = query[b, h, own], key[b, g, own], value[b, g, own]
                 rows = []
                 for token in range(len(own)):
-                    choice = causal_choice(q, k, token, scale=scale, keys=keys, block=block)
+                    choice = None
+                    if token // block * block >= dense_below:
+                        choice = causal_choice(q, k, token, scale=scale, keys=keys, block=block)
                     scores = causal_cluster_scores(q, k, token, choice, scale)
                     readable = torch.ones_like(scores, dtype=torch.bool)
                     if choice is not None and not propagate:

@@ -1,0 +1,184 @@
+"""The keys that rows of scores hold highest so far, block by block, and those that they let go."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jat_graph.kernels.compiling import Array, choose, loop
+
+NOTHING = -1e30  # where nothing was read; infinity would give NaN
+
+
+class Course(NamedTuple):
+    """What became of some rows while blocks of keys came; E keys left in a later block."""
+
+    best: Tensor  # of the row of each token, as its step left them; -1 for none, [H, T, keys]
+    largest: Tensor  # score of all keys that are not among the best, after each step, [H, m, steps]
+    left: Tensor  # head, row, step and key of those that left, rows and steps rising, [E, 4]
+    score: Tensor  # of these, [E]
+    kept: Tensor  # the best of each row in the end, in any order; -1 for none, [H, m, keys]
+    kept_score: Tensor  # of these, [H, m, keys]
+
+
+def follow_best(
+    scores: Tensor,  # [H, m, steps, block]
+    keys: int,
+    row: Tensor,  # of each token, rising, [H, T]
+    step: Tensor,  # the last whose keys the token may read, rising within a row, [H, T]
+) -> Course:
+    """Find the highest scores of rows after each block; of equal ones the first.
+
+    From the scores, which change, the largest of what is not among the best is taken away; those of
+    keys that are become -inf.
+    """
+    follow = choose(scores.device, follow_torch, follow_numba, follow_torch)
+    return follow(scores, keys, row, step)
+
+
+# --- torch ---------------------------------------------------------------------------------------
+
+
+def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course:
+    """Follow all rows together, a block at a time."""
+    heads, rows, steps, block = scores.shape
+    kept = torch.full((heads, rows, keys), -1, device=scores.device)
+    value = scores.new_full(kept.shape, -torch.inf)
+    out = scores.new_full((heads, rows, 1), NOTHING)
+    best = kept.new_full((*row.shape, keys), -1)
+    largest, left, gone = scores.new_empty(heads, rows, steps), [], []
+    for now in range(steps):
+        here = torch.arange(now * block, (now + 1) * block, device=scores.device)
+        position = torch.cat([kept, here.expand(heads, rows, -1)], dim=-1)
+        every = torch.cat([value, scores[:, :, now]], dim=-1)
+        order = position.sort(dim=-1, stable=True).indices  # of equal ones the first
+        order = order.gather(
+            -1, every.gather(-1, order).sort(dim=-1, descending=True, stable=True).indices
+        )
+        chosen = torch.zeros_like(every, dtype=torch.bool)
+        chosen = chosen.scatter(-1, order[..., :keys], True) & (every > -torch.inf)
+        out = torch.maximum(out, every.masked_fill(chosen, -torch.inf).amax(-1, keepdim=True))
+        leaves = (~chosen[..., :keys] & (kept >= 0)).nonzero()
+        head, own, place = leaves.unbind(-1)
+        found = [head, own, torch.full_like(head, now), kept[head, own, place]]
+        left.append(torch.stack(found, dim=-1))
+        gone.append(value[head, own, place])
+        scores[:, :, now] = (scores[:, :, now] - out).masked_fill(chosen[..., keys:], -torch.inf)
+        largest[..., now] = out.squeeze(-1)
+        kept, value = (x.gather(-1, order[..., :keys]) for x in (position, every))
+        head, token = (step == now).nonzero().unbind(-1)
+        best[head, token] = kept[head, row[head, token]]
+    events = torch.cat(left)
+    order = (events[:, 0] * rows + events[:, 1]).sort(stable=True).indices
+    return Course(best, largest, events[order], torch.cat(gone)[order], kept, value)
+
+
+# --- numba ---------------------------------------------------------------------------------------
+
+
+def follow_numba(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course:
+    """Follow row after row; a block whose highest score is too low changes nothing."""
+    heads, rows, steps, _ = scores.shape
+    kept = torch.full((heads, rows, keys), -1)
+    value = scores.new_full(kept.shape, -torch.inf)
+    best = kept.new_full((*row.shape, keys), -1)
+    largest = scores.new_empty(heads, rows, steps)
+    highest = scores.amax(-1)
+    arrays = (x.numpy() for x in (scores, highest, row, step, best, largest, kept, value))
+    left, gone = _follow(*arrays)
+    return Course(best, largest, torch.from_numpy(left), torch.from_numpy(gone), kept, value)
+
+
+@loop()
+def _follow(
+    scores: Array,
+    highest: Array,  # of each block
+    row: Array,
+    step: Array,
+    best: Array,
+    largest: Array,
+    kept: Array,
+    value: Array,
+) -> tuple[Array, Array]:
+    heads, rows, steps, block = scores.shape
+    keys, events = kept.shape[-1], 0
+    left, gone = np.empty((1024, 4), np.int64), np.empty(1024, scores.dtype)
+    for head in range(heads):
+        token = 0
+        for own in range(rows):
+            position, score = kept[head, own], value[head, own]
+            number, least, out = 0, 0, scores.dtype.type(NOTHING)
+            for now in range(steps):
+                here, most = scores[head, own, now], highest[head, own, now]
+                if number < keys or (keys > 0 and most > score[least]):
+                    if events + keys > len(gone):
+                        left = np.concatenate((left, np.empty_like(left)))
+                        gone = np.concatenate((gone, np.empty_like(gone)))
+                    before = events
+                    number, out, events = _merge(
+                        here, now * block, position, score, number, out, left, gone, events
+                    )
+                    left[before:events, 0], left[before:events, 1] = head, own
+                    left[before:events, 2] = now
+                    least = _find_least(position, score)
+                else:
+                    out = max(out, most)
+                for place in range(block):
+                    here[place] -= out
+                largest[head, own, now] = out
+                while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
+                    best[head, token] = position
+                    token += 1
+    return left[:events], gone[:events]
+
+
+@loop()
+def _merge(
+    here: Array,
+    start: int,
+    position: Array,
+    score: Array,
+    number: int,
+    out: float,
+    left: Array,
+    gone: Array,
+    events: int,
+) -> tuple[int, float, int]:
+    """Let a block of scores compete with the best keys; what is among them becomes -inf."""
+    keys, least = len(position), 0
+    if number == keys:
+        least = _find_least(position, score)
+    for place in range(len(here)):
+        if number < keys:
+            position[number], score[number] = start + place, here[place]
+            number += 1
+            if number == keys:
+                least = _find_least(position, score)
+        elif here[place] > score[least]:
+            out = max(out, score[least])
+            if position[least] < start:
+                left[events, 3], gone[events] = position[least], score[least]
+                events += 1
+            position[least], score[least] = start + place, here[place]
+            least = _find_least(position, score)
+        else:
+            out = max(out, here[place])
+    for other in range(number):
+        if position[other] >= start:
+            here[position[other] - start] = -np.inf
+    return number, out, events
+
+
+@loop()
+def _find_least(position: Array, score: Array) -> int:
+    """Return where the lowest score is; of equal ones the last."""
+    least = 0
+    for place in range(1, len(score)):
+        if score[place] < score[least] or (
+            score[place] == score[least] and position[place] > position[least]
+        ):
+            least = place
+    return least
