@@ -55,7 +55,7 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "characters": Recipe(((1000, 8, 256), (200, 2, 1024)), 3e-3, features=128, heads=4),
-    "words": Recipe(((500, 2, 1024), (40, 1, 4096)), 3e-3, features=128, heads=4),
+    "words": Recipe(((300, 2, 1024), (30, 1, 4096)), 3e-3, features=128, heads=4),
     "needle": Recipe(((1500, 32, 128), (200, 4, 1024), (50, 1, 4096)), 2e-3, 64, 2),
 }
 

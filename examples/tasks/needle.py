@@ -64,11 +64,41 @@ def draw_training(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def put_facts(tokens: Tensor, answers: Tensor, told: Tensor, asked: Tensor) -> None:
-    """Put facts where they are told, ``[B, facts]``, and ask for each, ``[B, facts, questions]``."""
+    """Put facts where they are told, ``[B, facts]``; ask for the first, ``[B, some, questions]``."""
     batch = torch.arange(len(tokens)).unsqueeze(-1)
     keys = torch.rand(len(tokens), FACTS.keys).argsort()[:, : told.size(1)]
     values = FACTS.keys + torch.randint(FACTS.values, told.shape)
     tokens[batch, told, 0], tokens[batch, told, 1] = keys, values
     for own in asked.unbind(-1):
-        tokens[batch, own, 0], tokens[batch, own, 1] = FACTS.mark, keys
-        answers[batch, own, 1] = values
+        number = own.size(1)
+        tokens[batch, own, 0], tokens[batch, own, 1] = FACTS.mark, keys[:, :number]
+        answers[batch, own, 1] = values[:, :number]
+
+
+KINDS = ("among filler", "among facts", "asked before")
+
+
+def draw_test(kind: str, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens, answers and positions; eight facts, one an eighth, are asked for at the end.
+
+    Answers stand in the last 16 tokens, in the order of the text. ``"among facts"``: there are 120
+    others; ``"asked before"``: every eighth unit is a question for one of the eight, told or not.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    units = length // 2
+    tokens, answers = draw_filler(batch, units)
+    told, asked = torch.arange(8) * (units // 8 - 2), torch.arange(units - 8, units)
+    told = told + torch.randint(units // 8 - 2, (batch, 8))
+    others = FACTS.keys - 8 if kind == "among facts" else 0
+    free = torch.rand(batch, units - 16).scatter_(1, told, 2).argsort()  # facts told come last
+    asked = asked.expand(batch, 8)
+    put_facts(tokens, answers, torch.cat([told, free[:, :others]], 1), asked.unsqueeze(-1))
+    if kind == "asked before":
+        places = free[:, : (units - 16) // 8]
+        keys = tokens[torch.arange(batch).unsqueeze(-1), asked, 1]
+        chosen = keys.gather(1, torch.randint(8, places.shape))
+        tokens[torch.arange(batch).unsqueeze(-1), places] = torch.stack(
+            [torch.full_like(chosen, FACTS.mark), chosen], -1
+        )
+    return tokens.flatten(1), answers.flatten(1), torch.arange(length).expand(batch, length)

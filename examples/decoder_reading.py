@@ -1,0 +1,121 @@
+"""Let small decoders read fewer keys, and say what they lose: of texts, or of facts far back.
+
+``python -m examples.decoder_reading --models OUT/characters-0 … --json FILE --data-dir DIR`` lets
+models of ``examples.decoders`` read held-out text, or answer questions, densely, with each method
+of ``causal_reading`` and with clusters, and writes a line for each. What the file has is not
+measured again, so that it may be stopped; ``--plot`` draws all that it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from examples.causal_reading import METHODS, FewKeys
+from examples.decoders import Batch, by_clusters, cut, read_texts, say, set_reading
+from examples.options import example, option
+from examples.tasks.base import read_lines
+from examples.tasks.needle import KINDS, draw_test
+
+PIECES = {"characters": (16, 1024), "words": (3, 4096)}  # of the held-out text
+LENGTHS = (1024, 2048, 4096, 8192, 16384)  # of texts with facts
+SIZES = ((16, 4), (16, 8), (16, 16), (16, 32), (16, 64), (64, 16), (64, 64))  # block, keys
+OF_FACTS = ((16, 16),)
+DENSE, CLUSTERS = "dense", "clusters"
+
+
+@dataclass
+class Options:
+    """What is asked for."""
+
+    models: list[str] = option("folders that examples.decoders wrote")
+    json: Path = option("file for the results, a line each; what it has is kept")
+    data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
+    tokens: int | None = option("of a piece or text, in the place of all that are asked", None)
+    texts: int = option("with facts, of each kind and length", 8)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Measure all models; yield a line for each reading."""
+    for folder in map(Path, args.models):
+        run = json.loads((folder / "run.json").read_text("utf-8"))
+        model = LlamaForCausalLM.from_pretrained(folder).eval()
+        for case, batch in draw_cases(run["task"], args):
+            for row in measure(model, batch, known(args.json, folder.name, case)):
+                line = json.dumps({"model": folder.name, "seed": run["seed"], "case": case} | row)
+                with args.json.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+                yield line
+
+
+def known(path: Path, model: str, case: str) -> set[tuple[str, int, int]]:
+    """Return the readings that a file has of a model: method, block and keys."""
+    rows = [row for _, row in read_lines(path)] if path.exists() else []
+    own = (row for row in rows if (row["model"], row["case"]) == (model, case))
+    return {(row["method"], row["block"], row["keys"]) for row in own}
+
+
+def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
+    """Yield what models of a task are asked, and its name."""
+    if task in PIECES:
+        pieces, length = PIECES[task]
+        length = args.tokens or length
+        text = read_texts(task, args.data_dir)[2]
+        yield f"{task} {length}", cut(text, torch.arange(pieces) * length, length)
+        return
+    for length in LENGTHS if args.tokens is None else (args.tokens,):
+        for kind in KINDS:
+            torch.manual_seed(length)
+            yield f"{kind} {length}", Batch(*draw_test(kind, args.texts, length))
+
+
+def measure(
+    model: LlamaForCausalLM, batch: Batch, done: set[tuple[str, int, int]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what each reading loses against the dense one, the same tokens for all."""
+    facts = batch.targets.min() < 0
+    sizes = [(method, *size) for size in (OF_FACTS if facts else SIZES) for method in METHODS]
+    clusters = [(CLUSTERS, *size) for size in (OF_FACTS if facts else SIZES)]
+    wanted = [own for own in ((DENSE, 0, 0), *clusters, *sizes) if own not in done]
+    if not wanted:
+        return
+    model.set_attn_implementation("sdpa")
+    dense, usual = losses_of(model, batch)
+    for method, block, keys in wanted:
+        few = FewKeys(method, keys, block)
+        if method != DENSE:
+            set_reading(model, by_clusters(keys, block) if method == CLUSTERS else few)
+        loss, said = (dense, usual) if method == DENSE else losses_of(model, batch)
+        row = {"method": method, "block": block, "keys": keys, "loss": loss.mean().item()}
+        row |= {"more": (loss - dense).mean().item()}
+        row |= {"changed": (said != usual).double().mean().item()}
+        if few.pairs[1]:
+            row["share"] = few.pairs[0] / few.pairs[1]
+        if facts:
+            right = said == batch.targets[batch.targets >= 0].view_as(said)
+            row["right"] = right.double().mean(0).tolist()
+        yield row
+
+
+@torch.no_grad()
+def losses_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the losses of a batch, and the likeliest next tokens, ``[B, asked]`` each."""
+    losses, said = [], []
+    for own in zip(*(x.split(1) for x in batch), strict=True):
+        logits, targets = say(model, Batch(*own))
+        losses.append(F.cross_entropy(logits, targets, reduction="none"))
+        said.append(logits.argmax(-1))
+    return torch.stack(losses), torch.stack(said)
+
+
+if __name__ == "__main__":
+    main()
