@@ -1,7 +1,7 @@
-"""Train small decoders from scratch: on characters, on words, and on facts that are asked later.
+"""Train small decoders from scratch: on characters, on words, and on facts to be asked for.
 
 ``python -m examples.decoders --task characters --data-dir DIR --output OUT`` trains a Llama of four
-layers, a model a seed, and writes them with safetensors into folders of ``OUT``; a model that is
+layers, one a seed, and writes them with safetensors into folders of ``OUT``; a model that is
 there is not trained again. ``--keys 16 --block 16`` trains them with clusters from the start.
 ``python -m examples.decoder_reading`` lets them read fewer keys.
 
@@ -28,11 +28,10 @@ from examples.byte_models import one_cycle
 from examples.options import example, option
 from examples.sweeps.small_models import character_tokenizer, word_tokenizer
 from examples.tasks import get_task
-from examples.tasks.needle import FACTS, draw_training
+from examples.tasks.needle import IGNORED, LONGEST, VOCABULARY, draw_training
 from jat_graph import clustered_attention
 from jat_graph.files import write_text
 
-LONGEST, IGNORED = 16384, -100
 
 
 class Batch(NamedTuple):
@@ -47,16 +46,17 @@ class Recipe(NamedTuple):
     """What a model is, and how long it learns from sequences of which length."""
 
     stages: tuple[tuple[int, int, int], ...]  # steps, sequences of a batch, their tokens
-    rate: float
-    features: int
-    heads: int
+    rate: float = 3e-3
+    features: int = 128
     layers: int = 4
+    tied: bool = True
+    theta: float = 1e4  # of rotary positions
 
 
 RECIPES = {
-    "characters": Recipe(((1000, 8, 256), (200, 2, 1024)), 3e-3, features=128, heads=4),
-    "words": Recipe(((300, 2, 1024), (30, 1, 4096)), 3e-3, features=128, heads=4),
-    "needle": Recipe(((1500, 32, 128), (200, 4, 1024), (50, 1, 4096)), 2e-3, 64, 2),
+    "characters": Recipe(((1000, 8, 256), (200, 2, 1024))),
+    "words": Recipe(((300, 2, 1024), (30, 1, 4096))),
+    "needle": Recipe(((400, 64, 32), (200, 16, 256), (60, 2, 2048)), 3e-3, 64, 2, False, 1e8),
 }
 
 
@@ -120,7 +120,7 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
     recipe, start = RECIPES[args.task], time.perf_counter()
     torch.manual_seed(seed)
     if args.task == "needle":
-        size, draw = FACTS.vocabulary, lambda batch, length: Batch(*draw_training(batch, length))
+        size, draw = VOCABULARY, lambda batch, length: Batch(*draw_training(batch, length))
     else:
         tokenizer, text, _ = read_texts(args.task, args.data_dir)
         size, draw = len(tokenizer), lambda batch, length: cut(
@@ -133,9 +133,10 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
             hidden_size=recipe.features,
             intermediate_size=recipe.features * 8 // 3,
             num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
+            num_attention_heads=recipe.features // 32,
             max_position_embeddings=LONGEST,
-            tie_word_embeddings=True,
+            rope_parameters={"rope_type": "default", "rope_theta": recipe.theta},
+            tie_word_embeddings=recipe.tied,
             bos_token_id=None,
             eos_token_id=None,
         )
