@@ -38,7 +38,7 @@ class Slab:
     scale: float
 
     def __post_init__(self) -> None:
-        position = torch.arange(self.key.size(1))
+        position = torch.arange(self.key.size(1), dtype=torch.int32)
         own = position[self.start :].unsqueeze(-1)
         self.back = own - position  # how far back each key is, [rows, L]
         self.far = own // self.block - position // self.block > 1
@@ -46,7 +46,7 @@ class Slab:
 
     def score(self, query: Tensor, back: Tensor) -> Tensor:
         """Return the scores of some queries; later keys have none."""
-        return (query @ self.key.mT * self.scale).masked_fill(back < 0, -torch.inf)
+        return (query * self.scale @ self.key.mT).masked_fill_(back < 0, -torch.inf)
 
 
 Likely: TypeAlias = Callable[[Slab, int], Tensor]  # how likely keys are to count, [H, rows, L]
@@ -113,9 +113,9 @@ class FewKeys:
         for start in range(0, q.size(1), step):
             slab = Slab(q[:, : start + step], k[:, : start + step], start, self.block, scale)
             exact = self.choose(slab) & (slab.back >= 0)
-            self.pairs[0] += int(exact.sum())
-            self.pairs[1] += len(q) * int((slab.back >= 0).sum())
-            weights = slab.scores.masked_fill(~exact, -torch.inf).softmax(-1)
+            self.pairs[0] += int(exact.count_nonzero())
+            self.pairs[1] += len(q) * int((slab.back >= 0).count_nonzero())
+            weights = slab.scores.masked_fill_(~exact, -torch.inf).softmax(-1)
             outputs.append(weights @ v[:, : start + step])
         return torch.cat(outputs, dim=1).view_as(query)
 
@@ -123,7 +123,7 @@ class FewKeys:
         """Return which keys are read; later ones may be among them."""
         if self.method in LIKELY:
             likely = LIKELY[self.method](slab, self.keys).masked_fill(~slab.far, -torch.inf)
-            best = likely.topk(min(self.keys, likely.size(-1))).indices
+            best = likely.topk(min(self.keys, likely.size(-1)), sorted=False).indices
             chosen = torch.zeros_like(likely, dtype=torch.bool).scatter_(-1, best, True)
             return chosen & slab.far | ~slab.far
         first = FIRST if self.method == "window, first tokens" else 0

@@ -25,10 +25,11 @@ from examples.options import example, option
 from examples.tasks.base import read_lines
 from examples.tasks.needle import KINDS, draw_test
 
-PIECES = {"characters": (16, 1024), "words": (3, 4096)}  # of the held-out text
+PIECES = {"characters": (16, 1024), "words": (2, 4096)}  # of the held-out text
 LENGTHS = (1024, 2048, 4096, 8192, 16384)  # of texts with facts
-SIZES = ((16, 4), (16, 8), (16, 16), (16, 32), (16, 64), (64, 16), (64, 64))  # block, keys
+SIZES = ((16, 4), (16, 8), (16, 16), (16, 32), (16, 64), (64, 64))  # block, keys
 OF_FACTS = ((16, 16),)
+AT_ONCE = 8192  # tokens
 DENSE, CLUSTERS = "dense", "clusters"
 
 
@@ -40,7 +41,7 @@ class Options:
     json: Path = option("file for the results, a line each; what it has is kept")
     data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
     tokens: int | None = option("of a piece or text, in the place of all that are asked", None)
-    texts: int = option("with facts, of each kind and length", 8)
+    texts: int = option("with facts, of each kind and of 1024 tokens; fewer of longer ones", 8)
 
 
 @example(Options)
@@ -75,7 +76,8 @@ def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
     for length in LENGTHS if args.tokens is None else (args.tokens,):
         for kind in KINDS:
             torch.manual_seed(length)
-            yield f"{kind} {length}", Batch(*draw_test(kind, args.texts, length))
+            texts = max(1, args.texts * 1024 // length)
+            yield f"{kind} {length}", Batch(*draw_test(kind, texts, length))
 
 
 def measure(
@@ -101,20 +103,21 @@ def measure(
         if few.pairs[1]:
             row["share"] = few.pairs[0] / few.pairs[1]
         if facts:
-            right = said == batch.targets[batch.targets >= 0].view_as(said)
-            row["right"] = right.double().mean(0).tolist()
+            right = said == batch.targets[batch.targets >= 0]
+            row["right"] = right.view(len(batch.tokens), -1).double().mean(0).tolist()
         yield row
 
 
 @torch.no_grad()
 def losses_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the losses of a batch, and the likeliest next tokens, ``[B, asked]`` each."""
+    """Return the losses of a batch, and the likeliest next tokens, in order."""
     losses, said = [], []
-    for own in zip(*(x.split(1) for x in batch), strict=True):
+    size = max(1, AT_ONCE // batch.tokens.size(1))
+    for own in zip(*(x.split(size) for x in batch), strict=True):
         logits, targets = say(model, Batch(*own))
         losses.append(F.cross_entropy(logits, targets, reduction="none"))
         said.append(logits.argmax(-1))
-    return torch.stack(losses), torch.stack(said)
+    return torch.cat(losses), torch.cat(said)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Recipe(NamedTuple):
 RECIPES = {
     "characters": Recipe(((1000, 8, 256), (200, 2, 1024))),
     "words": Recipe(((300, 2, 1024), (30, 1, 4096))),
-    "needle": Recipe(((400, 64, 32), (200, 16, 256), (60, 2, 2048)), 3e-3, 64, 2, False, 1e8),
+    "needle": Recipe(((400, 64, 32), (100, 16, 256), (80, 1, 8192)), 3e-3, 64, 2, False, 1e8),
 }
 
 

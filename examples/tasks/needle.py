@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-KEYS, VALUES, FILLER, LONGEST = 64, 16, 64, 16384
+KEYS, VALUES, FILLER, ASKED, LONGEST = 64, 16, 64, 16, 16384
 # Numbers of tokens: values as answers, then questions, then filler, then facts.
 QUESTION, OTHER = VALUES, VALUES + KEYS
 FACT = OTHER + FILLER
@@ -55,20 +55,21 @@ def draw_training(batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def draw_test(kind: str, batch: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return tokens, answers and positions; eight facts, one an eighth, are asked for at the end.
+    """Return tokens, answers and positions; 16 facts are asked for at the end.
 
-    The last eight tokens are the questions, in the order of the text. ``"among facts"``: there are
-    56 others; ``"asked before"``: an eighth of the text are questions for the eight, told or not.
+    One is in each sixteenth of the text, and the last 16 tokens are the questions in this order.
+    ``"among facts"``: there are 48 others; ``"asked before"``: an eighth of the text are questions
+    for the 16, told or not.
     """
     tokens, answers = draw_filler(batch, length)
-    eighth = length // 8 - 1
-    told = torch.arange(8) * eighth + torch.randint(eighth, (batch, 8))
-    keys, values = draw_facts(batch, KEYS if kind == "among facts" else 8)
-    free = torch.rand(batch, length - 8).scatter_(1, told, 2).argsort()  # facts told come last
+    part = length // ASKED - 1
+    told = torch.arange(ASKED) * part + torch.randint(part, (batch, ASKED))
+    keys, values = draw_facts(batch, KEYS if kind == "among facts" else ASKED)
+    free = torch.rand(batch, length - ASKED).scatter_(1, told, 2).argsort()  # those told come last
     if kind == "asked before":
         places = free[:, : length // 8]
-        tokens.scatter_(1, places, QUESTION + keys.gather(1, torch.randint(8, places.shape)))
-    told = torch.cat([told, free[:, : keys.size(1) - 8]], 1)
+        tokens.scatter_(1, places, QUESTION + keys.gather(1, torch.randint(ASKED, places.shape)))
+    told = torch.cat([told, free[:, : keys.size(1) - ASKED]], 1)
     tokens.scatter_(1, told, FACT + VALUES * keys + values)
-    tokens[:, -8:], answers[:, -8:] = QUESTION + keys[:, :8], values[:, :8]
+    tokens[:, -ASKED:], answers[:, -ASKED:] = QUESTION + keys[:, :ASKED], values[:, :ASKED]
     return tokens, answers, torch.arange(length).expand(batch, length)
