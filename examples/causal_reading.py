@@ -13,7 +13,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -95,7 +95,7 @@ LIKELY: dict[str, Likely] = {
 
 @dataclass
 class FewKeys:
-    """Attention ``[B, H, L, D]`` that reads a few keys by one of the methods; it counts pairs.
+    """Attention ``[B, H, L, D]`` that reads a few keys by one of the methods.
 
     The windows of ``"window"`` and ``"window, first tokens"`` are as wide as what others read.
     """
@@ -103,7 +103,6 @@ class FewKeys:
     method: str
     keys: int
     block: int
-    pairs: list[int] = field(default_factory=lambda: [0, 0])  # that are read, and that there are
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Return the heads' outputs."""
@@ -113,8 +112,6 @@ class FewKeys:
         for start in range(0, q.size(1), step):
             slab = Slab(q[:, : start + step], k[:, : start + step], start, self.block, scale)
             exact = self.choose(slab) & (slab.back >= 0)
-            self.pairs[0] += int(exact.count_nonzero())
-            self.pairs[1] += len(q) * int((slab.back >= 0).count_nonzero())
             weights = slab.scores.masked_fill_(~exact, -torch.inf).softmax(-1)
             outputs.append(weights @ v[:, : start + step])
         return torch.cat(outputs, dim=1).view_as(query)
@@ -128,7 +125,17 @@ class FewKeys:
             return chosen & slab.far | ~slab.far
         first = FIRST if self.method == "window, first tokens" else 0
         width = self.block * 3 // 2 + self.keys - first
-        return ((slab.back < width) | (torch.arange(slab.key.size(1)) < first)).expand_as(slab.scores)
+        return ((slab.back < width) | (torch.arange(slab.key.size(1)) < first)).expand_as(
+            slab.scores
+        )
+
+
+def share_read(keys: int, block: int, length: int) -> float:
+    """Return the share of pairs of a token and one before it, or itself, that are read."""
+    position = torch.arange(length)
+    near = position + 1 - (position // block * block - block).clamp(min=0)
+    read = near + keys
+    return float(read.minimum(position + 1).sum() / (position + 1).sum())
 
 
 METHODS = ("window", "window, first tokens", *LIKELY)

@@ -9,21 +9,26 @@ measured again, so that it may be stopped; ``--plot`` draws all that it has.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from examples.causal_reading import METHODS, FewKeys
+from examples.causal_reading import METHODS, FewKeys, share_read
 from examples.decoders import Batch, by_clusters, cut, read_texts, say, set_reading
 from examples.options import example, option
 from examples.tasks.base import read_lines
 from examples.tasks.needle import KINDS, draw_test
+from jat_graph.files import check_target
+from jat_graph.viz import save_figure
 
 PIECES = {"characters": (16, 1024), "words": (2, 4096)}  # of the held-out text
 LENGTHS = (1024, 2048, 4096, 8192, 16384)  # of texts with facts
@@ -31,14 +36,26 @@ SIZES = ((16, 4), (16, 8), (16, 16), (16, 32), (16, 64), (64, 64))  # block, key
 OF_FACTS = ((16, 16),)
 AT_ONCE = 8192  # tokens
 DENSE, CLUSTERS = "dense", "clusters"
+LOOKS = {
+    DENSE: ("#222222", "-"),
+    "window": ("#8c959f", ".-"),
+    "window, first tokens": ("#56b4e9", ".-"),
+    "vertical lines": ("#e69f00", ".-"),
+    "means of blocks": ("#009e73", ".-"),
+    "bounds of blocks": ("#cc79a7", ".-"),
+    "oracle": ("#222222", ".--"),
+    "clusters, nothing elsewhere": ("#0072b2", ".--"),
+    CLUSTERS: ("#0072b2", "o-"),
+}
 
 
 @dataclass
 class Options:
     """What is asked for."""
 
-    models: list[str] = option("folders that examples.decoders wrote")
     json: Path = option("file for the results, a line each; what it has is kept")
+    models: list[str] = option("folders that examples.decoders wrote", [])
+    plot: Path | None = option("picture of all that the file has", None)
     data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
     tokens: int | None = option("of a piece or text, in the place of all that are asked", None)
     texts: int = option("with facts, of each kind and of 1024 tokens; fewer of longer ones", 8)
@@ -46,7 +63,9 @@ class Options:
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
-    """Measure all models; yield a line for each reading."""
+    """Measure all models, and draw; yield a line for each reading."""
+    for path in (args.json, args.plot):
+        check_target(path)
     for folder in map(Path, args.models):
         run = json.loads((folder / "run.json").read_text("utf-8"))
         model = LlamaForCausalLM.from_pretrained(folder).eval()
@@ -56,6 +75,8 @@ def main(args: Options) -> Iterator[str]:
                 with args.json.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
                 yield line
+    if args.plot is not None:
+        save_figure(draw([row for _, row in read_lines(args.json)]), args.plot)
 
 
 def known(path: Path, model: str, case: str) -> set[tuple[str, int, int]]:
@@ -93,15 +114,13 @@ def measure(
     model.set_attn_implementation("sdpa")
     dense, usual = losses_of(model, batch)
     for method, block, keys in wanted:
-        few = FewKeys(method, keys, block)
         if method != DENSE:
-            set_reading(model, by_clusters(keys, block) if method == CLUSTERS else few)
+            few = by_clusters(keys, block) if method == CLUSTERS else FewKeys(method, keys, block)
+            set_reading(model, few)
         loss, said = (dense, usual) if method == DENSE else losses_of(model, batch)
         row = {"method": method, "block": block, "keys": keys, "loss": loss.mean().item()}
         row |= {"more": (loss - dense).mean().item()}
         row |= {"changed": (said != usual).double().mean().item()}
-        if few.pairs[1]:
-            row["share"] = few.pairs[0] / few.pairs[1]
         if facts:
             right = said == batch.targets[batch.targets >= 0]
             row["right"] = right.view(len(batch.tokens), -1).double().mean(0).tolist()
@@ -118,6 +137,40 @@ def losses_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         losses.append(F.cross_entropy(logits, targets, reduction="none"))
         said.append(logits.argmax(-1))
     return torch.cat(losses), torch.cat(said)
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Draw losses over the share of pairs that are read, and right answers over the length."""
+    panels: dict[str, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows:
+        name, length = row["case"].rsplit(" ", 1)
+        method = panels[f"facts {name}" if "right" in row else name][row["method"]]
+        if "right" in row:
+            method[int(length)].append(100 * fmean(row["right"]))
+        elif row["block"] == SIZES[0][0]:
+            method[100 * share_read(row["keys"], row["block"], int(length))].append(row["more"])
+    figure = Figure(figsize=(3 * len(panels), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (name, methods) in zip(axes, panels.items(), strict=True):
+        facts = name.startswith("facts")
+        for method, (colour, style) in LOOKS.items():
+            if method in methods:
+                places = sorted(methods[method])
+                own = [methods[method][place] for place in places]
+                axis.plot(places, [*map(fmean, own)], style, color=colour, label=method)
+                axis.fill_between(
+                    places, [*map(min, own)], [*map(max, own)], color=colour, alpha=0.1
+                )
+        axis.set_title(name, fontsize=9)
+        axis.set_xscale("log", base=2 if facts else 10)
+        axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
+        axis.set_ylabel("% of answers right" if facts else "loss more than dense", fontsize=8)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    handles, labels = axes[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+    return figure
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ from jat_graph import clustered_attention
 from jat_graph.files import write_text
 
 
-
 class Batch(NamedTuple):
     """Tokens, what each is to say next (-100: nothing), and positions, ``[B, L]`` each."""
 
@@ -70,7 +69,7 @@ class Options:
     seeds: int = 3
     keys: int | None = option("train with clusters that name so many keys", None)
     block: int = option("tokens of their blocks", 16)
-    short: float = option("share of the steps, to try it", 1.0)
+    share: float = option("of the steps, to try it", 1.0)
 
 
 @example(Options)
@@ -123,8 +122,9 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
         size, draw = VOCABULARY, lambda batch, length: Batch(*draw_training(batch, length))
     else:
         tokenizer, text, _ = read_texts(args.task, args.data_dir)
-        size, draw = len(tokenizer), lambda batch, length: cut(
-            text, torch.randint(len(text) - length, (batch,)), length
+        size, draw = (
+            len(tokenizer),
+            lambda batch, length: cut(text, torch.randint(len(text) - length, (batch,)), length),
         )
         tokenizer.save_pretrained(folder)
     model = LlamaForCausalLM(
@@ -143,7 +143,7 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
     )
     if args.keys is not None:
         set_reading(model, by_clusters(args.keys, args.block))
-    losses = fit(model, recipe, draw, args.short)
+    losses = fit(model, recipe, draw, args.share)
     model.save_pretrained(folder)
     run = {"task": args.task, "seed": seed, "keys": args.keys, "block": args.block}
     seconds = round(time.perf_counter() - start)
@@ -151,13 +151,13 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def fit(
-    model: LlamaForCausalLM, recipe: Recipe, draw: Callable[[int, int], Batch], short: float
+    model: LlamaForCausalLM, recipe: Recipe, draw: Callable[[int, int], Batch], share: float
 ) -> list[float]:
     """Train as the recipe says; return the mean loss of each twentieth of the steps."""
-    plan = [stage[1:] for stage in recipe.stages for _ in range(max(1, int(short * stage[0])))]
+    plan = [stage[1:] for stage in recipe.stages for _ in range(max(1, int(share * stage[0])))]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.95))
     rates, seen = one_cycle(optimizer, recipe.rate, len(plan)), []
-    for step, (batch, length) in enumerate(plan):
+    for batch, length in plan:
         loss = token_losses(model, draw(batch, length)).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -165,8 +165,6 @@ def fit(
         optimizer.step()
         rates.step()
         seen.append(loss.item())
-        if step % 100 == 99:
-            print(step + 1, sum(seen[-100:]) / 100, flush=True)
     return [round(float(part.mean()), 4) for part in torch.tensor(seen).chunk(20)]
 
 

@@ -162,7 +162,9 @@ def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
     """Return scores of clusters of complete blocks before; all are exact in the first two."""
     rows = heads.scores.clone()
     for start in range(2 * block, len(heads.allowed), block):
-        rows[:, start : start + block] = heads.scale * rows_of_block(heads.query, heads.key, start, block)
+        rows[:, start : start + block] = heads.scale * rows_of_block(
+            heads.query, heads.key, start, block
+        )
     return rows.masked_fill(~heads.allowed, -torch.inf)
 
 
