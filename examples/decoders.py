@@ -54,8 +54,12 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "characters": Recipe(((1000, 8, 256), (200, 2, 1024))),
-    "words": Recipe(((300, 2, 1024), (30, 1, 4096))),
-    "needle": Recipe(((400, 64, 32), (100, 16, 256), (80, 1, 8192)), 3e-3, 64, 2, False, 1e8),
+    "words": Recipe(((150, 1, 4096),)),
+    "needle": Recipe(((400, 64, 32), (200, 16, 256), (60, 2, 2048)), 3e-3, 64, 2, False, 1e8),
+}
+FURTHER = {  # the lengths at which models are to read need steps of their own
+    "characters": Recipe(((300, 2, 1024),), 1e-3),
+    "needle": Recipe(((60, 1, 8192),), 1e-3, 64, 2, False, 1e8),
 }
 
 
@@ -66,6 +70,7 @@ class Options:
     task: str = option(", ".join(RECIPES))
     output: Path = option("folder for the models")
     data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
+    start: Path | None = option("folder of models to train further, at full length", None)
     seeds: int = 3
     keys: int | None = option("train with clusters that name so many keys", None)
     block: int = option("tokens of their blocks", 16)
@@ -116,7 +121,7 @@ def cut(text: Tensor, starts: Tensor, length: int) -> Batch:
 
 def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
     """Train one model and save it; return what there is to say of it."""
-    recipe, start = RECIPES[args.task], time.perf_counter()
+    recipe, start = (RECIPES if args.start is None else FURTHER)[args.task], time.perf_counter()
     torch.manual_seed(seed)
     if args.task == "needle":
         size, draw = VOCABULARY, lambda batch, length: Batch(*draw_training(batch, length))
@@ -143,6 +148,8 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
     )
     if args.keys is not None:
         set_reading(model, by_clusters(args.keys, args.block))
+    if args.start is not None:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(args.start / folder.name).state_dict())
     losses = fit(model, recipe, draw, args.share)
     model.save_pretrained(folder)
     run = {"task": args.task, "seed": seed, "keys": args.keys, "block": args.block}
