@@ -92,6 +92,9 @@ def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
         pieces, length = PIECES[task]
         length = args.tokens or length
         text = read_texts(task, args.data_dir)[2]
+        if len(text) <= pieces * length:
+            wanted = f"more than {pieces * length} tokens that are held out"
+            raise ValueError(f"{args.data_dir} must have {wanted}, got {len(text)}")
         yield f"{task} {length}", cut(text, torch.arange(pieces) * length, length)
         return
     for length in LENGTHS if args.tokens is None else (args.tokens,):

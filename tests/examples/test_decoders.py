@@ -49,13 +49,16 @@ def test_a_decoder_is_trained_and_reads_fewer_keys(
     assert json.loads(capsys.readouterr().out) == first
     assert first["keys"] == 4 and len(first["train_losses"]) == 3
 
+    monkeypatch.setattr(decoder_reading, "SIZES", ((16, 4), (64, 64)))
     file, picture = tmp_path / "a.jsonl", tmp_path / "a.png"
     asked = ["--models", str(tmp_path / f"{task}-clusters-4-16-0"), "--data_dir", str(tmp_path)]
-    asked += ["--json", str(file), "--tokens", "256", "--plot", str(picture)]
+    asked += ["--json", str(file), "--tokens", "128", "--plot", str(picture)]
     run(decoder_reading, monkeypatch, *asked)
     rows = [*map(json.loads, file.read_text().splitlines())]
     assert {row["method"] for row in rows} == {DENSE, CLUSTERS, *METHODS}
     number = len(rows)
+    cases = {row["case"] for row in rows}
+    assert cases == ({f"{kind} 128" for kind in KINDS} if task == "needle" else {f"{task} 128"})
     assert all(row["more"] == row["changed"] == 0 for row in rows if row["method"] == DENSE)
     assert all(("right" in row) == (task == "needle") for row in rows)
     run(decoder_reading, monkeypatch, *asked)
