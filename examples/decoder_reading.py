@@ -88,8 +88,8 @@ def known(path: Path, model: str, case: str) -> set[tuple[str, int, int]]:
 
 def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
     """Yield what models of a task are asked, and its name."""
-    if task in PIECES:
-        pieces, length = PIECES[task]
+    if task != "needle":
+        pieces, length = PIECES[task.partition("-")[0]]
         length = args.tokens or length
         text = read_texts(task, args.data_dir)[2]
         if len(text) <= pieces * length:

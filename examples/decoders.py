@@ -54,6 +54,7 @@ class Recipe(NamedTuple):
 
 RECIPES = {
     "characters": Recipe(((1000, 8, 256), (200, 2, 1024))),
+    "characters-1024": Recipe(((500, 2, 1024),)),
     "words": Recipe(((150, 1, 4096),)),
     "needle": Recipe(((400, 64, 32), (200, 16, 256), (60, 2, 2048)), 3e-3, 64, 2, False, 1e8),
 }
@@ -98,7 +99,7 @@ def read_texts(task: str, data_dir: Path | None) -> tuple[Any, Tensor, Tensor]:
     WikiText-2 are those of its validation articles, as its training articles are seldom at hand,
     and the test articles are held out; one that is there fewer than three times is unknown.
     """
-    if task == "characters":
+    if task.startswith("characters"):
         splits = get_task("tinyshakespeare").load(data_dir)
         texts = [splits[name]["text"][0] for name in ("train", "validation")]
         tokenizer = character_tokenizer(texts[:1])
