@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,11 @@ class Batch(NamedTuple):
     tokens: Tensor
     targets: Tensor
     positions: Tensor
+
+
+Draw: TypeAlias = Callable[[int, int], Batch]  # sequences and their tokens -> a batch
+# Query, key, value and scale -> output.
+Reading: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 class Recipe(NamedTuple):
@@ -75,19 +80,19 @@ class Options:
     seeds: int = 3
     keys: int | None = option("train with clusters that name so many keys", None)
     block: int = option("tokens of their blocks", 16)
-    share: float = option("of the steps, to try it", 1.0)
 
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Train a model a seed; yield a line for each."""
-    if args.task not in RECIPES:
-        raise ValueError(f"task must be one of {', '.join(RECIPES)}, got {args.task!r}")
+    recipes = RECIPES if args.start is None else FURTHER
+    if args.task not in recipes:
+        raise ValueError(f"task must be one of {', '.join(recipes)}, got {args.task!r}")
     name = args.task if args.keys is None else f"{args.task}-clusters-{args.keys}-{args.block}"
     for seed in range(args.seeds):
         folder = args.output / f"{name}-{seed}"
         if not (folder / "run.json").exists():
-            run = train(args, seed, folder)
+            run = train(args, recipes[args.task], seed, folder)
             write_text(folder / "run.json", json.dumps(run) + "\n")
         yield (folder / "run.json").read_text("utf-8").strip()
 
@@ -120,9 +125,9 @@ def cut(text: Tensor, starts: Tensor, length: int) -> Batch:
     return Batch(pieces[:, :-1], pieces[:, 1:], positions)
 
 
-def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
+def train(args: Options, recipe: Recipe, seed: int, folder: Path) -> dict[str, Any]:
     """Train one model and save it; return what there is to say of it."""
-    recipe, start = (RECIPES if args.start is None else FURTHER)[args.task], time.perf_counter()
+    start = time.perf_counter()
     torch.manual_seed(seed)
     if args.task == "needle":
         size, draw = VOCABULARY, lambda batch, length: Batch(*draw_training(batch, length))
@@ -133,40 +138,43 @@ def train(args: Options, seed: int, folder: Path) -> dict[str, Any]:
             lambda batch, length: cut(text, torch.randint(len(text) - length, (batch,)), length),
         )
         tokenizer.save_pretrained(folder)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=size,
-            hidden_size=recipe.features,
-            intermediate_size=recipe.features * 8 // 3,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.features // 32,
-            max_position_embeddings=LONGEST,
-            rope_parameters={"rope_type": "default", "rope_theta": recipe.theta},
-            tie_word_embeddings=recipe.tied,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
-    )
+    if args.start is None:
+        model = LlamaForCausalLM(config_of(recipe, size))
+    else:
+        model = LlamaForCausalLM.from_pretrained(args.start / folder.name)
     if args.keys is not None:
         set_reading(model, by_clusters(args.keys, args.block))
-    if args.start is not None:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(args.start / folder.name).state_dict())
-    losses = fit(model, recipe, draw, args.share)
+    losses = fit(model, recipe, draw)
     model.save_pretrained(folder)
-    run = {"task": args.task, "seed": seed, "keys": args.keys, "block": args.block}
     seconds = round(time.perf_counter() - start)
-    return run | {"seconds": seconds, "train_losses": losses}
+    own = {"task": args.task, "seed": seed, "keys": args.keys, "block": args.block}
+    return own | {"seconds": seconds, "train_losses": losses}
 
 
-def fit(
-    model: LlamaForCausalLM, recipe: Recipe, draw: Callable[[int, int], Batch], share: float
-) -> list[float]:
+def config_of(recipe: Recipe, vocabulary: int) -> LlamaConfig:
+    """Return the configuration of a model, whose heads have 32 features."""
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=recipe.features,
+        intermediate_size=recipe.features * 8 // 3,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.features // 32,
+        max_position_embeddings=LONGEST,
+        rope_parameters={"rope_type": "default", "rope_theta": recipe.theta},
+        tie_word_embeddings=recipe.tied,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+
+
+def fit(model: LlamaForCausalLM, recipe: Recipe, draw: Draw) -> list[float]:
     """Train as the recipe says; return the mean loss of each twentieth of the steps."""
-    plan = [stage[1:] for stage in recipe.stages for _ in range(max(1, int(share * stage[0])))]
+    plan = [stage[1:] for stage in recipe.stages for _ in range(stage[0])]
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.95))
     rates, seen = one_cycle(optimizer, recipe.rate, len(plan)), []
     for batch, length in plan:
-        loss = token_losses(model, draw(batch, length)).mean()
+        logits, targets = say(model, draw(batch, length))
+        loss = F.cross_entropy(logits, targets)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -174,12 +182,6 @@ def fit(
         rates.step()
         seen.append(loss.item())
     return [round(float(part.mean()), 4) for part in torch.tensor(seen).chunk(20)]
-
-
-def token_losses(model: LlamaForCausalLM, batch: Batch) -> Tensor:
-    """Return the loss of each token that is to say something."""
-    logits, targets = say(model, batch)
-    return F.cross_entropy(logits, targets, reduction="none")
 
 
 def say(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -192,9 +194,6 @@ def say(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
     ).last_hidden_state
     asked = batch.targets != IGNORED
     return model.lm_head(states[asked]), batch.targets[asked]
-
-
-Reading = Callable[[Tensor, Tensor, Tensor, float], Tensor]  # query, key, value, scale -> output
 
 
 def by_clusters(keys: int, block: int) -> Reading:
