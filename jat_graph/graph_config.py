@@ -212,6 +212,15 @@ class ClusterRule(NamedTuple):
     dense_below: float | None
     propagate: bool
 
+    def check_causal(self) -> None:
+        """Refuse what heads in causal order cannot have, unless they are dense."""
+        if self.dense_below == math.inf:
+            return
+        if self.clusters is not None:
+            raise ValueError(f"clusters must be None where heads are causal, got {self.clusters}")
+        if self.block == 0:
+            raise ValueError("block must be at least 1 where heads are causal, got 0")
+
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
     """Return a field that is an integer, inf where that is the most, or a table of them."""
@@ -234,7 +243,9 @@ class ClusterGraph(GraphSettings):
     r"""Clusters of tokens whose rows of scores are alike, and the keys that each scores highest.
 
     Each field but ``refine`` and ``propagate`` may be a table ``[layer][head]``, as
-    :func:`jat_graph.calibrate` returns it.
+    :func:`jat_graph.calibrate` returns it. In causal order, as decoders have it, clusters are those
+    of the tokens before: ``clusters`` must be None, ``block`` at least 1, and ``refine`` does not
+    count.
 
     Args:
         clusters: How many clusters a sequence of n tokens has, at most n. (default: None, which
@@ -245,8 +256,8 @@ class ClusterGraph(GraphSettings):
         refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
             stands for the cluster. (default: 1)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
-            them. Those whose keys would all be read exactly always are. (default: None, as
-            measured)
+            them. Those whose keys would all be read exactly always are. In causal order it is the
+            first token that reads by clusters. (default: None, as measured)
         propagate: Read the cluster's scores everywhere else, or else nothing. (default: True)
 
     Raises:

@@ -21,11 +21,7 @@ from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
 from tests.adjacency.support import sampled_ranks, sampled_triples
 from tests.inputs import random_padding_mask
-from tests.oracles import (
-    reference_graph,
-    reference_jump_attention,
-    reference_mask,
-)
+from tests.oracles import reference_graph, reference_jump_attention, reference_mask
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")
@@ -51,11 +47,7 @@ class Case(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The mask and the scale, as the library's functions take them."""
-        return {
-            "attention_mask": self.mask,
-            "is_causal": self.is_causal,
-            "scale": self.scale,
-        }
+        return {"attention_mask": self.mask, "is_causal": self.is_causal, "scale": self.scale}
 
     def to(self, device: torch.device) -> "Case":
         """Return the case on a device."""

@@ -275,10 +275,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
         ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
-        (
-            {"vote_rate": 0.1, "threshold": [[1]]},
-            r"left alone with vote_rate, got \(\(1.0,\),\)",
-        ),
+        ({"vote_rate": 0.1, "threshold": [[1]]}, r"left alone with vote_rate, got \(\(1.0,\),\)"),
         (
             {"vote_rate": 0.1, "threshold": 2.0},
             "threshold must be left alone with vote_rate, got 2.0",
@@ -327,10 +324,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
             {"graph": "stones", "hop_weights": (1, 1)},
             "hop_weights must be left alone with strength",
         ),
-        (
-            {"graph": "stones", "backend": "threshold"},
-            "backend must be one of auto, dense, sp",
-        ),
+        ({"graph": "stones", "backend": "threshold"}, "backend must be one of auto, dense, sp"),
         (
             {"graph": "stones", "backend": "sparse", "incidence": "sigmoid"},
             "incidence='sigmoid' needs backend='dense' or 'auto', got 'sparse'",

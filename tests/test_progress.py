@@ -35,10 +35,7 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         assert list(track_progress(iter("abcde"), "heads", 5)) == list("abcde")
-    assert caplog.messages == [
-        "heads: 2 of 5, about 60 s left",
-        "heads: 4 of 5, about 20 s left",
-    ]
+    assert caplog.messages == ["heads: 2 of 5, about 60 s left", "heads: 4 of 5, about 20 s left"]
     assert capsys.readouterr() == ("", "")
 
 

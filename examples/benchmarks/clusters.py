@@ -28,7 +28,7 @@ from jat_graph.hf import register_clustered, resize_position_embeddings
 
 # Tokens on which heads, and each layer of a model, must equal the formula, which stores all pairs.
 CHECKED, CHECKED_IN_MODELS = 4096, 1024
-CONFIG = JatConfig.clustered(dense_below=0)
+CONFIG, OURS = JatConfig.clustered(dense_below=0), partial(clustered_attention, dense_below=0)
 PAGES = sorted(Path(__file__).parents[2].glob("docs/howto_*.md"))  # a text of 16384 tokens and more
 
 
@@ -37,29 +37,30 @@ def head(
 ) -> Outcome:
     """Some heads, forward or with backward, against SDPA."""
     heads = draw_heads(length, HEADS, settings)
-    check(Heads(*(x[:, :, :CHECKED] for x in heads)), training)
+    check(Heads(*(x[:, :, :CHECKED] for x in heads)), training, OURS, by_formula)
     attend = partial(clustered_attention, dense_below=dense_below)
     inputs = leaves(*heads) if training else heads
     same = torch.equal(attend(*inputs), F.scaled_dot_product_attention(*inputs))
     if not same and dense_below is None:
         agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
     ours, theirs = (
-        partial(_run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
+        partial(run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
     )
     return measure.in_turns(ours, theirs, settings, runs="SDPA" if same else "clusters")
 
 
-def _run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
+def run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
+    """Run heads, forward or with backward."""
     if training:
         backward(attend(*leaves(*heads)))
     else:
         attend(*heads)
 
 
-def check(heads: Heads, training: bool) -> None:
+def check(heads: Heads, training: bool, *attends: Callable[..., Tensor]) -> None:
     """Refuse heads that are not the formula, or whose gradients are not its own."""
     found = []
-    for attend in (partial(clustered_attention, dense_below=0), by_formula):
+    for attend in attends:
         inputs = leaves(*heads)
         output = attend(*inputs)
         found.append([output, *(torch.autograd.grad(output.sum(), inputs) if training else ())])
@@ -183,12 +184,11 @@ def _minilm(length: int, settings: Settings) -> list[TrainingStep]:
 
 def memory(length: int, settings: Settings) -> Outcome:
     """The peak of a forward pass above Q, K and V, against the bytes of these and its output."""
-    check(draw_heads(min(length, CHECKED), HEADS, settings), training=False)
+    check(draw_heads(min(length, CHECKED), HEADS, settings), False, OURS, by_formula)
     ours = measure.peak(_build, length, settings, device=settings.device)
     return measure.outcome([ours], [4 * HEADS * length * DIM * settings.dtype.itemsize])
 
 
 def _build(length: int, settings: Settings) -> Step:
-    attend = partial(clustered_attention, dense_below=0)
-    attend(*draw_heads(1024, HEADS, settings))
-    return partial(attend, *draw_heads(length, HEADS, settings))
+    OURS(*draw_heads(1024, HEADS, settings))
+    return partial(OURS, *draw_heads(length, HEADS, settings))

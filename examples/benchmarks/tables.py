@@ -15,6 +15,7 @@ WORDS |= {"count_seconds": "counting alone", "multiple": "times Q, K and key sco
 WORDS |= {"extra_bytes": "extra", "peak_bytes": "peak memory", "our_bytes": "peak memory"}
 WORDS |= {"their_bytes": "of the other", "memory_ratio": "memory ratio"}
 WORDS |= {"their_cosine": "of the other"}
+WORDS |= {"read_bytes": "bytes read", "their_read_bytes": "of the other"}
 UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (2.0**20, " MiB"))}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 LABELS |= {"ratio": "time over that of the other side"}

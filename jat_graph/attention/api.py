@@ -43,8 +43,8 @@ def jump_attention(
     The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
     ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
     where the pattern allows it, and a query that may attend to nothing gives zeros. With clusters,
-    ``JatConfig.clustered()``, it is :func:`jat_graph.clustered_attention`, and takes neither causal
-    order nor any of the arguments after ``scale``.
+    ``JatConfig.clustered()``, it is :func:`jat_graph.clustered_attention`, and takes none of the
+    arguments after ``scale``.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -94,7 +94,7 @@ def jump_attention(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        check_clustered(is_causal, strength=strength, excluded=excluded, group=group, graph=graph)
+        check_clustered(strength=strength, excluded=excluded, group=group, graph=graph)
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -112,10 +112,8 @@ def jump_attention(
     return attend_groups(groups, jumping.pattern, mask=mask, dropout_p=dropout_p, scale=scale)
 
 
-def check_clustered(is_causal: bool, **others: object) -> None:
+def check_clustered(**others: object) -> None:
     """Refuse what heads that read by clusters cannot use."""
-    if is_causal:
-        raise ValueError("is_causal must be False with graph='clusters', got True")
     for name, value in others.items():
         if value is not None:
             got = type(value).__name__

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.clusters import BlockStatistics, causal_landmarks, number_of_landmarks
+from jat_graph.attention.causal_state import CausalState, Keys, Moments, directions
 from jat_graph.attention.cluster_parts import (
     Gradients,
     Kept,
@@ -25,37 +26,10 @@ from jat_graph.attention.clusters import DenseHeads, Pair, Parts, first_clustere
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.best_so_far import NOTHING, Course, follow_best
 from jat_graph.kernels.listed_keys import differentiate_listed, read_listed
-from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.running_rows import gather_running, spread_running
+from jat_graph.kernels.threads import run_tasks
 
 ROWS = 64  # landmarks of a head on a CPU whose scores are held at a time
-
-
-def number_of_landmarks(complete: int) -> int:
-    """Return how many landmarks are among the first tokens."""
-    return max(0, math.isqrt(max(0, 4 * complete - 1)) - 1)
-
-
-def causal_landmarks(complete: int, device: torch.device) -> Tensor:  # [m]
-    """Return the landmarks among the first tokens: positions ⌊t² / 4⌋ from t = 2 on."""
-    return torch.arange(2, number_of_landmarks(complete) + 2, device=device) ** 2 // 4
-
-
-class BlockStatistics:
-    """What all tokens of a block and of those before it say of clusters; they have no gradient."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        blocks = tokens.length // tokens.block
-        query, key = (tokens.blocked(x)[:, :blocks] for x in (tokens.query, tokens.key))
-        self.count = torch.arange(1, blocks + 1, device=query.device) * tokens.block
-        count = self.count.view(-1, 1).to(query.dtype)
-        some = key[:, :1].mean(2)  # taken away where numbers are squared
-        key = key - some.unsqueeze(2)
-        self.query = query.sum(2).cumsum(1) / count  # the mean, [H, blocks, D]
-        mean = key.sum(2).cumsum(1) / count
-        self.key = mean + some
-        squares = mean.unsqueeze(-1) * mean.unsqueeze(-2) * count.unsqueeze(-1)
-        self.spread = running_sums(key.mT @ key, 1).sub_(squares)  # [H, blocks, D, D]
 
 
 class Rows(NamedTuple):
@@ -85,11 +59,12 @@ class CausalClusterHeads:
         self.dense = DenseHeads(query[:, :first], key[:, :first], value[:, :first], scale, True)
         self.begin = -(-first // block)  # the block of that token; there is none if all are dense
         self.near = NearKeys(tokens, 1.0, causal=True, first=self.begin)
-        complete = tokens.length // block
-        self.steps = max(complete - 1, 0)  # blocks that are far from some token, or from the next
-        self.landmarks = causal_landmarks(complete * block, query.device)
+        blocks = tokens.length // block
+        self.steps = max(blocks - 1, 0)  # blocks that are far from some token, or from the next
+        self.landmarks = causal_landmarks(blocks * block, query.device)
         self.queries = tokens.query[:, self.landmarks]  # [H, m, D]
-        self.statistics = BlockStatistics(tokens)
+        whole = (tokens.blocked(x)[:, :blocks] for x in (tokens.query, tokens.key))
+        self.statistics = BlockStatistics(*whole)
         self.joined = self._join() if joined is None else joined
         self.highest = None  # best keys change from block to block: backward finds them anew
         self.key, self.value = (
@@ -140,7 +115,7 @@ class CausalClusterHeads:
         key = self.tokens.whole(self.tokens.key)[:, : self.steps * self.tokens.block]
         scores = self.queries[:, rows.inside] @ key.mT
         scores = scores.view(*scores.shape[:2], self.steps, -1)
-        course = follow_best(scores, self.rule.keys, rows.row, rows.step)
+        course = follow_best(scores, self.rule.keys, rows.row, rows.step, self.begin - 2)
         head, row, step, _ = course.left.unbind(-1)
         left = (course.score - course.largest[head, row, step]).exp_()
         return course, scores.exp_().transpose(1, 2), left.unsqueeze(-1)  # [H, steps, m, block]
@@ -230,21 +205,32 @@ class CausalClusterHeads:
             for total, x, y in zip(by_key[:, far], by_score.mT, own, strict=True):
                 total.addmm_(x, y)
             by_row += by_score @ key[:, far]
-            head, row, step, place = course.left.unbind(-1)
-            mask, grad_left = draw_mask(left, kept), grads[head, step, row]
-            by_value.index_put_((head, place), masked(left, mask) * grad_left, accumulate=True)
-            back_left = _by_score(grad_left.unsqueeze(1), value[head, place].unsqueeze(1), mask)
-            by_left = back_left.view(-1, 1) * left
-            by_key.index_put_((head, place), by_left * own[head, row], accumulate=True)
-            by_row.index_put_((head, row), by_left * key[head, place], accumulate=True)
+            by_row += self._differentiate_left(course, own, grads, back, draw_mask(left, kept))
         mask = draw_mask(query.new_empty(course.best.shape), kept)
         listed = query, key, value, course.best, mask, known, grad, by_key, by_value
         for total, part in zip(
             (back.query, back.exact), differentiate_listed(*listed), strict=True
         ):
-            part = part.view(*part.shape[:2], -1)
+            part = part.view(*part.shape[:2], total.size(-1))
             total.scatter_add_(1, rows.token.unsqueeze(-1).expand_as(part), part)
         return by_row
+
+    def _differentiate_left(
+        self, course: Course, own: Tensor, grads: Tensor, back: Gradients, mask: Tensor | None
+    ) -> Tensor:  # [H, m, D]
+        """Do the same for keys that left the best, each as if it were all that a token reads."""
+        head, row, step, place = course.left.unbind(-1)
+        place = place + self.tokens.margin + head * self.tokens.key.size(1)
+        keys = (
+            x.view(1, -1, x.size(-1))
+            for x in (self.tokens.key, self.tokens.value, back.key, back.value)
+        )
+        key, value, by_key, by_value = keys
+        query, shift = own[head, row][None], course.largest[head, row, step][None]
+        listed = key, value, place.view(1, -1, 1), None if mask is None else mask[None]
+        grad = grads[head, step, row][None]
+        found, _ = differentiate_listed(query, *listed, shift, grad, by_key, by_value)
+        return torch.zeros_like(own).index_put_((head, row), found[0], accumulate=True)
 
     def _differentiate_shifts(self, back: Gradients, by_rows: Tensor) -> None:
         """Add the gradients by what the rest is shifted by: (q - landmark's query) · mean key."""
@@ -272,3 +258,34 @@ def _by_score(grads: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         last = grads[..., -1:]
         by_score = by_score.sub_(last).mul_(mask.view_as(by_score)).add_(last)
     return by_score
+
+
+def read_blocks(
+    query: Tensor,  # scaled, float32 or float64, of whole blocks, more than two, [H, n, D]
+    keys: Keys,  # of these tokens, and perhaps of later ones
+    rule: ClusterRule,
+) -> tuple[Tensor, CausalState]:  # [H, n, Dv]
+    """Return what the first tokens of a sequence read, and what they leave behind."""
+    number, dtype = query.size(1), query.dtype
+
+    def read(heads: slice) -> tuple[Tensor, list[Tensor]]:
+        owners = keys.owners[heads]
+        key, value = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
+        some = CausalClusterHeads(query[heads], key, value, rule, 1.0)
+        return some.read()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
+
+    step = 1 if query.device.type == "cpu" else len(query)
+    pieces = [slice(first, first + step) for first in range(0, len(query), step)]
+    outputs, ends = zip(*run_tasks(read, pieces), strict=True)
+    best, score, shift, end = (torch.cat(part) for part in zip(*ends, strict=True))
+    best, order = best.sort(dim=-1)
+    far = number - rule.block
+    best, order = (x[..., max(rule.keys - far, 0) :] for x in (best, order))
+    key = keys.part(0, number, dtype)[0]
+    moments, mean = Moments.of(query, key), key[:, :far].mean(1, keepdim=True)
+    landmarks = query[:, causal_landmarks(number, query.device)]
+    state = CausalState(
+        number, query[:, :0], moments, mean, directions(landmarks, moments), landmarks,
+        best.int(), score.gather(-1, order), shift, end[..., :-1], end[..., -1:],
+    )  # fmt: skip
+    return torch.cat(outputs), state

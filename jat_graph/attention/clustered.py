@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.cluster_operator import read_clusters
-from jat_graph.attention.clusters import shortest_length
+from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
@@ -96,7 +96,7 @@ def clustered_attention(
     """
     (rule,) = ClusterGraph(clusters, keys, block, refine, dense_below).rules(1)
     if check_flag("is_causal", is_causal):
-        check_causal(rule)
+        first_clustered(rule)  # refuses what looks ahead
     check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -108,17 +108,6 @@ def clustered_attention(
     return read_by_clusters(
         query, key, value, rule, mask=mask, dropout_p=dropout_p, scale=scale, causal=is_causal
     )
-
-
-def check_causal(rule: ClusterRule) -> None:
-    """Refuse settings that mean nothing, or look ahead, in causal order."""
-    if rule.clusters is not None:
-        raise ValueError(
-            "clusters must be None for causal heads, whose clusters grow with the sequence, got "
-            f"{rule.clusters}"
-        )
-    if rule.block == 0:
-        raise ValueError("block must be positive for causal heads, got 0")
 
 
 def read_by_clusters(
@@ -133,6 +122,7 @@ def read_by_clusters(
     causal: bool = False,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
+    causal = causal or mask.causal
     documents = token_documents(mask, query, causal)
     shortest = shortest_length(rule, causal)
     if query.size(2) < shortest:

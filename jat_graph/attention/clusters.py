@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -28,8 +29,11 @@ CAUSAL_DENSE_BELOW = 1024  # in causal order it is the position of the first tok
 
 def first_clustered(rule: ClusterRule) -> int:
     """Return the first token that reads by clusters in causal order, after two whole blocks."""
-    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    return max(2, -(-int(min(wanted, 2**62)) // rule.block)) * rule.block
+    rule.check_causal()
+    if rule.dense_below == math.inf:
+        return 2**62
+    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else int(rule.dense_below)
+    return max(2, -(-wanted // rule.block)) * rule.block
 
 
 def shortest_length(rule: ClusterRule, causal: bool = False) -> int:

@@ -42,7 +42,7 @@ class HeadGroup(NamedTuple):
 
     heads: tuple[int, ...]  # in rising order
     query: Tensor  # [B, len(heads), L, F]
-    key: Tensor  # [B, len(heads), L, F]
+    key: Tensor  # [B, len(heads), L, F]; ordinary heads may share them in even groups
     value: Tensor  # [B, len(heads), L, Dv]
     jumps: bool  # False for ordinary heads, whose features are those that were given
     value_update: Tensor | None = None  # to add to their outputs, [B, len(heads), L, Dv]
@@ -161,7 +161,10 @@ def attend(
         masks = _cut_heads(attn_mask, group.heads)
         # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
-        output = run(*group[1:4], masks, dropout_p, is_causal, scale=scale)
+        options: dict[str, Any] = {"scale": scale}
+        if group.key.size(1) != group.query.size(1):
+            options["enable_gqa"] = True
+        output = run(*group[1:4], masks, dropout_p, is_causal, **options)
         outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 

@@ -19,6 +19,7 @@ from jat_graph.kernels import count_votes
 from jat_graph.masks.tokens import TokenMask, causal_rows, split_additive
 
 LEAST_ROOM = 64  # tokens
+BACK = 64  # tokens that a crop may take away at little cost
 
 
 @dataclass(eq=False)

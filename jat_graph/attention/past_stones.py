@@ -13,13 +13,11 @@ from jat_graph.adjacency.scores import QueryKeyScores, full_precision
 from jat_graph.adjacency.standard import Moments, causal_features
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, HeadParts, JumpHeads
-from jat_graph.attention.past import PairPast, Past, put
+from jat_graph.attention.past import BACK, PairPast, Past, put
 from jat_graph.attention.propagation import Features, Hop, Strengths, head_groups
 from jat_graph.config import StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.stones import StoneOperator, running_product, without_zeros
-
-BACK = 64  # tokens that a crop may take away at little cost
 
 
 class Sums(NamedTuple):

@@ -72,7 +72,8 @@ def inspect_command(
 
     With --fidelity the heads read by clusters, and all texts together give one table: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
-    model's own attention, for each layer, or for each of the heads named by --layer and --head.
+    model's own attention, for each layer, or for each of the heads named by --layer and --head; of
+    a decoder also the change of the loss a token, and the share of next tokens that change.
     """
     from jat_graph.config import JatConfig
 
@@ -121,7 +122,7 @@ def _show_fidelity(
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
-    loaded, tokenizer, wanted = load_for_clusters(model, config, changes)
+    loaded, tokenizer, wanted = load_for_clusters(model, config, changes, foretelling=True)
     from jat_graph.inspection import fidelity
     from jat_graph.inspection.selection import encode_text
 

@@ -56,14 +56,17 @@ def load_model(
     config: str | None = None,
     changes: list[str] | None = None,
     default: JatConfig | None = None,
+    foretelling: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder or decoder, its tokenizer, and the heads of ``--config`` and ``--set``."""
+    # A decoder comes without what foretells its next tokens, unless that is asked for.
     # A model that was saved with heads starts from those, another one from `default`.
     check_model_name(path)
     read_settings(config, None)
     read_values("--set", changes)
     from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.utils import logging
 
     from jat_graph.config import ClusterGraph, JatConfig
@@ -82,7 +85,10 @@ def load_model(
     # Refused before weights are read.
     wanted = read_settings(config, changes, JatConfig.from_dict(own) if own else default)
     has_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
-    load = partial(from_pretrained, AutoModel) if has_heads else AutoModel.from_pretrained
+    decoder = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(saved.model_type)
+    whole = foretelling and decoder in (saved.architectures or ())
+    kind: Any = AutoModelForCausalLM if whole else AutoModel
+    load = partial(from_pretrained, kind) if has_heads else kind.from_pretrained
     try:
         model: PreTrainedModel = load(path, **offline).eval()
         tokenizer = AutoTokenizer.from_pretrained(path, **offline)
@@ -110,14 +116,14 @@ def reads_by_clusters(model: PreTrainedModel) -> bool:
 
 
 def load_for_clusters(
-    path: str, config: str | None, changes: list[str] | None
+    path: str, config: str | None, changes: list[str] | None, foretelling: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
     """Load a model without new heads, and settings of clusters, by default those that it has."""
     from jat_graph.config import JatConfig, check_clusters
 
     # Refused before weights are read.
     check_clusters(read_settings(config, changes, JatConfig.clustered()))
-    model, tokenizer = load_model(path)
+    model, tokenizer = load_model(path, foretelling=foretelling)
     from jat_graph.inspection.tracing import cluster_config
 
     wanted = read_settings(config, changes, cluster_config(model))

@@ -81,8 +81,7 @@ def _cluster_cells(cluster: Cluster) -> list[str]:
 
 
 def _table(
-    columns: tuple[str, ...],
-    heads: Sequence[tuple[HeadReport | ClusterReport, list[list[str]]]],
+    columns: tuple[str, ...], heads: Sequence[tuple[HeadReport | ClusterReport, list[list[str]]]]
 ) -> Table:
     """Show the rows of each head, with its layer and number in the first."""
     table = Table("layer", "head", *columns)

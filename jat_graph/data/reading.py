@@ -25,6 +25,7 @@ from jat_graph.files import replacing
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
 from jat_graph.inspection.graphs import layer_graph
@@ -45,13 +46,13 @@ def read_texts(
     heads: Sequence[Head],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:  # row, [layers + 1, n, D], [C, n, n]
     """Yield the states of each text, and what chosen heads have there; no heads without maps."""
-    attention, jumps = maps == ATTENTION, maps not in (None, ATTENTION)
+    attention, kind = maps == ATTENTION, None if maps in (None, ATTENTION) else JumpLayer
     for some in texts.batches(rows, batch_size):
         tables = texts.inputs.items()
         inputs = {name: torch.tensor([table[row] for row in some]) for name, table in tables}
-        outputs, layers = run_model(model, inputs, attention=attention, states=True, jumps=jumps)
+        outputs, layers = run_model(model, inputs, attention=attention, states=True, kind=kind)
         states = torch.stack(outputs.hidden_states, dim=1)
-        kind = torch.promote_types(states.dtype, torch.float32)
+        dtype = torch.promote_types(states.dtype, torch.float32)
         if attention:
             own = [outputs.attentions[layer][:, head] for layer, head in heads]
         else:
@@ -66,7 +67,7 @@ def read_texts(
         for index, row in enumerate(some):
             nothing = states.new_zeros(0, states.size(2), states.size(2))
             found = torch.stack([one[index] for one in own]) if own else nothing
-            yield row, states[index].to(kind), found.to(kind)
+            yield row, states[index].to(dtype), found.to(dtype)
 
 
 def layer_maps(layer: CapturedLayer, maps: str | None) -> Tensor:  # [B, H, L, L]

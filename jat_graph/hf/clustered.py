@@ -6,6 +6,7 @@ import inspect
 import warnings
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,15 +15,18 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.inputs import resolve_once
+from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_in_order
+from jat_graph.hf.inputs import AttentionInputs, resolve_once
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS
 from jat_graph.masks.tokens import TokenMask, shared_row
 
 CLUSTERED = "clustered"
-DECODER = "it is causal, or its keys come from elsewhere than its queries"
+LEFT = "runs on SDPA instead of clusters"
+ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
 
 
@@ -90,27 +94,61 @@ def _attend(
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    saved = getattr(module.config, CLUSTERED, {})
-    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
-    rule = ClusterRule(*_rule(saved, settings))
+    rule = ClusterRule(*_rule(_saved(module.config), settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
-    reason = _reason(module, query, key, attention_mask, kwargs)
+    causal = kwargs.get("is_causal")
+    causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
+    scale = default_scale(query.size(-1)) if scaling is None else scaling
+    alone = causal and attention_mask is None and query.size(2) > 1
+    call = (module, query, key, value, attention_mask, alone, dropout, scale)
+    inputs, output = AttentionInputs(*call), None
+    reason, ordered = _reason(inputs, causal, kwargs), in_causal_order(inputs, causal)
     local = kwargs.get("sliding_window") is not None  # as it is meant to be
-    if reason is None and not local and query.size(2) >= shortest_length(rule):
+    if reason is None and not local and ordered:
+        output = _read_in_order(inputs, rule)
+    elif reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
         reason = None if mask else "its mask says more than padding and documents"
     if reason is not None:
-        _warn(module, f"{name} runs on SDPA instead of clusters where {reason}")
-    if mask is None:
+        _warn(module, f"{LEFT} where {reason}")
+    if mask is not None:
+        options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
+        output = read_by_clusters(query, key, value, rule, **options)
+    if output is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
         )
     if kwargs.get("output_attentions"):
-        _warn(module, f"{name} gives no attention probabilities with clusters: take 'eager'")
-    scale = default_scale(query.size(-1)) if scaling is None else scaling
-    output = read_by_clusters(query, key, value, rule, mask=mask, dropout_p=dropout, scale=scale)
+        _warn(module, "gives no attention probabilities with clusters: take 'eager'")
     return output.transpose(1, 2).contiguous(), None
+
+
+def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
+    """Return what heads read in causal order; None where SDPA is to read it."""
+    from jat_graph.attention.clusters import first_clustered
+
+    module, heads = inputs.module, tuple(range(inputs.query.size(1)))
+    compiling, first = torch.compiler.is_compiling(), first_clustered(rule)
+    if rule.dense_below == float("inf") or (compiling and inputs.key.size(2) <= first):
+        return None
+    if compiling and not inputs.is_whole:
+        _warn(module, f"{LEFT} where it is compiled, which hides its cache")
+        return None
+    if not compiling:
+        inputs = replace(inputs, cache=cache_of(module))
+    try:
+        (part,) = read_in_order(inputs, rule, {rule: heads})
+    except ValueError as error:
+        _warn(module, f"{LEFT}: {error}", "in causal order")
+        return None
+    return part.output if isinstance(part, HeadOutput) else None
+
+
+def _saved(config: Any) -> Any:
+    """Return the settings in a configuration, a dict anew: compiled code then sees its keys."""
+    saved = getattr(config, CLUSTERED, {})
+    return {**saved} if isinstance(saved, dict) else saved
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -130,22 +168,19 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(vars(graph).values())
 
 
-def _reason(
-    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]
-) -> str | None:
+def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) -> str | None:
     """Return why clusters cannot serve a module, whatever its mask says."""
     if kwargs.get("position_bias") is not None:
         return "it adds a position bias to its scores"
-    causal = kwargs.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    by_row = mask is not None and mask.size(-2) == 1
-    cross = (
+    module, query, key = inputs.module, inputs.query, inputs.key
+    elsewhere = (
         _may_read_elsewhere(type(module))
         or getattr(module, "is_cross_attention", False)
         or (getattr(module, "is_decoder", False) and not causal)
+        or query.size(0) != key.size(0)
+        or not (causal or inputs.is_whole)
     )
-    sizes = (query.size(0), query.size(2)) == (key.size(0), key.size(2))
-    return DECODER if cross or (causal and not by_row) or not sizes else None
+    return ELSEWHERE if elsewhere else None
 
 
 def _padding_or_documents(mask: Tensor | None, query: Tensor) -> TokenMask | None:
@@ -176,21 +211,23 @@ def _signature_has_keys(kind: Any) -> bool:
     return "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS)
 
 
-def _warn(module: nn.Module, text: str) -> None:
-    """Warn of a model once; a compiled one when it is traced, and then for all alike."""
+def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:
+    """Warn of a model once a topic; a compiled one when it is traced, and then for all alike."""
+    text = f"{type(module).__name__} {what}"
     if torch.compiler.is_compiling():
-        _warn_once(0, text)
+        _warn_once(0, text, text)
         return
     model: Any = module.config
-    if _warn_once(id(model), text):
-        weakref.finalize(model, _warned.discard, (id(model), text))
+    topic = text if topic is None else topic
+    if _warn_once(id(model), topic, text):
+        weakref.finalize(model, _warned.discard, (id(model), topic))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _warn_once(model: int, text: str) -> bool:
-    new = (model, text) not in _warned
+def _warn_once(model: int, topic: str, text: str) -> bool:
+    new = (model, topic) not in _warned
     if new:
-        _warned.add((model, text))
+        _warned.add((model, topic))
         warnings.warn(text, stacklevel=4)
     return new
 

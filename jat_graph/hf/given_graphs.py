@@ -26,9 +26,7 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 @contextmanager
 def using_graphs(
-    model: ModelT,
-    graphs: Graph,
-    word_ids: Sequence[Sequence[int | None]] | None = None,
+    model: ModelT, graphs: Graph, word_ids: Sequence[Sequence[int | None]] | None = None
 ) -> Iterator[ModelT]:
     """Let all jump heads of a model jump along graphs from outside, inside the ``with``.
 

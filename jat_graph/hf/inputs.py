@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.past import Past
+from jat_graph.attention.past import Past, put
 from jat_graph.masks.tokens import (
     TokenMask,
     causal_rows,
@@ -61,22 +61,23 @@ class AttentionInputs:
         times = self.query.size(1) // self.key.size(1)
         return replace(self, key=repeat_kv(self.key, times), value=repeat_kv(self.value, times))
 
-    def past(self, owner: Any) -> Past | None:
+    def past(self, owner: Any, new_past: Callable[[], Past]) -> Past | None:
         """Return what earlier tokens left behind for heads; None where nothing can keep it."""
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
         cache, module, (queries, keys) = self.cache, self.module, self.sizes
         if cache is None or (self.is_whole and not keeps_all_tokens(cache, module)):
-            self.check_whole("jump heads not loaded by jat_graph.from_pretrained")
+            self.check_whole("heads not loaded by jat_graph.from_pretrained")
             return None
         if not self.is_whole:
             check_cache(cache, module, keys)
         layer, before = cache.layers[module.layer_idx], keys - queries
         if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
-            cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner)
+            cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new_past())
         if layer.past.length != before or layer.owner != owner:
             raise ValueError(
-                f"the cache holds {before} tokens that came without these jump heads, or under a "
-                "mask that is neither causal nor padding: pass a new one, or use_cache=False"
+                f"the cache holds {before} tokens that came without these heads, as a prefix of "
+                "PEFT does, while gradients were recorded, or under a mask that is neither causal "
+                "nor padding: pass a new one, or use_cache=False"
             )
         return layer.past
 
@@ -152,11 +153,28 @@ def resolve_once(
 class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that takes over another, and tells heads of ours what happens."""
 
-    def __init__(self, layer: Any, owner: Any) -> None:
+    def __init__(self, layer: Any, owner: Any, past: Past) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.stores: list[Tensor] = []  # of keys and of values, with room for more
         vars(self).update(vars(layer))
         self.owner: Any = owner
-        self.past: Past = owner.new_past()
+        self.past: Past = past
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of the next tokens, and return those of all."""
+        start = self.get_seq_length()
+        if not start:
+            return super().update(key_states, value_states, *args, **kwargs)
+        known: Any = self.keys, self.values
+        if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
+            known = self.stores
+        self.stores = [
+            put(*pair, start, 2) for pair in zip(known, (key_states, value_states), strict=True)
+        ]
+        self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
+        return self.keys, self.values
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -202,7 +220,7 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
         kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
         most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
-            "jump heads and patterns generate with transformers.DynamicCache only, got a "
+            "heads of ours and patterns generate with transformers.DynamicCache only, got a "
             f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
             "use_cache=False"
         )

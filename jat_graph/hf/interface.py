@@ -143,13 +143,13 @@ def run_heads(
     inputs: AttentionInputs, kinds: tuple[LayerHeads, ...], pattern: Pattern | None, wanted: bool
 ) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
     """Run the heads of a module, each kind in its own way, all within the pattern."""
-    if inputs.key.size(1) != inputs.query.size(1):
-        inputs = inputs.repeat_keys()
     mask = inputs.attention_mask
     names = [kind.heads for kind in kinds]
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
+    if len(names) > 1 or not all(kind.shares_keys for kind in kinds):
+        inputs = inputs.repeat_keys()
     cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))
     groups: list[HeadGroup] = []
     outputs: list[HeadOutput] = []

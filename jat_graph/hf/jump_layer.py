@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,12 +19,12 @@ from jat_graph.attention.heads import (
     JumpStrength,
     split_heads,
 )
-from jat_graph.attention.past import Past
 from jat_graph.attention.past_stones import new_past
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.graph_config import ClusterGraph, ClusterRule
+from jat_graph.hf.causal_clusters import in_causal_order, read_in_order
 from jat_graph.hf.inputs import AttentionInputs, window_of
 from jat_graph.hf.modules import (
     AttentionModule,
@@ -47,9 +48,9 @@ class ClusterLayer(LayerHeads):
     name = "jat_clusters"
     word = "cluster"
     on_features = False
-    looks_ahead = True
+    shares_keys = True
 
-    @property
+    @cached_property
     def rules(self) -> dict[ClusterRule, tuple[int, ...]]:
         """The settings of the heads, counted from 0, and which of them share them."""
         return self.config.cluster_graph.rules(len(self.heads))
@@ -71,6 +72,9 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
+        assert isinstance(made, ClusterLayer)
+        for rule in made.rules if entry.is_causal else ():
+            rule.check_causal()
         if window_of(entry.module) is None:
             return made
         if config.layers is None:
@@ -101,7 +105,13 @@ class ClusterLayer(LayerHeads):
         from jat_graph.attention.clustered import read_by_clusters
         from jat_graph.attention.clusters import shortest_length
 
+        causal = inputs.is_causal or getattr(inputs.module, "is_causal", True)
+        if not causal and inputs.is_whole:
+            causal = inputs.token_mask().causal
+        if in_causal_order(inputs, causal):
+            return read_in_order(inputs, self, self.rules)
         inputs.check_whole("cluster heads")
+        inputs = inputs.repeat_keys()
         options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
         parts: list[HeadGroup | HeadOutput] = []
         groups = list(self.rules.values())
@@ -226,10 +236,6 @@ class JumpLayer(LayerHeads):
         """Return the strengths that a module has learned; None if there is nothing to learn."""
         return module.strength() if self.learning else None
 
-    def new_past(self) -> Past:
-        """Return what no tokens leave behind."""
-        return new_past(self.jumping)
-
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
         config, graph, learned = self.config, self.config.jump_graph, self.learned(module)
@@ -269,7 +275,7 @@ class JumpLayer(LayerHeads):
         }
         for what in (what for what, holds in whole.items() if holds):
             inputs.check_whole(f"jump heads {what}")
-        past = None if any(whole.values()) else inputs.past(self)
+        past = None if any(whole.values()) else inputs.past(self, partial(new_past, self.jumping))
         features = inputs.query, inputs.key, inputs.value
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if past is not None:

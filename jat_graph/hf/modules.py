@@ -162,6 +162,7 @@ class LayerHeads(ABC):
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
+    shares_keys: ClassVar[bool] = False  # whether it takes the keys of grouped heads as they are
     looks_ahead: ClassVar[bool] = False  # whether a token takes in later ones, whatever the mask
 
     @classmethod

@@ -11,7 +11,7 @@ from jat_graph.inspection.clusters import (
     inspect_clusters,
     view_clusters,
 )
-from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, fidelity
+from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, NextTokens, fidelity
 from jat_graph.inspection.reports import (
     GraphView,
     HeadReport,
@@ -44,6 +44,7 @@ __all__ = [
     "Inspection",
     "Jump",
     "Link",
+    "NextTokens",
     "SteppingStone",
     "Stone",
     "StoneReport",

@@ -19,7 +19,8 @@ from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import recording
 from jat_graph.hf.jump_layer import ClusterLayer
-from jat_graph.inspection.fidelity import MEASURES, Tally, measure_rows, split_sequences
+from jat_graph.inspection.cluster_rows import MEASURES, READ, measure_rows, split_sequences
+from jat_graph.inspection.fidelity import Tally
 from jat_graph.inspection.graphs import layer_pairs
 from jat_graph.inspection.relay import Relay
 from jat_graph.inspection.statistics import check_batches, graph_statistics
@@ -58,7 +59,8 @@ def calibrate(
     no pair. With clusters each head gets the cheapest of eight settings, from √n clusters, 8 keys
     and blocks of 4 to 4√n, 64 and 64, whose mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and
     is dense (``dense_below=inf``) where none of them is, or none is cheaper; cost is the number of
-    keys that a query reads exactly plus that of clusters, and n the length of the longest input.
+    keys that a query reads exactly plus that of clusters, and n the length of the longest input. A
+    decoder's number of clusters is settled, so that it has six settings.
     Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
     sequences of all lengths are on clusters for them.
 
@@ -204,7 +206,7 @@ LADDER = (
     (4, 64, 64),
 )
 QUERIES = 16  # measured of each head and sequence
-ERROR, READ = MEASURES.index("error"), len(MEASURES)
+ERROR = MEASURES.index("error")
 
 FIELDS = ("clusters", "keys", "block", "dense_below")  # that get a table
 
@@ -256,9 +258,11 @@ def _measure_tables(
     chosen = [[dense] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
-        error, read = _measure(relay.captured(row), [dense, *rules], config.seed)
+        own = (rule._replace(clusters=None) for rule in rules) if relay.causal[row] else rules
+        rungs = list(dict.fromkeys([dense, *own]))
+        error, read = _measure(relay.captured(row), rungs, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
-        chosen[row] = [[dense, *rules][rung] for rung in cheapest]  # all dense: the first of these
+        chosen[row] = [rungs[rung] for rung in cheapest]  # all dense: the first of these
     return _tabled(config, chosen)
 
 

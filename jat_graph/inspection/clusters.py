@@ -17,7 +17,8 @@ from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.inspection.fidelity import ClusterRows, cluster_rows, split_sequences
+from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.inspection.cluster_rows import ClusterRows, cluster_rows, split_sequences
 from jat_graph.inspection.selection import EncodedText, Indices, Token
 from jat_graph.inspection.tracing import look_at_heads
 
@@ -183,7 +184,8 @@ def inspect_clusters(
 
     Raises:
         ValueError: If the model has no such heads, or not those asked for, the text is empty, too
-            long, or lacks the tokens, or ``top`` is below 0. The model is not run then.
+            long, or lacks the tokens, or ``top`` is below 0, before the model is run; or if it is a
+            decoder.
 
     Reference:
         "Improved clustered attention" of Vyas, Katharopoulos and Fleuret, *Fast Transformers with
@@ -192,7 +194,7 @@ def inspect_clusters(
     if top is not None:
         check_integer("top", top, least=0)
     place = layers, heads, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
     reports = tuple(ClusterTrace.of(layer).report(encoded, top) for layer in found)
     config = attached_config(model, ClusterGraph)
     return ClusterInspection(text, encoded.tokens, config, reports)
@@ -220,7 +222,7 @@ def view_clusters(
         The matrices over the shown tokens, and the head's report.
     """
     place = layer, head, tokens, special_tokens
-    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind="cluster")
+    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
     trace = ClusterTrace.of(seen)
     order = trace.order(encoded)
     joined = [order.index(int(trace.joined[token.index])) for token in encoded.shown]
@@ -239,7 +241,12 @@ class ClusterTrace:
 
     @classmethod
     def of(cls, layer: CapturedLayer) -> ClusterTrace:
-        """Return what the one head of a layer did."""
+        """Return what the one head of a layer did, which must not be in causal order."""
+        if layer.mask.causal:
+            raise ValueError(
+                "clusters are shown of encoders, got a decoder, whose tokens each choose anew: "
+                "jat_graph.fidelity, or inspect --fidelity, tells what is lost"
+            )
         (rule,), (sequence,) = layer.config.cluster_graph.rules(1), split_sequences(layer)
         graph = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
         tokens = torch.arange(layer.query.size(2), device=layer.query.device)[None]

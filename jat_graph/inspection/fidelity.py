@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -16,16 +16,20 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
-from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import JatConfig
 from jat_graph.files import read_object, write_text
-from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, disabled
 from jat_graph.hf.capture import recording
 from jat_graph.hf.clustered import register_clustered
 from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.modules import transformer_of
+from jat_graph.inspection.cluster_rows import (
+    MEASURES,
+    layer_documents,
+    measure_rows,
+    split_sequences,
+)
 from jat_graph.inspection.selection import Indices, choose_heads
 from jat_graph.inspection.statistics import check_batches
 from jat_graph.inspection.tracing import (
@@ -35,8 +39,9 @@ from jat_graph.inspection.tracing import (
     keeping_clusters,
     run_model,
 )
-from jat_graph.masks.tokens import document_tokens
 from jat_graph.progress import track_progress
+
+DRAWS = 2000  # of sequences, for an interval
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,47 @@ class HeadFidelity:
 
 
 @dataclass(frozen=True)
+class NextTokens:
+    """What clusters change in what a decoder says of the next token.
+
+    Args:
+        positions: Number of tokens whose next one was foretold.
+        loss: Mean loss of these on the model's own attention, in nats.
+        change: How much more it is by clusters.
+        low, high: Ends of the 95 % interval of the change, whole sequences being drawn anew (Efron
+            and Tibshirani 1993, chapter 13); None for a single one.
+        changed: Share of the positions whose most likely next token is another one.
+    """
+
+    positions: int
+    loss: float
+    change: float
+    low: float | None
+    high: float | None
+    changed: float
+
+    def summary(self) -> str:
+        """Return the numbers in a line."""
+        said = f"Loss {self.loss:.3f} a token, by clusters {self.change:+.4f}"
+        if self.low is not None:
+            said += f" (95 % interval {self.low:+.4f} to {self.high:+.4f})"
+        return f"{said}; {self.changed:.1%} of next tokens change."
+
+
+def _next_tokens(rows: Tensor) -> NextTokens:
+    """Return the report of some sequences, a row of Tally.next_tokens each, [S, 4]."""
+    low = high = None
+    if len(rows) > 1:
+        chance = torch.Generator().manual_seed(0)
+        sums = rows[torch.randint(len(rows), (DRAWS, len(rows)), generator=chance)].sum(1)
+        tails = rows.new_tensor((0.025, 0.975))
+        low, high = ((sums[:, 2] - sums[:, 1]) / sums[:, 0]).quantile(tails).tolist()
+    positions, own, given, changed = rows.sum(0).tolist()
+    change, loss = (given - own) / positions, own / positions
+    return NextTokens(int(positions), loss, change, low, high, changed / positions)
+
+
+@dataclass(frozen=True)
 class Fidelity:
     """How near heads that read by clusters come to the model's own attention.
 
@@ -74,6 +120,8 @@ class Fidelity:
             attention, over all tokens; here errors of all layers come together.
         embedding_cosine: Mean cosine of the mean of a sequence's last states.
         sequences, tokens: How many of them were read, padding left out.
+        next_tokens: What it changes in what a decoder says of the next token. (default: None, the
+            model is no decoder with a head for that)
     """
 
     config: JatConfig
@@ -82,6 +130,7 @@ class Fidelity:
     embedding_cosine: float
     sequences: int
     tokens: int
+    next_tokens: NextTokens | None = None
 
     @property
     def dense(self) -> int:
@@ -126,10 +175,12 @@ class Fidelity:
         return "\n".join([*lines, "", self.summary()])
 
     def summary(self) -> str:
-        """Return what holds for the whole model, in two lines."""
+        """Return what holds for the whole model, in two lines, or three of a decoder."""
         said = f"Cosine of token states {self.token_cosine:.4f}, of mean embeddings "
         read = f"{self.sequences} sequences, {self.tokens} tokens; "
-        return f"{said}{self.embedding_cosine:.4f}.\n{read}{self.dense} sequences read densely."
+        lines = [f"{said}{self.embedding_cosine:.4f}."]
+        lines += [] if self.next_tokens is None else [self.next_tokens.summary()]
+        return "\n".join([*lines, f"{read}{self.dense} sequences read densely."])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
@@ -151,8 +202,10 @@ class Fidelity:
         """
         try:
             heads = tuple(HeadFidelity(**head) for head in content["heads"])
-            config = JatConfig.from_dict(content["config"])
-            return cls(**{**content, "config": config, "heads": heads})
+            given = {"heads": heads, "config": JatConfig.from_dict(content["config"])}
+            if content.get("next_tokens"):
+                given["next_tokens"] = NextTokens(**content["next_tokens"])
+            return cls(**{**content, **given})
         except (KeyError, TypeError) as error:
             raise ValueError(f"fidelity must have its fields, got {error}") from None
 
@@ -198,7 +251,9 @@ def fidelity(
     For each head the exact rows of some queries, one drawn out of each of as many equal stretches
     of a sequence, are compared with those that clusters give: an estimate without bias, whose cost
     grows with the length as that of clusters does. Nothing is of size L×L. The model reads each
-    batch twice: on its own attention, where heads are measured, and by clusters.
+    batch twice: on its own attention, where heads are measured, and by clusters. In causal order a
+    query's keys are those up to its own; of a decoder that foretells tokens the change of its loss
+    is told, too.
 
     Args:
         model, batches: As for :func:`calibrate`.
@@ -235,31 +290,35 @@ def fidelity(
         change_clusters(model, config)
         for batch in track_progress(batches, "Comparing", len(batches), transient=True):
             with disabled(model), recording(model, ClusterLayer, tally.add_layer):
-                own = _last_states(model, batch)
-            tally.add_states(own, _last_states(model, batch))
+                own = tally.read(model, batch)
+            tally.compare(own, tally.read(model, batch))
     return tally.report()
 
 
-def _last_states(model: PreTrainedModel, batch: Inputs) -> Tensor:  # [B, L, C]
-    """Return the last states of a model, or of its encoder if it has a decoder, too."""
-    outputs, _ = run_model(model, batch, states=True)
-    states = outputs.get("encoder_hidden_states") or outputs["hidden_states"]
-    return states[-1]  # type: ignore[no-any-return]
+class ReadSequence(NamedTuple):
+    """What a model makes of one sequence."""
+
+    states: Tensor  # the last, [n, C]
+    losses: Tensor  # of the next tokens, [n - 1]; none if it foretells none
+    likeliest: Tensor  # of the next tokens, as many
 
 
 class Tally:
-    """What is found of each sequence: in each head, and in the states of the whole model."""
+    """What is found of each sequence: in each head, and in what the whole model says."""
 
     def __init__(self, config: JatConfig, queries: int) -> None:
         self.config, self.queries = config, queries
         # Of each sequence: its tokens, MEASURES, and whether it is read densely.
         self.rows: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
         self.documents: list[tuple[int, Tensor]] = []  # of the latest batch
+        self.causal = False  # whether these are of a decoder
         self.cosines: list[tuple[int, float, float]] = []  # of a sequence, its tokens first
+        # Of a sequence: tokens with a next one, losses of both runs, and how many are others.
+        self.next_tokens: list[Tensor] = []
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
-        self.documents = [own for own in document_tokens(layer.mask, layer.query) if len(own[1])]
+        self.documents, self.causal = layer_documents(layer), layer.mask.causal
         rules = layer.config.cluster_graph.rules(len(layer.heads))
         for sequence in split_sequences(layer):
             found = measure_rows(sequence, rules, self.queries, self.config.seed)
@@ -267,13 +326,35 @@ class Tally:
             for head, row in zip(layer.heads, found.double().cpu(), strict=True):
                 self.rows[layer.layer, head].append(row)
 
-    def add_states(self, own: Tensor, given: Tensor) -> None:  # [B, L, C]
-        """Compare the last states on a batch."""
-        for index in self.documents:
-            a, b = (states[index].double() for states in (own, given))
-            tokens = float(F.cosine_similarity(a, b, dim=-1).mean())
-            whole = float(F.cosine_similarity(a.mean(0), b.mean(0), dim=0))
-            self.cosines.append((len(a), tokens, whole))
+    def read(self, model: PreTrainedModel, batch: Inputs) -> list[ReadSequence]:
+        """Run a model, and return what it makes of the sequences whose layers it showed last."""
+        outputs, _ = run_model(model, batch, states=True)
+        inner = transformer_of(model)
+        side = "decoder" if self.causal else "encoder"
+        states = (outputs.get(f"{side}_hidden_states") or outputs["hidden_states"])[-1]
+        ids = batch.get("decoder_input_ids" if inner.config.is_encoder_decoder else "input_ids")
+        head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
+        found = []
+        for item, tokens in self.documents:
+            losses, likeliest = states.new_zeros(0), tokens[:0]
+            if self.causal and head is not None and ids is not None:
+                logits = outputs["logits"][item, tokens[:-1]]
+                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                wanted = ids.to(logits.device)[item, tokens[1:]]
+                losses = F.cross_entropy(logits, wanted, reduction="none")
+                likeliest = logits.argmax(-1)
+            found.append(ReadSequence(states[item, tokens].double(), losses, likeliest))
+        return found
+
+    def compare(self, own: list[ReadSequence], given: list[ReadSequence]) -> None:
+        """Compare what the model makes of a batch on its own attention and by clusters."""
+        for a, b in zip(own, given, strict=True):
+            tokens = float(F.cosine_similarity(a.states, b.states, dim=-1).mean())
+            whole = float(F.cosine_similarity(a.states.mean(0), b.states.mean(0), dim=0))
+            self.cosines.append((len(a.states), tokens, whole))
+            if len(a.losses):
+                sums = (x.double().sum() for x in (a.losses, b.losses, a.likeliest != b.likeliest))
+                self.next_tokens.append(torch.tensor([len(a.losses), *sums], dtype=torch.float64))
 
     def heads(self) -> tuple[HeadFidelity, ...]:
         """Return the means over all tokens of what is known of the heads."""
@@ -294,107 +375,8 @@ class Tally:
             embedding_cosine=float(whole.mean()),
             sequences=len(lengths),
             tokens=int(lengths.sum()),
+            next_tokens=_next_tokens(torch.stack(self.next_tokens)) if self.next_tokens else None,
         )
-
-
-# Numbers that some heads may take up together while their tokens join: 64 MiB in float32.
-ROOM = 2**24
-
-MEASURES = ("share", "mass", "tv", "error")
-
-
-class Sequence(NamedTuple):
-    """Heads on one sequence without padding, in the precision of sums."""
-
-    query: Tensor  # [H, n, D]
-    key: Tensor  # [H, n, D]
-    value: Tensor  # [H, n, Dv]
-    scale: float
-
-    def of_heads(self, heads: list[int]) -> Sequence:
-        """Return some of the heads."""
-        query, key, value = (x[heads] for x in self[:3])
-        return Sequence(query, key, value, self.scale)
-
-
-def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
-    """Yield each document of each item of a batch."""
-    assert layer.value is not None
-    dtype = torch.promote_types(layer.query.dtype, torch.float32)
-    for item, tokens in document_tokens(layer.mask, layer.query):
-        if len(tokens):
-            parts = layer.query[item], layer.key[item], layer.value[item]
-            query, key, value = (x[:, tokens].to(dtype) for x in parts)
-            yield Sequence(query, key, value, layer.scale)
-
-
-def sample_tokens(length: int, heads: int, number: int, seed: int) -> Tensor:  # [H, r]
-    """Draw one token out of each of as many equal stretches, for each head its own."""
-    if length <= number:
-        return torch.arange(length).expand(heads, length)
-    generator = torch.Generator().manual_seed(seed)
-    within = torch.rand(heads, number, generator=generator, dtype=torch.float64)
-    return ((torch.arange(number) + within) * (length / number)).long().clamp(max=length - 1)
-
-
-def measure_rows(
-    sequence: Sequence,
-    rules: Mapping[ClusterRule, tuple[int, ...]],  # of which heads
-    queries: int,
-    seed: int,
-) -> Tensor:  # [H, 6]
-    """Return means over sampled queries: MEASURES, keys and clusters read, and if it is dense."""
-    heads, length, width = sequence.query.shape
-    tokens = sample_tokens(length, heads, queries, seed).to(sequence.query.device)
-    found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length, 1.0)).repeat(heads, 1)
-    for rule, members in rules.items():
-        if length < shortest_length(rule):
-            continue
-        step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
-        for first in range(0, len(members), step):
-            part = list(members[first : first + step])
-            found[part] = _measure(sequence.of_heads(part), rule, tokens[part])
-    return found
-
-
-def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
-    near, best, exact, given = cluster_rows(sequence, rule, tokens)
-    length, is_read, output = sequence.query.size(1), near | best, exact @ sequence.value
-    lost = (given @ sequence.value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
-    share = is_read.to(exact.dtype).mean(-1)
-    mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    keys = share * length + number_of_clusters(length, rule.clusters)
-    return torch.stack([share, mass, tv, lost, keys, torch.zeros_like(share)], -1).mean(1)
-
-
-class ClusterRows(NamedTuple):
-    """Rows of some queries over all keys, ``[H, r, n]`` each."""
-
-    near: Tensor  # keys in the blocks around, bool
-    best: Tensor  # keys that their cluster names, bool
-    exact: Tensor  # attention by exact scores
-    given: Tensor  # attention by clusters
-
-
-def cluster_rows(
-    sequence: Sequence,
-    rule: ClusterRule,
-    tokens: Tensor,  # [H, r]
-) -> ClusterRows:
-    """Return what some queries read, in memory for r·n numbers a head."""
-    query, key, _, scale = sequence
-    key = key - key.mean(1, keepdim=True)  # softmax does not see it
-    joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
-    chosen = (query, tokens), (centres, joined.gather(1, tokens))
-    queries, towards = (x.take_along_dim(i.unsqueeze(-1), 1) * scale for x, i in chosen)
-    scores, rows = queries @ key.mT, towards @ key.mT
-    best = torch.zeros_like(rows, dtype=torch.bool)
-    best.scatter_(-1, best_keys(towards, key, min(rule.keys, key.size(1)))[0], True)
-    block = torch.arange(key.size(1), device=key.device) // max(rule.block, 1)
-    near = ((block[tokens].unsqueeze(-1) - block).abs() <= 1) & (rule.block > 0)
-    rest = rows if rule.propagate else torch.full_like(rows, -torch.inf)
-    given = torch.where(near | best, scores, rest)
-    return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
 
 
 def compare_with_sdpa(

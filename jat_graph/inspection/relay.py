@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.hf import CapturedLayer
-from jat_graph.hf.capture import capture_heads, modules_with
+from jat_graph.hf.capture import modules_with
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.inspection.tracing import Inputs, run_model
@@ -26,15 +26,13 @@ class Relay:
     # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        batches: Sequence[Inputs],
-        kind: type[LayerHeads] = JumpLayer,
+        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[LayerHeads] = JumpLayer
     ) -> None:
         self.model, self.batches, self.kind = model, batches, kind
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
         whole = self._run(batches[0])
         self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self.causal = [layer.mask.causal for layer in whole]
         self._chain, self._rows = _find_chain(model, kind, len(whole))
         if self._chain:
             found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
@@ -59,9 +57,7 @@ class Relay:
         return layer
 
     def _run(self, batch: Inputs) -> list[CapturedLayer]:
-        with capture_heads(self.model, self.kind) as layers:
-            run_model(self.model, batch)
-        return layers
+        return run_model(self.model, batch, kind=self.kind)[1]
 
 
 @contextmanager

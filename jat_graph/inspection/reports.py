@@ -156,13 +156,8 @@ class Inspection:
             threshold = "inf" if math.isinf(report.threshold) else report.threshold
             own = {"threshold": threshold, "jumps": [jump.to_dict() for jump in report.jumps]}
             heads.append(asdict(report, dict_factory=_filled) | own)
-        tokens = [token.text for token in self.tokens]
-        return {
-            "text": self.text,
-            "tokens": tokens,
-            "config": self.config.to_dict(),
-            "heads": heads,
-        }
+        tokens, config = [token.text for token in self.tokens], self.config.to_dict()
+        return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from jat_graph.graphs.pairs import node_rows
 from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.inspection.tracing import Inputs, run_model
 from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
@@ -91,7 +92,7 @@ def graph_statistics(
         raise ValueError("model must have jump heads, got none: attach them first")
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
-        for layer in run_model(model, batch, jumps=True)[1]:
+        for layer in run_model(model, batch, kind=JumpLayer)[1]:
             graph = layer_graph(layer)
             sums = _entry_sums(graph)
             if structure:

@@ -17,13 +17,13 @@ from jat_graph.attention.heads import HeadGroup, JumpHeads, attention_probabilit
 from jat_graph.attention.patterns.dense import pattern_rows
 from jat_graph.attention.propagation import Strengths, head_groups
 from jat_graph.config import ClusterGraph, JatConfig, check_clusters
-from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores, detach
+from jat_graph.hf import CapturedLayer, attach, attached_config, detach
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.capture import capture_heads, heads_by_layer
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.inputs import window_of
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import LayerHeads, attention_modules, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.progress import track_progress
@@ -37,12 +37,10 @@ def run_model(
     *,
     attention: bool = False,
     states: bool = False,
-    jumps: bool = False,
-    clusters: bool = False,
+    kind: type[LayerHeads] | None = None,
 ) -> tuple[Any, list[CapturedLayer]]:
     """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was."""
-    # Returns its outputs, and what its jump heads, or those that read by clusters, saw if that is
-    # asked for.
+    # Returns its outputs, and what its heads of a kind saw.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
     inputs = {
@@ -54,9 +52,7 @@ def run_model(
     inputs |= {name: True for name, wanted in asked.items() if wanted}
     if getattr(model.config, "use_cache", False):  # which would be filled and thrown away
         inputs = {"use_cache": False} | inputs
-    captured: Any = nullcontext([])
-    if jumps or clusters:
-        captured = capture_scores(model, ClusterGraph if clusters else JatConfig)
+    captured: Any = nullcontext([]) if kind is None else capture_heads(model, kind)
     modes = [(module, module.training) for module in model.modules()]
     implementation = model.config._attn_implementation
     # Without heads of ours, only this one shows its attention.
@@ -85,19 +81,18 @@ def look_at_heads(
     heads: Indices,
     tokens: range | None,
     special_tokens: bool,
-    kind: str = "jump",  # or "cluster"
+    kind: type[LayerHeads] = JumpLayer,
 ) -> tuple[EncodedText, Iterator[CapturedLayer]]:
     """Return the text, and what one head after the other sees of it, from one run of the model."""
     # What is not there is refused at once.
-    clusters = kind == "cluster"
-    there = heads_by_layer(model, ClusterLayer if clusters else JumpLayer)
+    there = heads_by_layer(model, kind)
     if not there:
-        raise ValueError(f"model must have {kind} heads, got none: attach them first")
-    chosen = choose_heads(there, layers, heads, f"{kind} ")
+        raise ValueError(f"model must have {kind.word} heads, got none: attach them first")
+    chosen = choose_heads(there, layers, heads, f"{kind.word} ")
     encoded = encode_text(model, tokenizer, text, tokens, special_tokens)
 
     def seen() -> Iterator[CapturedLayer]:
-        _, found = run_model(model, encoded.inputs, jumps=not clusters, clusters=clusters)
+        _, found = run_model(model, encoded.inputs, kind=kind)
         known = {layer.layer: layer for layer in found}
         for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
             yield known[layer].of_head(head)
@@ -207,13 +202,9 @@ def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> J
 
 
 def _served_layers(model: PreTrainedModel) -> tuple[int, ...] | None:
-    """Return the layers that see all tokens; None if all do, or none does, which attach refuses."""
+    """Return the layers without a window; None if all are, or none is, which attach refuses."""
     found = [e for e in attention_modules(transformer_of(model)) if e.left_alone is None]
-    served = tuple(
-        index
-        for index, entry in enumerate(found)
-        if not entry.is_causal and window_of(entry.module) is None
-    )
+    served = tuple(index for index, e in enumerate(found) if window_of(e.module) is None)
     return served if 0 < len(served) < len(found) else None
 
 

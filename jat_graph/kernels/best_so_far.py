@@ -29,6 +29,7 @@ def follow_best(
     keys: int,
     row: Tensor,  # of each token, rising, [H, T]
     step: Tensor,  # the last whose keys the token may read, rising within a row, [H, T]
+    first: int = 0,  # the first step that a token reads up to; blocks before are as one with it
 ) -> Course:
     """Find the highest scores of rows after each block; of equal ones the first.
 
@@ -36,13 +37,13 @@ def follow_best(
     keys that are become -inf.
     """
     follow = choose(scores.device, follow_torch, follow_numba, follow_torch)
-    return follow(scores, keys, row, step)
+    return follow(scores, keys, row, step, min(first, scores.size(2) - 1))
 
 
 # --- torch ---------------------------------------------------------------------------------------
 
 
-def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course:
+def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: int) -> Course:
     """Follow all rows together, a block at a time."""
     heads, rows, steps, block = scores.shape
     kept = torch.full((heads, rows, keys), -1, device=scores.device)
@@ -50,10 +51,11 @@ def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course
     out = scores.new_full((heads, rows, 1), NOTHING)
     best = kept.new_full((*row.shape, keys), -1)
     largest, left, gone = scores.new_empty(heads, rows, steps), [], []
-    for now in range(steps):
-        here = torch.arange(now * block, (now + 1) * block, device=scores.device)
+    for now in range(first, steps):
+        new = slice(now if now > first else 0, now + 1)
+        here = torch.arange(new.start * block, new.stop * block, device=scores.device)
         position = torch.cat([kept, here.expand(heads, rows, -1)], dim=-1)
-        every = torch.cat([value, scores[:, :, now]], dim=-1)
+        every = torch.cat([value, scores[:, :, new].flatten(2)], dim=-1)
         order = position.sort(dim=-1, stable=True).indices  # of equal ones the first
         order = order.gather(
             -1, every.gather(-1, order).sort(dim=-1, descending=True, stable=True).indices
@@ -66,8 +68,9 @@ def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course
         found = [head, own, torch.full_like(head, now), kept[head, own, place]]
         left.append(torch.stack(found, dim=-1))
         gone.append(value[head, own, place])
-        scores[:, :, now] = (scores[:, :, now] - out).masked_fill(chosen[..., keys:], -torch.inf)
-        largest[..., now] = out.squeeze(-1)
+        taken = chosen[..., keys:].view_as(scores[:, :, new])
+        scores[:, :, new] = (scores[:, :, new] - out.unsqueeze(-1)).masked_fill(taken, -torch.inf)
+        largest[..., new] = out
         kept, value = (x.gather(-1, order[..., :keys]) for x in (position, every))
         head, token = (step == now).nonzero().unbind(-1)
         best[head, token] = kept[head, row[head, token]]
@@ -79,22 +82,24 @@ def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course
 # --- numba ---------------------------------------------------------------------------------------
 
 
-def follow_numba(scores: Tensor, keys: int, row: Tensor, step: Tensor) -> Course:
+def follow_numba(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: int) -> Course:
     """Follow row after row; a block whose highest score is too low changes nothing."""
     heads, rows, steps, _ = scores.shape
     kept = torch.full((heads, rows, keys), -1)
     value = scores.new_full(kept.shape, -torch.inf)
     best = kept.new_full((*row.shape, keys), -1)
     largest = scores.new_empty(heads, rows, steps)
-    highest = scores.amax(-1)
-    arrays = (x.numpy() for x in (scores, highest, row, step, best, largest, kept, value))
-    left, gone = _follow(*arrays)
+    given = scores, scores.flatten(2), scores.amax(-1), row, step
+    arrays = (x.numpy() for x in (*given, best, largest, kept, value))
+    left, gone = _follow(first, *arrays)
     return Course(best, largest, torch.from_numpy(left), torch.from_numpy(gone), kept, value)
 
 
 @loop()
 def _follow(
+    first: int,
     scores: Array,
+    flat: Array,  # the same without blocks
     highest: Array,  # of each block
     row: Array,
     step: Array,
@@ -110,29 +115,40 @@ def _follow(
         token = 0
         for own in range(rows):
             position, score = kept[head, own], value[head, own]
-            number, least, out = 0, 0, scores.dtype.type(NOTHING)
+            number, out = 0, scores.dtype.type(NOTHING)
             for now in range(steps):
-                here, most = scores[head, own, now], highest[head, own, now]
-                if number < keys or (keys > 0 and most > score[least]):
+                start, most = now * block if now > first else 0, highest[head, own, now]
+                if number < keys or (keys > 0 and most > score[0]):
                     if events + keys > len(gone):
                         left = np.concatenate((left, np.empty_like(left)))
                         gone = np.concatenate((gone, np.empty_like(gone)))
-                    before = events
+                    before, here = events, scores[head, own, now]
                     number, out, events = _merge(
-                        here, now * block, position, score, number, out, left, gone, events
+                        here, now * block, position, score, number, out, left, gone, events, start
                     )
                     left[before:events, 0], left[before:events, 1] = head, own
                     left[before:events, 2] = now
-                    least = _find_least(position, score)
                 else:
                     out = max(out, most)
-                for place in range(block):
-                    here[place] -= out
-                largest[head, own, now] = out
+                if now < first:
+                    continue
+                _take_away(flat[head, own], start, (now + 1) * block, out, position[:number])
+                for earlier in range(start // block, now + 1):
+                    largest[head, own, earlier] = out
                 while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
                     best[head, token] = position
                     token += 1
     return left[:events], gone[:events]
+
+
+@loop()
+def _take_away(scores: Array, start: int, stop: int, out: float, position: Array) -> None:
+    """Take the largest of the others away from some scores; -inf is what is among the best."""
+    for place in range(start, stop):
+        scores[place] -= out
+    for best in position:
+        if best >= start:
+            scores[best] = -np.inf
 
 
 @loop()
@@ -146,39 +162,45 @@ def _merge(
     left: Array,
     gone: Array,
     events: int,
+    known: int,  # keys that count as having left, if they do
 ) -> tuple[int, float, int]:
-    """Let a block of scores compete with the best keys; what is among them becomes -inf."""
-    keys, least = len(position), 0
-    if number == keys:
-        least = _find_least(position, score)
+    """Let a block of scores compete with the best keys, a heap as soon as there are enough."""
+    keys = len(position)
     for place in range(len(here)):
         if number < keys:
             position[number], score[number] = start + place, here[place]
             number += 1
             if number == keys:
-                least = _find_least(position, score)
-        elif here[place] > score[least]:
-            out = max(out, score[least])
-            if position[least] < start:
-                left[events, 3], gone[events] = position[least], score[least]
+                for parent in range(keys // 2 - 1, -1, -1):
+                    _sink(position, score, parent)
+        elif keys > 0 and here[place] > score[0]:
+            out = max(out, score[0])
+            if position[0] < known:
+                left[events, 3], gone[events] = position[0], score[0]
                 events += 1
-            position[least], score[least] = start + place, here[place]
-            least = _find_least(position, score)
+            position[0], score[0] = start + place, here[place]
+            _sink(position, score, 0)
         else:
             out = max(out, here[place])
-    for other in range(number):
-        if position[other] >= start:
-            here[position[other] - start] = -np.inf
     return number, out, events
 
 
 @loop()
-def _find_least(position: Array, score: Array) -> int:
-    """Return where the lowest score is; of equal ones the last."""
-    least = 0
-    for place in range(1, len(score)):
-        if score[place] < score[least] or (
-            score[place] == score[least] and position[place] > position[least]
-        ):
-            least = place
-    return least
+def _sink(position: Array, score: Array, parent: int) -> None:
+    """Let a key sink in a heap, whose top is the lowest; of equal ones the last."""
+    child = 2 * parent + 1
+    while child < len(score):
+        if child + 1 < len(score) and _is_lower(position, score, child + 1, child):
+            child += 1
+        if not _is_lower(position, score, child, parent):
+            return
+        position[child], position[parent] = position[parent], position[child]
+        score[child], score[parent] = score[parent], score[child]
+        parent, child = child, 2 * child + 1
+
+
+@loop()
+def _is_lower(position: Array, score: Array, one: int, other: int) -> bool:
+    if score[one] == score[other]:
+        return bool(position[one] > position[other])
+    return bool(score[one] < score[other])

@@ -225,10 +225,8 @@ def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask
     return TokenMask(padding, is_causal, pairs, bias)
 
 
-def token_documents(
-    mask: TokenMask, query: Tensor, causal: bool = False
-) -> Tensor | None:  # [B, L]
-    """Return the document of each token, -1 for padding; None if all are of one."""
+def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Tensor | None:
+    """Return the document of each token, ``[B, L]``, -1 for padding; None if all are of one."""
     # A mask that says anything but padding and documents, the same for all heads, is refused; in
     # causal order nobody asks what it says of later tokens.
     compiling = torch.compiler.is_compiling()  # when an additive mask has biases, all of them 0

@@ -16,13 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from jat_graph.probes.corpora import (
-    SEMCOR_FOLDER,
-    UNIVERSAL,
-    open_wordnet,
-    read_semcor,
-    tell_nltk,
-)
+from jat_graph.probes.corpora import SEMCOR_FOLDER, UNIVERSAL, open_wordnet, read_semcor, tell_nltk
 from jat_graph.probes.findings import Floats, Integers
 from jat_graph.probes.treebank import open_text, read_treebank
 

@@ -1,6 +1,3 @@
 from .strengths import JatTrainerMixin, parameter_groups
 
-__all__ = [
-    "JatTrainerMixin",
-    "parameter_groups",
-]
+__all__ = ["JatTrainerMixin", "parameter_groups"]

@@ -106,10 +106,10 @@ def _read_text(
     most_links: int,
     room: int,
 ) -> TextContent:
-    jumps, clusters = bool(enabled_heads(model)), bool(enabled_heads(model, ClusterLayer))
-    outputs, captured = run_model(model, text.inputs, attention=not clusters, jumps=jumps)
+    kind, clusters = JumpLayer if enabled_heads(model) else None, enabled_heads(model, ClusterLayer)
+    outputs, captured = run_model(model, text.inputs, attention=not clusters, kind=kind)
     if clusters:
-        captured = [*captured, *run_model(model, text.inputs, clusters=True)[1]]
+        captured = [*captured, *run_model(model, text.inputs, kind=ClusterLayer)[1]]
     layers = {(layer.layer, head): layer for layer in captured for head in layer.heads}
     heads = []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
@@ -227,8 +227,8 @@ def hooked_tensors(
     """
     check_model(model)
     inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
-    jumps = bool(enabled_heads(model))
-    outputs, captured = run_model(model, inputs, attention=True, jumps=jumps)
+    kind = JumpLayer if enabled_heads(model) else None
+    outputs, captured = run_model(model, inputs, attention=True, kind=kind)
     with _recorded(model) as calls:
         run_model(model, inputs, attention=True)
     attachment = find_attachment(model)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 import jat_graph
@@ -182,6 +182,23 @@ def test_inspect_shows_what_heads_on_clusters_lose(
     dense = run(*call).output
     assert "2 sequences read densely" in dense
     assert "--set dense_below=0" in dense
+
+
+def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=len(tokenizer), intermediate_size=48, **shape)
+    for kind in (tokenizer, LlamaForCausalLM(config)):
+        kind.save_pretrained(tmp_path / "decoder")
+    call = ("--model", tmp_path / "decoder", "--text", LONG, "--text", LONG[:150])
+    report = tmp_path / "report.json"
+    shown = run("inspect", "--fidelity", *call, *CLUSTERED, "--json", report).output
+    found = Fidelity.load(report).next_tokens
+    assert found is not None
+    assert found.summary() in shown
+    run("calibrate", *call, "--tolerance", 0.3, "--output", tmp_path / "clusters.json")
+    with pytest.raises(ValueError, match="shown of encoders, got a decoder"):
+        run("inspect", *call, "--config", tmp_path / "clusters.json")
 
 
 def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_path: Path) -> None:

@@ -76,8 +76,7 @@ def test_graphs_are_those_of_each_text_alone(
 
 
 @pytest.mark.parametrize(
-    "config",
-    [tiny_config(), JatConfig.stones(layers=(0, 2)), tiny_config(soft_temperature=0.1)],
+    "config", [tiny_config(), JatConfig.stones(layers=(0, 2)), tiny_config(soft_temperature=0.1)]
 )
 def test_jumps_are_the_graphs_of_jump_heads(config: JatConfig, tmp_path: Path) -> None:
     tokenizer, heads = tiny_tokenizer(), ((2, 2), (0, 0))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from examples import bench
-from examples.benchmarks import kernels, long, measure, models
+from examples.benchmarks import decoders, kernels, long, measure, models
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TINY = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2}
@@ -27,6 +27,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     )
     monkeypatch.setattr(models, "TOKENS", {"cpu": 64})
     monkeypatch.setattr(long, "SHAPE", TINY)
+    shared = {"num_key_value_heads": 2}
+    monkeypatch.setattr(decoders, "SHAPES", {"Llama": TINY, "SmolLM2": TINY | shared})
     monkeypatch.setattr(measure, "peak", run_here)
     with torch.compiler.set_stance("force_eager"):
         yield
@@ -38,8 +40,9 @@ def run_here(build, *arguments, device: str) -> int:
     return 4096
 
 
-SLOW = ("clusters", "kernels", "model", "long", "graphs")
-LENGTHS = {"clusters": "192", "graphs": "512"}  # the others' 32 tokens would all be read exactly
+SLOW = ("clusters", "decoders", "kernels", "model", "long", "graphs")
+# The others' 32 tokens would all be read exactly.
+LENGTHS = {"clusters": "192", "decoders": "1152", "graphs": "512"}
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
 
 

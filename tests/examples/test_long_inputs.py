@@ -63,11 +63,7 @@ def test_each_length_is_measured_with_all_settings(
     ],
 )
 def test_bad_input_is_one_line(
-    words: list[str],
-    message: str,
-    tiny_model: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: list[str], message: str, tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit, match=f"^long_inputs: error: .*{message}") as caught:
         run(monkeypatch, tmp_path, "--model", tiny_model, *words)

@@ -147,11 +147,7 @@ def test_with_all_keys_the_methods_of_others_are_attention() -> None:
     ],
 )
 def test_bad_input_is_one_line(
-    words: list[str],
-    message: str,
-    tiny_model: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    words: list[str], message: str, tiny_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         run(monkeypatch, tmp_path, "--model", tiny_model, *words)

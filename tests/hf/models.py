@@ -29,7 +29,7 @@ PAD = 0
 SCALE = 9.0
 THRESHOLD = 1.0
 QUERIES_AND_KEYS = re.compile(
-    r"\b(query|key|q_lin|k_lin|q_proj|k_proj|Wqkv|c_attn"
+    r"\b(query|key|query_key_value|qkv_proj|q_lin|k_lin|q_proj|k_proj|Wqkv|c_attn"
     r"|embeddings_project|embedding_hidden_mapping_in)\.weight$"
 )
 

@@ -247,11 +247,18 @@ def masked(model: Any) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "GPT2Attention of layer 0 is causal: cluster heads take in later tokens; an encoder's layers": (
+    "clusters must be None where heads are causal, got 4": (
         lambda: attach(tiny_model("gpt2"), ALL),
         "a decoder",
     ),
-    "BartAttention of layer 2 is causal": (lambda: attach(tiny_model("bart"), ALL), "its half"),
+    "clusters must be None where heads are causal, got 5": (
+        lambda: attach(tiny_model("bart"), ALL.replace(clusters=5)),
+        "its half",
+    ),
+    "block must be at least 1 where heads are causal, got 0": (
+        lambda: attach(tiny_model("gpt2"), JatConfig.clustered(block=0)),
+        "no window",
+    ),
     "layers must leave out 1, whose ModernBertAttention reads within a window of its own": (
         lambda: attach(tiny_model("modernbert"), ALL.replace(layers=(0, 1))),
         "a window",
@@ -284,8 +291,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: attach(tiny_model("albert"), ALL.replace(layers=(0,))),
         "shared",
     ),
-    "attention_mask must be padding or documents, got causal order": (
-        lambda: masked(attach(tiny_model("bert"), ALL)),
+    "clusters must be None where heads are causal, got 3": (
+        lambda: masked(attach(tiny_model("bert"), ALL.replace(clusters=3))),
         "a mask",
     ),
     "model must have jump heads on pairs for graphs from outside, got none": (

@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from jat_graph.hf import register_clustered
-from tests.hf.encoders import LENGTHS, SETTINGS, clustered_model
+from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, clustered_model
 from tests.hf.models import LENGTH, main_output, run, tiny_inputs, tiny_model
 from tests.hf.test_adapter import lora
 from tests.hf.test_interface_training import autocast_error, gradients, weighted
@@ -111,14 +111,15 @@ def test_a_compiled_model_follows_its_settings(counter: CompileCounterWithBacken
 
 
 def test_what_is_compiled_warns_too(counter: CompileCounterWithBackend) -> None:
-    model = tiny_model("gpt2", n_layer=2)
-    model.set_attn_implementation(register_clustered(keys=5))
+    model = FAMILIES["t5"].build()
+    model.set_attn_implementation(register_clustered(keys=5, block=1, dense_below=0))
     compiled = torch.compile(model, backend=counter, fullgraph=True)
-    with pytest.warns(UserWarning, match="GPT2Attention runs on SDPA instead of clusters") as seen:
-        got = run(compiled, tiny_inputs("gpt2"))
+    inputs = tiny_inputs("roberta", LENGTHS)
+    with pytest.warns(UserWarning, match="T5Attention runs on SDPA instead of clusters") as seen:
+        got = run(compiled, inputs)
     assert len(seen) == 1
     model.set_attn_implementation("sdpa")
-    assert_close(got, run(model, tiny_inputs("gpt2")), rtol=0, atol=1e-5)
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
 
 
 def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say(

@@ -25,10 +25,7 @@ FIXED = JatConfig.stones(strength=((0.1, 0.2, 0.3), (0, 0, 1)), hops=2, pattern=
 LAYER = JatConfig(conv={"layer": "APPNP", "K": 2, "alpha": 0.1}, heads=1, layers=(0,))
 CASES: list[tuple[Any, list[str]]] = [
     (JatConfig(), [f"layers 0-2: jump heads 0-3 of 4: {PAIRS}"]),
-    (
-        TABLED,
-        ["layer 0: jump heads 0, 2 of 4: pairs, threshold 1 to 2", "layer 2: jump"],
-    ),
+    (TABLED, ["layer 0: jump heads 0, 2 of 4: pairs, threshold 1 to 2", "layer 2: jump"]),
     (GROUPS, ["pairs, vote rate 0.05, hop weights (0.5, 0.5) or (0, 1)"]),
     (FIXED, ["threshold 1, within window:4", "keys 0.2, then 0, values 0.3, then 1"]),
     (LAYER, ["layer 0: jump heads 0 of 4", "layer APPNP, learned, queries 0, keys 0, values 0"]),

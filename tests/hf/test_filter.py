@@ -14,13 +14,7 @@ from torch.testing import assert_close
 from jat_graph.hf import FilterConfig, attach, detach, disabled, from_pretrained, summary
 from jat_graph.testing import assert_within_budget
 from jat_graph.training import parameter_groups
-from tests.hf.models import (
-    LENGTH,
-    assert_padding_changes_nothing,
-    run,
-    tiny_inputs,
-    tiny_model,
-)
+from tests.hf.models import LENGTH, assert_padding_changes_nothing, run, tiny_inputs, tiny_model
 from tests.oracles import reference_gfsa, reference_ppr
 
 BOTH = [FilterConfig(), FilterConfig("ppr")]

@@ -26,11 +26,7 @@ CALLS = {"albert": 3, "bart": 6}  # BART: two encoder layers, two of self- and c
 def rows_of(outputs: Any) -> list[Tensor]:
     """Return all attention rows in the order of the calls, BART's cross-attention last."""
     if "encoder_attentions" in outputs:
-        return [
-            *outputs.encoder_attentions,
-            *outputs.decoder_attentions,
-            *outputs.cross_attentions,
-        ]
+        return [*outputs.encoder_attentions, *outputs.decoder_attentions, *outputs.cross_attentions]
     return list(outputs.attentions)
 
 

@@ -8,15 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.hf.decoders import RULES, SIDES, STRIDED, prepared
-from tests.hf.models import (
-    LENGTH,
-    PAD,
-    VOCABULARY,
-    assert_joins,
-    run,
-    tiny_inputs,
-    tiny_jump_model,
-)
+from tests.hf.models import LENGTH, PAD, VOCABULARY, assert_joins, run, tiny_inputs, tiny_jump_model
 
 UNPADDED, RIGHT, LEFT = (side.values for side in SIDES)
 # BART's encoder costs time, so only some of the rules.

@@ -21,14 +21,7 @@ from jat_graph.hf import (
     disabled,
     from_pretrained,
 )
-from tests.hf.models import (
-    LENGTH,
-    run,
-    tiny_config,
-    tiny_inputs,
-    tiny_jump_model,
-    tiny_model,
-)
+from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 from tests.hf.test_adapter import tiny_clip
 from tests.hf.test_triplet import ENCODERS, HEAD_DIM, traces
 

@@ -34,12 +34,7 @@ from tests.hf.models import (
 from tests.hf.test_interface_training import gradients, weighted
 from tests.oracles import stone_attention
 from tests.oracles.jump import masked_softmax
-from tests.oracles.stones import (
-    incidence,
-    jump_features,
-    standard_scores,
-    stone_propagation,
-)
+from tests.oracles.stones import incidence, jump_features, standard_scores, stone_propagation
 from tests.support import count_operations
 
 EXCLUDED = (17, 29, 38, 41)

@@ -79,11 +79,7 @@ def test_importing_all_of_it_changes_no_attribute_of_other_libraries() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        ("triplet", {"heads": 3}),
-        ("jat", {"heads": 2, "color": "red"}),
-        ("attention_filter", "low"),
-    ],
+    [("triplet", {"heads": 3}), ("jat", {"heads": 2, "color": "red"}), ("attention_filter", "low")],
 )
 def test_what_somebody_else_keeps_in_a_configuration_stays(
     name: str, value: Any, tmp_path: Path

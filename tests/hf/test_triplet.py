@@ -13,13 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.hf import TripletConfig, attach, detach, disabled, summary
-from tests.hf.models import (
-    LENGTH,
-    assert_padding_changes_nothing,
-    run,
-    tiny_inputs,
-    tiny_model,
-)
+from tests.hf.models import LENGTH, assert_padding_changes_nothing, run, tiny_inputs, tiny_model
 from tests.hf.test_adapter import traces
 from tests.oracles import reference_triplet_attention
 

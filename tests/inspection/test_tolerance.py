@@ -141,10 +141,12 @@ def test_a_held_out_error_above_the_tolerance_is_a_warning(
         assert (found["held-out"] == found["used"]) == (held_out is one)
 
 
-def test_only_the_encoder_of_two_is_served() -> None:
+def test_an_encoder_and_its_decoder_are_served() -> None:
     used = [{"input_ids": torch.randint(3, 40, (2, 60))}]
     config = jat_graph.calibrate(tiny_model("bart"), used, tolerance=0.5, config=BASE)
-    assert config.layers == (0, 1)
+    graph: Any = config.graph
+    assert [{x for x in row} == {None} for row in graph.clusters[2:]] == [True, True]
+    assert graph.clusters[0] != graph.clusters[2]
     jat_graph.attach(tiny_model("bart"), config)
 
 

@@ -49,6 +49,18 @@ def test_graphs_of_a_batch_are_sequences_of_their_own() -> None:
     assert made.q.weight.grad is not None and bool(made.q.weight.grad.any())
 
 
+def test_in_causal_order_no_later_node_counts() -> None:
+    config = JatConfig.clustered(heads=(0, 2), keys=3, block=2, dense_below=0)
+    made = JumpSelfAttention(CHANNELS, HEADS, config, is_causal=True).double()
+    x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
+    other = torch.cat([x[:, :15], torch.randn_like(x[:, 15:])], dim=1)
+    assert_close(made(x)[:, :15], made(other)[:, :15], rtol=0, atol=1e-12)
+    dense = JumpSelfAttention(CHANNELS, HEADS, None, is_causal=True).double()
+    dense.load_state_dict(made.state_dict())
+    assert_close(made(x)[:, :4], dense(x)[:, :4], rtol=0, atol=1e-12)
+    assert not torch.allclose(made(x)[:, 6:], dense(x)[:, 6:], atol=1e-4)
+
+
 def test_an_encoders_layer_takes_them_too() -> None:
     made = EncoderSelfAttention(CHANNELS, HEADS, JatConfig.clustered(**SETTINGS)).double()
     x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
@@ -58,7 +70,7 @@ def test_an_encoders_layer_takes_them_too() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"is_causal": True}, "is_causal must be False with graph='clusters', got True"),
+        ({"is_causal": True}, "clusters must be None where heads are causal, got 4"),
         ({"group": object()}, "group must be left alone with graph='clusters', got a object"),
         ({"conv": GCNConv}, "conv must be left alone with graph='clusters'"),
     ],
@@ -66,7 +78,7 @@ def test_an_encoders_layer_takes_them_too() -> None:
 )
 def test_what_clusters_cannot_use_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(), **given)
+        JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(clusters=4), **given)
 
 
 def test_a_table_has_one_row() -> None:

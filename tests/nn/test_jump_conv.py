@@ -22,12 +22,7 @@ from tests.support import needs_torch_sparse
 # torch says once that its CSR tensors are in beta, and once that it does not check their indices.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 
-SPARSE_FORMS = [
-    "csr",
-    "csc",
-    "coo",
-    pytest.param("torch_sparse", marks=needs_torch_sparse),
-]
+SPARSE_FORMS = ["csr", "csc", "coo", pytest.param("torch_sparse", marks=needs_torch_sparse)]
 
 STAR = torch.tensor([[0, 0, 0, 1, 2, 3], [1, 2, 3, 0, 0, 0]])
 # Not symmetric; node 4 has no edge at all, node 3 only one that goes out.

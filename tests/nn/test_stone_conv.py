@@ -20,12 +20,7 @@ def links(seed: int, nodes: int, stones: int) -> torch.Tensor:
     return (matrix * (matrix > 0.6)).requires_grad_()
 
 
-@given(
-    st.integers(0, 2**20),
-    st.integers(1, 9),
-    st.integers(1, 7),
-    st.sampled_from((0.0, 0.1)),
-)
+@given(st.integers(0, 2**20), st.integers(1, 9), st.integers(1, 7), st.sampled_from((0.0, 0.1)))
 def test_it_is_the_walk_of_the_reference(seed, nodes, stones, self_weight) -> None:
     matrix = links(seed, nodes, stones)
     x = torch.randn(nodes, 3, generator=torch.Generator().manual_seed(seed)).double()

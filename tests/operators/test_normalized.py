@@ -111,10 +111,7 @@ def test_edges_at_a_larger_threshold_are_a_subset(data, thresholds):
     config = data.draw(configs("sparse", masks, case.query.size(1)))
     low, high = (
         jump_operator(
-            case.query,
-            case.key,
-            config=config.replace(threshold=threshold),
-            **case.options,
+            case.query, case.key, config=config.replace(threshold=threshold), **case.options
         ).base.to_dense()
         for threshold in sorted(thresholds)
     )

@@ -116,8 +116,8 @@ def reference_causal_clusters(
     r"""Return causal attention by clusters, token by token; what is in no sequence gets 0.
 
     Each sequence is on its own. Without ``propagate`` what is neither near nor a best key is not
-    read at all. Tokens of blocks that begin below ``dense_below`` read all keys. Grouped heads share
-    keys.
+    read at all. Tokens of blocks that begin below ``dense_below`` read all keys. Grouped heads
+    share keys.
 
     Shapes:
         - query: ``[B, H, L, D]``

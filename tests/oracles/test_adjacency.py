@@ -3,12 +3,7 @@ import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tests.inputs import random_heads
-from tests.oracles import (
-    reference_adjacency,
-    reference_mask,
-    reference_normalize,
-    reference_scores,
-)
+from tests.oracles import reference_adjacency, reference_mask, reference_normalize, reference_scores
 
 
 def one_head(rows: list[list[float]]) -> torch.Tensor:

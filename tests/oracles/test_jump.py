@@ -3,10 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.inputs import random_heads, random_padding_mask
-from tests.oracles import (
-    reference_graph,
-    reference_jump_attention,
-)
+from tests.oracles import reference_graph, reference_jump_attention
 
 
 def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
@@ -23,12 +20,7 @@ def test_hop_zero_is_scaled_dot_product_attention(mask):
     if mask == "bias":
         attention_mask = torch.randn(2, 1, 10, 10, dtype=torch.float64)
     got = reference_jump_attention(
-        query,
-        key,
-        value,
-        hop_weights=(1.0,),
-        attention_mask=attention_mask,
-        is_causal=is_causal,
+        query, key, value, hop_weights=(1.0,), attention_mask=attention_mask, is_causal=is_causal
     )
     want = F.scaled_dot_product_attention(
         query, key, value, attn_mask=attention_mask, is_causal=is_causal

@@ -11,12 +11,7 @@ from torch import Tensor
 from torch_geometric.nn import HypergraphConv
 
 from tests.inputs import random_padding_mask
-from tests.oracles import (
-    causal_stone_propagation,
-    incidence,
-    standard_scores,
-    stone_propagation,
-)
+from tests.oracles import causal_stone_propagation, incidence, standard_scores, stone_propagation
 
 KINDS = ("excess", "hard", "sigmoid")
 SCALE = 0.7

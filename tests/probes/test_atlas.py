@@ -81,8 +81,7 @@ def test_brown_gives_parts_of_speech_and_no_doubled_marks(tmp_path: Path) -> Non
         Context(("Why", "?"), ("ADV", "PUNCT")),
         Context(('"', "Run", '"', "!"), ("PUNCT", "VERB", "PUNCT", "PUNCT")),
         Context(
-            ("Father's", "*", "is", "fw", "nil", "--"),
-            ("NOUN", "PART", "AUX", "ADP", "X", "PUNCT"),
+            ("Father's", "*", "is", "fw", "nil", "--"), ("NOUN", "PART", "AUX", "ADP", "X", "PUNCT")
         ),
     ]
     path.write_bytes(path.read_bytes()[:-30])

@@ -159,8 +159,5 @@ def made_up_page(tokens: tuple[str, ...] = HOSTILE, heads: int = 3) -> Page:
     )
     plain = made_up_text(("a", "b", "c", "d"), [(0, 0), (0, 1)], jumps=False)
     jumping = made_up_text(tokens, [(layer, head) for layer in (0, 3) for head in range(heads)])
-    texts = (
-        replace(jumping, parse=chain, second=2),
-        replace(plain, title="four words"),
-    )
+    texts = (replace(jumping, parse=chain, second=2), replace(plain, title="four words"))
     return Page("</title><script>alert(2)</script>", texts, (made_up_atlas(),))

@@ -5,14 +5,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from jat_graph.inspection import (
-    BestKey,
-    Cluster,
-    ClusterMember,
-    ClusterReport,
-    ClusterView,
-    Token,
-)
+from jat_graph.inspection import BestKey, Cluster, ClusterMember, ClusterReport, ClusterView, Token
 from jat_graph.viz import draw_clusters
 from tests.viz.support import assert_apart, draw_inside, texts
 

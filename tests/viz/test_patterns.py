@@ -53,11 +53,7 @@ def test_heads_that_take_turns_have_a_panel_each() -> None:
 
 @pytest.mark.parametrize(
     ("specs", "length", "message"),
-    [
-        ([], 8, "patterns must"),
-        (["causal"], 0, "length must"),
-        (["causal"], 10**6, "length must"),
-    ],
+    [([], 8, "patterns must"), (["causal"], 0, "length must"), (["causal"], 10**6, "length must")],
 )
 def test_what_cannot_be_drawn_is_one_line(specs: list[str], length: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -42,12 +42,7 @@ class PatternChoice:
 
 
 def attend_within(
-    pattern: Pattern,
-    groups: list[HeadGroup],
-    *,
-    mask: TokenMask,
-    dropout_p: float,
-    scale: float,
+    pattern: Pattern, groups: list[HeadGroup], *, mask: TokenMask, dropout_p: float, scale: float
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
     pattern.check_size(groups[0].value.size(0), groups[0].value.size(2))

@@ -1,0 +1,105 @@
+"""Heads of decoders that read by clusters: what earlier tokens left behind stays in the cache."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts
+from jat_graph.graph_config import ClusterRule
+from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.masks.tokens import TokenMask, split_additive
+
+ORDER = (
+    "attention_mask must be causal order and padding, or documents, where cluster heads are "
+    "causal, the same for all heads, got later tokens or biases"
+)
+
+
+def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
+    """Tell whether tokens see earlier ones only, of a module that is causal or not by itself."""
+    mask = inputs.attention_mask
+    if not inputs.is_whole or inputs.query.size(2) == 1:
+        return causal
+    return inputs.is_causal if mask is None else causal and mask.size(-2) > 1
+
+
+def read_in_order(
+    inputs: AttentionInputs,
+    owner: Any,  # whose state the cache keeps
+    rules: Mapping[ClusterRule, tuple[int, ...]],  # of all heads
+) -> HeadParts:
+    """Return how heads of each rule read in causal order; dense ones are ordinary ones."""
+    # Which few sessions need, and which loads the operators.
+    from jat_graph.attention.clustered import read_by_clusters
+    from jat_graph.attention.clusters import first_clustered
+    from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
+
+    features = inputs.query, inputs.key, inputs.value
+    groups = inputs.query.size(1) // inputs.key.size(1)
+    readers = tuple(
+        ClusterReaders(rule, heads, tuple(head // groups for head in heads))
+        for rule, heads in rules.items()
+    )
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
+    compiling = torch.compiler.is_compiling()
+    if recorded and not inputs.is_whole:
+        raise ValueError(
+            "cluster heads follow a cache without gradients only: use torch.no_grad(), or pass "
+            "use_cache=False"
+        )
+    past = None
+    if not (recorded or inputs.dropout or compiling):
+        past = inputs.past(owner, partial(ClusterPast, readers))
+    mask = inputs.token_mask(past)
+    _check_order(inputs, mask)
+    if past is not None and mask.pairs is None:
+        return past.append(features, replace(mask, causal=True), inputs.scale)
+    inputs.check_whole("cluster heads that record gradients, or drop out,")
+    parts: list[HeadGroup | HeadOutput] = []
+    options: dict[str, Any] = {"mask": mask, "dropout_p": inputs.dropout, "scale": inputs.scale}
+    for own in readers:
+        group = own.densely(features)
+        if inputs.query.size(2) > first_clustered(own.rule):
+            output = read_by_clusters(*group[1:4], own.rule, causal=True, **options)
+            parts.append(HeadOutput(own.heads, output))
+        else:
+            parts.append(group)
+    return parts
+
+
+def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
+    """Refuse a mask that lets tokens see later ones, differs from head to head, or has biases."""
+    given, valid, ahead = inputs.attention_mask, mask.valid, False
+    if torch.compiler.is_compiling():  # when no branch may depend on values
+        if mask.pairs is not None:
+            torch._assert_async(~mask.pairs.triu(1).any(), ORDER)
+        return
+    biased = given is not None and split_additive(given)[1] is not None
+    by_head = valid is not None and valid.size(1) > 1
+    if not mask.causal and inputs.query.size(2) > 1:
+        if mask.pairs is not None:
+            ahead = bool(mask.pairs.triu(1).any())
+        else:  # no order tells single tokens apart
+            ahead = valid is None or int(valid.sum(-1).max()) > 1
+    if biased or by_head or ahead:
+        raise ValueError(ORDER)
+
+
+def cache_of(module: nn.Module) -> Cache | None:
+    """Return the cache of earlier tokens that a module's forward, which is running, was given."""
+    # Nobody hands it on to attention by name, and a hook on the module would miss its first call.
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_locals.get("self") is not module:
+        frame = frame.f_back
+    found = {} if frame is None else frame.f_locals
+    cache = next((x for x in found.values() if isinstance(x, Cache | EncoderDecoderCache)), None)
+    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache

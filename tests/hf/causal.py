@@ -1,0 +1,85 @@
+"""Small random decoders of many families that read by clusters, and their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import transformers as hf
+from torch import Tensor
+
+from jat_graph import JatConfig, attach
+from tests.hf.encoders import built
+from tests.hf.models import ENCODER, PAD, SPECIAL, VOCABULARY, place, tiny_model
+
+LONG = 40  # tokens, so that most are far from the last ones
+LENGTHS = (LONG, LONG - 9)
+CLUSTERS: dict[str, Any] = {"keys": 3, "block": 2, "dense_below": 0}
+
+_GROUPED: dict[str, Any] = ENCODER | SPECIAL | {"num_key_value_heads": 2}
+_LOCAL: dict[str, Any] = _GROUPED | {"num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8}
+_LOCAL |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "query_pre_attn_scalar": 8}
+_SPEECH: dict[str, Any] = SPECIAL | {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
+_SPEECH |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48}
+_SPEECH |= {"decoder_ffn_dim": 48, "num_mel_bins": 8, "max_source_positions": 20}
+_SPEECH |= {"decoder_start_token_id": 1, "pad_token_id": PAD, "vocab_size": VOCABULARY}
+
+
+def _bart() -> hf.PreTrainedModel:
+    fields = tiny_model("bart").config.to_dict()
+    return built(hf.BartForConditionalGeneration, hf.BartConfig, **fields)
+
+
+FAMILIES: dict[str, Callable[[], hf.PreTrainedModel]] = {
+    "gpt2": partial(tiny_model, "gpt2"),
+    "llama": partial(tiny_model, "llama"),
+    "opt": partial(tiny_model, "opt"),
+    "bart": _bart,
+    "whisper": partial(built, hf.WhisperForConditionalGeneration, hf.WhisperConfig, **_SPEECH),
+    "qwen2": partial(built, hf.Qwen2ForCausalLM, hf.Qwen2Config, **_GROUPED),
+    "qwen3": partial(built, hf.Qwen3ForCausalLM, hf.Qwen3Config, **_GROUPED | {"head_dim": 8}),
+    "gpt neox": partial(built, hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig, **ENCODER | SPECIAL),
+    "mistral": partial(
+        built, hf.MistralForCausalLM, hf.MistralConfig, **_GROUPED | {"sliding_window": None}
+    ),
+    "gemma3": partial(built, hf.Gemma3ForCausalLM, hf.Gemma3TextConfig, **_LOCAL),
+    "phi3": partial(built, hf.Phi3ForCausalLM, hf.Phi3Config, **_GROUPED),
+    "clip text": partial(built, hf.CLIPTextModel, hf.CLIPTextConfig, **ENCODER | SPECIAL),
+}
+CACHED = [name for name in FAMILIES if name != "clip text"]
+SERVED = {"bart": 2, "whisper": 2, "gemma3": 2}  # layers; all three of others
+_DECODERS = {"bart": (2, 3), "whisper": (1, 2)}  # layers
+
+
+def decoder(name: str, by_name: bool = True, **settings: Any) -> Any:
+    """Return a tiny decoder in float64 that reads by clusters."""
+    model = FAMILIES[name]().double()
+    if by_name:
+        model.config.clustered = CLUSTERS | settings
+        model.set_attn_implementation("clustered")
+        return model
+    fields = CLUSTERS | {"layers": _DECODERS.get(name)} | settings
+    return attach(model, JatConfig.clustered(**fields))
+
+
+def decoder_inputs(
+    name: str, lengths: Sequence[int] = LENGTHS, side: str = "left"
+) -> dict[str, Tensor]:
+    """Return random tokens, and what an encoder reads."""
+    generator = torch.Generator().manual_seed(1)
+    rows, width = len(lengths), max(lengths)
+    ids = torch.randint(3, VOCABULARY, (rows, width), generator=generator)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        mask[row, place(length, width, side)] = 1
+    ids[mask == 0] = PAD
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if name not in _DECODERS:
+        return inputs | {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+    inputs = {f"decoder_{key}": value for key, value in inputs.items()}
+    if name == "whisper":
+        sounds = torch.randn(rows, 8, 40, generator=generator, dtype=torch.float64)
+        return inputs | {"input_features": sounds}
+    return inputs | {"input_ids": torch.randint(3, VOCABULARY, (rows, 7), generator=generator)}

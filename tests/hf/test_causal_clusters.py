@@ -1,0 +1,416 @@
+"""Decoders by clusters: with a cache they are what they are without, and what the oracle says."""
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers as hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from jat_graph import JatConfig, attach, detach
+from jat_graph.hf import from_pretrained, save_pretrained
+from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, SERVED, decoder, decoder_inputs
+from tests.hf.encoders import Call, calls
+from tests.hf.models import VOCABULARY, run
+from tests.hf.test_generation_cache import MODES, filled, forward, generate
+from tests.oracles import reference_causal_clusters
+
+__all__ = ["calls"]
+WAYS = pytest.mark.parametrize("by_name", [True, False], ids=["by name", "attached"])
+ELSEWHERE = "ignore:.* where its keys come from elsewhere:UserWarning"
+
+
+def assert_near(got: Tensor, want: Tensor) -> None:
+    assert_close(got, want, rtol=0, atol=1e-10)
+
+
+def by_oracle(call: Call, **fields: Any) -> Tensor:
+    """Return what the oracle makes of a call of a whole sequence."""
+    valid = torch.ones_like(call.query[:, 0, :, 0], dtype=torch.bool)
+    if call.mask is not None:
+        valid = call.mask[:, 0].any(1)
+    fields = {"keys": CLUSTERS["keys"], "block": CLUSTERS["block"]} | fields
+    scale = call.options["scaling"]
+    sequence, parts = valid.long() - 1, (call.query, call.key, call.value)
+    return reference_causal_clusters(*parts, sequence=sequence, scale=scale, **fields)
+
+
+@pytest.mark.filterwarnings(ELSEWHERE)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_reads_what_the_oracle_says(name: str, side: str, calls: list[Call]) -> None:
+    inputs = decoder_inputs(name, side=side)
+    run(decoder(name), inputs, **{} if name == "clip text" else {"use_cache": False})
+    own = [call for call in calls if in_order(call)]
+    assert len(own) == SERVED.get(name, 3)
+    for call in own:
+        got, want = (x.transpose(1, 2)[mask_of(inputs)] for x in (call.output, by_oracle(call)))
+        assert_near(got, want)
+
+
+def in_order(call: Call) -> bool:
+    """Tell whether a call is of causal self-attention without a window."""
+    causal = call.options.get("is_causal", call.module.is_causal)
+    return bool(causal) and call.options.get("sliding_window") is None
+
+
+def mask_of(inputs: dict[str, Tensor]) -> Tensor:
+    """Return which of a decoder's tokens are no padding."""
+    return inputs.get("decoder_attention_mask", inputs.get("attention_mask")).bool()  # type: ignore[union-attr]
+
+
+def chunks(model: Any, inputs: dict[str, Tensor], sizes: tuple[int, ...]) -> Tensor:
+    """Return the logits of a decoder's tokens, which come in chunks."""
+    own = [key for key in inputs if key.endswith(("input_ids", "position_ids"))]
+    if "decoder_input_ids" in inputs:
+        own, mask = ["decoder_input_ids"], "decoder_attention_mask"
+        cache: Any = hf.EncoderDecoderCache(hf.DynamicCache(), hf.DynamicCache())
+    else:
+        cache, mask = hf.DynamicCache(config=model.config), "attention_mask"
+    logits, end = [], 0
+    for size in sizes:
+        start, end = end, end + size
+        part = inputs | {key: inputs[key][:, start:end] for key in own}
+        part[mask] = inputs[mask][:, :end]
+        logits.append(run(model, part, past_key_values=cache, use_cache=True))
+    return torch.cat(logits, dim=1)
+
+
+@pytest.mark.filterwarnings(ELSEWHERE)
+@WAYS
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", CACHED)
+def test_chunks_and_single_tokens_are_the_whole(name: str, side: str, by_name: bool) -> None:
+    model, inputs = decoder(name, by_name), decoder_inputs(name, side=side)
+    valid = mask_of(inputs)
+    whole = run(model, inputs, use_cache=False)[valid]
+    base = run(FAMILIES[name]().double(), inputs, use_cache=False)[valid]
+    assert not torch.allclose(whole, base, rtol=0, atol=1e-4)
+    for sizes in ((1,) * LONG, (5, 1, 1, 13, 3, 17), (LONG - 1, 1)):
+        assert_near(chunks(model, inputs, sizes)[valid], whole)
+
+
+@WAYS
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3"])
+def test_every_way_to_generate(name: str, mode: str, by_name: bool) -> None:
+    model, inputs = decoder(name, by_name), decoder_inputs(name)
+    plain = {key: value for key, value in MODES[mode].items() if key != "prefill_chunk_size"}
+    wanted = generate(model, inputs, use_cache=False, **plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = generate(model, inputs, use_cache=True, **MODES[mode])
+    assert torch.equal(got.sequences, wanted.sequences)
+    for mine, theirs in zip(got.logits, wanted.logits, strict=True):
+        assert_near(mine, theirs)
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
+    model, inputs = decoder(name, by_name), decoder_inputs(name, (LONG,))
+    inputs["input_ids"][:, 20:] = inputs["input_ids"][:, :20]  # something to look up
+    many = {"max_new_tokens": 20}
+    wanted = generate(model, inputs, use_cache=False, **many).sequences
+    options = [{"prompt_lookup_num_tokens": 5}]
+    options += [{"assistant_model": other} for other in (FAMILIES[name]().double(), model)]
+    for option in options:
+        assert torch.equal(generate(model, inputs, **option, **many).sequences, wanted)
+
+
+@WAYS
+@settings(max_examples=10)
+@given(data=st.data(), length=st.integers(2, 150), block=st.sampled_from((1, 2, 16)))
+def test_cropped_and_reordered_caches_go_on_as_the_whole(
+    by_name: bool, data: st.DataObject, length: int, block: int
+) -> None:
+    model = decoder("llama", by_name, block=block)
+    generator = torch.Generator().manual_seed(length)
+    ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
+    mask = torch.arange(length) >= torch.randint(0, length, (2, 1), generator=generator)
+    inputs = {"input_ids": ids, "attention_mask": mask.long()}
+    inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    whole, cache = run(model, inputs, use_cache=False), hf.DynamicCache()
+    ends = st.sets(st.integers(1, length), max_size=4).map(sorted)
+    forward(model, inputs, data.draw(ends), cache)
+    known = cache.get_seq_length()
+    left = data.draw(st.integers(max(0, known - 64), known))
+    order = torch.tensor(data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=3)))
+    if left:
+        cache.batch_select_indices(order)
+        if left < known:
+            cache.crop(left - known)
+    else:
+        cache.reset()
+    moved = {name: tensor[order] for name, tensor in inputs.items()}
+    again = [end for end in data.draw(ends) if end > left]
+    with torch.inference_mode(data.draw(st.booleans())):
+        got = forward(model, moved, [*again, *range(max(left, length - 2) + 1, length + 1)], cache)
+    valid = mask[order, left : left + got.size(1)]
+    assert_near(got[valid], whole[order, left : left + got.size(1)][valid])
+
+
+FIRST = 12  # tokens that read all before them
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
+def test_the_first_tokens_read_as_on_sdpa(name: str, by_name: bool) -> None:
+    """To the bit where all are such tokens, whether a cache keeps what they leave behind or not."""
+    inputs = decoder_inputs(name, (FIRST, FIRST - 3))
+    base = FAMILIES[name]().double()
+    want = run(base, inputs, use_cache=False)
+    for first in (FIRST, "inf", None):
+        model = decoder(name, by_name, dense_below=first)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*come from elsewhere")
+            for use_cache in (False, True):
+                assert torch.equal(run(model, inputs, use_cache=use_cache), want)
+
+
+def test_later_tokens_read_by_clusters_from_their_position_on(calls: list[Call]) -> None:
+    model, inputs = decoder("llama", dense_below=FIRST), decoder_inputs("llama")
+    whole = run(model, inputs, use_cache=False)
+    for call in calls:
+        scale = call.options["scaling"]
+        dense = F.scaled_dot_product_attention(
+            *(call.query, call.key, call.value), call.mask, scale=scale, enable_gqa=True
+        )
+        far = by_oracle(call)
+        for row, length in enumerate((LONG, LONG - 9)):
+            start = LONG - length
+            middle = start + FIRST
+            assert_near(call.output[row, :, start:middle], dense[row, :, start:middle])
+            assert_near(call.output[row, :, middle:], far[row, :, middle:])
+    valid = mask_of(inputs)
+    for sizes in ((1,) * LONG, (7, 5, 1, 14, 13)):
+        assert_near(chunks(model, inputs, sizes)[valid], whole[valid])
+
+
+@pytest.mark.parametrize("heads", ["all", (1, 3)])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_heads_may_have_rules_of_their_own(name: str, heads: Any) -> None:
+    number = 4 if heads == "all" else 2
+    tables: dict[str, Any] = {
+        "keys": ((3, 1, 1, 5)[:number],) * 3,
+        "block": ((2, 4, 4, 1)[:number],) * 3,
+        "dense_below": ((0, 0, 0, math.inf)[-number:],) * 3,
+    }
+    model, inputs = decoder(name, False, heads=heads, **tables), decoder_inputs(name)
+    valid, whole = mask_of(inputs), run(model, inputs, use_cache=False)
+    assert not torch.allclose(whole, run(FAMILIES[name]().double(), inputs), rtol=0, atol=1e-4)
+    for sizes in ((1,) * LONG, (7, 5, 1, 14, 13)):
+        assert_near(chunks(model, inputs, sizes)[valid], whole[valid])
+
+
+def follow(model: Any, ids: Tensor, cache: Any) -> Tensor:
+    """Return the logits of the next tokens."""
+    return run(model, {"input_ids": ids[:, cache.get_seq_length() :]}, past_key_values=cache)
+
+
+IDS = torch.randint(3, VOCABULARY, (2, 150), generator=torch.Generator().manual_seed(3))
+AGAIN = "the cache holds {} tokens that came without these heads"
+
+
+def with_prefix(model: Any) -> Any:
+    return hf.DynamicCache([(torch.randn(2, 2, 5, 8).double(),) * 2] * 3)
+
+
+def cropped(model: Any) -> Any:
+    cache = filled(model, IDS[:, :140])
+    cache.crop(-100)
+    return cache
+
+
+def recorded(model: Any) -> Any:
+    return model(IDS[:, :20], use_cache=True).past_key_values
+
+
+def other_mask(model: Any) -> Any:
+    mask = torch.eye(20, dtype=torch.bool).expand(2, 1, 20, 20)
+    return filled(model, IDS[:, :20], attention_mask=mask)
+
+
+def on_sdpa(model: Any) -> Any:
+    return filled(FAMILIES["llama"]().double(), IDS[:, :20])
+
+
+def static(model: Any) -> Any:
+    cache = hf.StaticCache(config=model.config, max_cache_len=200)
+    return filled(FAMILIES["llama"]().double(), IDS[:, :20], past_key_values=cache)
+
+
+CACHES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a prefix of PEFT": (with_prefix, AGAIN.format(5)),
+    "a long crop": (cropped, "cluster heads can follow a crop of 64 tokens, and this cache was"),
+    "gradients": (recorded, AGAIN.format(20)),
+    "another mask": (other_mask, AGAIN.format(20)),
+    "another attention": (on_sdpa, AGAIN.format(20)),
+    "a static cache": (
+        static,
+        "heads of ours and patterns generate with transformers.DynamicCache only, got",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CACHES)
+def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas(how: str) -> None:
+    fill, text = CACHES[how]
+    model = decoder("llama", False)
+    with pytest.raises(ValueError, match=text) as seen:
+        follow(model, IDS, fill(model))
+    assert "\n" not in str(seen.value)
+    model = decoder("llama")
+    with pytest.warns(
+        UserWarning, match=f"LlamaAttention runs on SDPA instead of clusters: {text}"
+    ):
+        cache = fill(model)
+        got = follow(model, IDS, cache)
+    assert got.isfinite().all()
+
+
+@WAYS
+def test_packed_documents_are_sequences_of_their_own(by_name: bool) -> None:
+    model, sizes = decoder("llama", by_name), (25, 15)
+    positions = torch.cat([torch.arange(size) for size in sizes])[None]
+    packed = {"input_ids": IDS[:1, :40], "position_ids": positions}
+    whole = run(model, packed, use_cache=False).split(sizes, 1)
+    for ids, got in zip(IDS[:1, :40].split(sizes, 1), whole, strict=True):
+        assert_near(got, run(model, {"input_ids": ids}, use_cache=False))
+
+
+MASKS = {
+    "a window": (torch.ones(40, 40).tril().triu(-9).bool(), "each of which sees itself alone"),
+    "an image": (torch.block_diag(torch.ones(9, 9), torch.ones(31, 31)) > 0, "later tokens or"),
+    "biases": (torch.linspace(0, 1, 40).expand(40, 40).tril(), "later tokens or biases"),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind: str) -> None:
+    mask, text = MASKS[kind]
+    inputs = {"input_ids": IDS[:1, :40], "attention_mask": mask[None, None].to(torch.float64)}
+    if mask.dtype == torch.bool:
+        inputs["attention_mask"] = mask[None, None]
+    base, model = FAMILIES["llama"]().double(), decoder("llama")
+    with pytest.warns(UserWarning, match=text):
+        got = run(model, inputs, use_cache=False)
+    assert torch.equal(got, run(base, inputs, use_cache=False))
+    with pytest.raises(ValueError, match=text):
+        run(decoder("llama", False), inputs, use_cache=False)
+
+
+@WAYS
+def test_a_new_token_moves_no_key_of_others_and_a_copy_is_its_own(by_name: bool) -> None:
+    model = decoder("llama", by_name)
+    whole, cache = run(model, {"input_ids": IDS[:, :60]}, use_cache=False), hf.DynamicCache()
+    places = set()
+    for end in range(30, 50):
+        follow(model, IDS[:, :end], cache)
+        places.add(cache.layers[0].keys.data_ptr())
+    assert len(places) == 2  # where it was, and where there is room
+    for other in (copy.deepcopy(cache), cache):
+        assert_near(follow(model, IDS[:, :60], other), whole[:, 49:])
+
+
+@WAYS
+def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> None:
+    model, base = decoder("llama", by_name), FAMILIES["llama"]().double()
+    options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
+    ours = model.generate(IDS, **options)
+    if by_name:
+        model.set_attn_implementation("sdpa")
+    else:
+        detach(model)
+    assert torch.equal(model.generate(IDS, **options), base.generate(IDS, **options))
+    if by_name:
+        model.set_attn_implementation("clustered")
+    else:
+        attach(model, JatConfig.clustered(**CLUSTERS))
+    assert torch.equal(model.generate(IDS, **options), ours)
+
+
+def test_saved_models_and_pipelines_generate(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0")
+    text = " ".join(f"w{n}" for n in IDS[0, :LONG].tolist())
+    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
+    wanted = decoder("llama").generate(IDS[:1, :LONG], **options)
+    save_pretrained(decoder("llama", False), tmp_path / "attached")
+    loaded = from_pretrained(hf.AutoModelForCausalLM, tmp_path / "attached")
+    assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), wanted)
+    decoder("llama").save_pretrained(tmp_path / "named")
+    loaded = hf.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "named", attn_implementation="clustered"
+    )
+    assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), wanted)
+    pipe = hf.pipeline("text-generation", model=loaded, tokenizer=tokenizer)
+    (found,) = pipe(text, return_full_text=False, **options)
+    assert found["generated_text"].split() == [f"w{n}" for n in wanted[0, LONG:].tolist()]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", ["bfloat16", "autocast", "inference mode"])
+def test_precisions_modes_and_threads(kind: str, threads: int) -> None:
+    model, ids = decoder("llama").float(), IDS[:, :LONG]
+    wanted = run(model, {"input_ids": ids}, use_cache=False)
+    model = model.bfloat16() if kind == "bfloat16" else model
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    inference = torch.inference_mode(kind == "inference mode")
+    with inference, torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+        got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (30, 1, 9))
+    torch.set_num_threads(before)
+    error = float((got.float() - wanted).abs().max())
+    assert error < (1e-5 if kind == "inference mode" else 0.1), error
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_gradients_and_checkpointing(name: str, by_name: bool, reentrant: bool) -> None:
+    model, inputs = decoder(name, by_name).train(), decoder_inputs(name)
+    inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    base = FAMILIES[name]().double().train()
+    for other in (model, base):
+        for module in other.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+    wanted, stock = (gradients_of(other, inputs) for other in (model, base))
+    assert any(not torch.allclose(stock[key], grad, rtol=1e-3) for key, grad in wanted.items())
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    assert all(torch.equal(x, wanted[key]) for key, x in gradients_of(model, inputs).items())
+
+
+def gradients_of(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradients of a language model's loss."""
+    model.zero_grad()
+    model(**inputs).loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_compiled_forward_is_the_model(name: str, by_name: bool) -> None:
+    torch._dynamo.reset()
+    model = decoder(name, by_name)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    packed = {"input_ids": IDS[:1, :LONG], "position_ids": torch.arange(20).repeat(1, 2)}
+    for inputs in ({"input_ids": IDS[:, :31]}, decoder_inputs(name), packed):
+        valid = mask_of(inputs) if "attention_mask" in inputs else ...
+        got, want = (run(some, inputs, use_cache=False)[valid] for some in (compiled, model))
+        assert_near(got, want)
+    torch._dynamo.reset()

@@ -1,0 +1,138 @@
+"""What clusters read and lose in causal order: against whole rows, and what decoders foretell."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import BartForConditionalGeneration, LlamaModel
+
+import jat_graph
+from jat_graph import ClusterGraph, JatConfig
+from jat_graph.hf import capture_scores, register_clustered
+from jat_graph.inspection import Fidelity
+from tests.hf.models import VOCABULARY, tiny_model
+from tests.inspection.test_fidelity import measures
+from tests.oracles import causal_choice, causal_cluster_scores
+
+LENGTH = 48
+CONFIG = JatConfig.clustered(keys=4, block=4, dense_below=0)
+
+
+def padded_batch() -> dict[str, Tensor]:
+    """Return sequences with padding on either side, and one that is too short for clusters."""
+    ids = torch.randint(3, VOCABULARY, (4, LENGTH), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, :17], mask[2, 40:], mask[3, 6:] = 0, 0, 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -> Tensor:  # [n, 4]
+    """Compare all rows of one head, by their definition."""
+    scale, rows = query.size(-1) ** -0.5, []
+    for token in range(len(query)):
+        choice = causal_choice(query, key, token, scale=scale, keys=graph.keys, block=graph.block)
+        if token < math.ceil(graph.dense_below / graph.block) * graph.block:
+            choice = None
+        exact = scale * key[: token + 1] @ query[token]
+        given = causal_cluster_scores(query, key, token, choice, scale)
+        is_read = torch.ones_like(exact, dtype=torch.bool)
+        if choice is not None:
+            is_read[: len(choice.best)] = choice.best
+        if not graph.propagate:
+            given = given.masked_fill(~is_read, -torch.inf)
+        p, q = exact.softmax(-1), given.softmax(-1)
+        own, other = (x @ value[: token + 1] for x in (p, q))
+        error = (other - own).norm() / own.norm()
+        share, mass, tv = is_read.double().mean(), p[is_read].sum(), (p - q).abs().sum() / 2
+        rows.append(torch.stack([share, mass, tv, error]))
+    return torch.stack(rows)
+
+
+def foretold(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return losses and most likely next tokens, those of all sequences."""
+    losses, likeliest = [], []
+    with torch.no_grad():
+        logits = model(**batch).logits
+    for row, ids, mask in zip(logits, batch["input_ids"], batch["attention_mask"], strict=True):
+        row, ids = row[mask.bool()][:-1], ids[mask.bool()][1:]
+        losses.append(F.cross_entropy(row, ids, reduction="none"))
+        likeliest.append(row.argmax(-1))
+    return torch.cat(losses), torch.cat(likeliest)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("llama", {}), ("llama", {"dense_below": 21}), ("gpt2", {"propagate": False})],
+)
+def test_numbers_are_those_of_whole_rows(name: str, changes: dict[str, Any]) -> None:
+    config, batch = CONFIG.replace(layers=(1,), **changes), padded_batch()
+    model = jat_graph.attach(tiny_model(name).double(), config)
+    with jat_graph.disabled(model), capture_scores(model, ClusterGraph) as found, torch.no_grad():
+        model(**batch, use_cache=False)
+    report = jat_graph.fidelity(model, [batch], queries=LENGTH)
+    (layer,), graph = found, config.graph
+    assert isinstance(graph, ClusterGraph)
+    for head in report.heads:
+        parts = [x[:, head.head] for x in (layer.query, layer.key, layer.value)]
+        rows = [
+            whole_rows(*(x[n, own.bool()] for x in parts), graph)
+            for n, own in enumerate(batch["attention_mask"])
+        ]
+        assert measures(head) == pytest.approx(torch.cat(rows).mean(0).tolist(), rel=1e-9)
+        assert head.error > 0.01
+        assert head.dense == 1
+    assert (report.sequences, report.tokens) == (4, int(batch["attention_mask"].sum()))
+
+
+def test_the_loss_is_that_of_two_runs() -> None:
+    model, batch = tiny_model("llama").double(), padded_batch()
+    report = jat_graph.fidelity(model, [batch, batch], CONFIG)
+    losses, likeliest = foretold(model, batch)
+    others, other_tokens = foretold(jat_graph.attach(model, CONFIG), batch)
+    found = report.next_tokens
+    assert found is not None
+    assert found.positions == 2 * len(losses) == report.tokens - 8
+    assert found.loss == pytest.approx(float(losses.mean()), abs=1e-9)
+    assert found.change == pytest.approx(float((others - losses).mean()), abs=1e-9)
+    assert found.changed == pytest.approx(float((likeliest != other_tokens).double().mean()))
+    assert found.changed > 0 and found.low < found.change < found.high
+    assert f"Loss {found.loss:.3f} a token, by clusters {found.change:+.4f} (95" in report.table()
+    assert Fidelity.from_dict(report.to_dict()) == report
+    # Its own settings, by attachment or by name, and one text, of which there is no interval.
+    alone = {name: x[:1] for name, x in batch.items()}
+    single = jat_graph.fidelity(model, [alone])
+    assert single.next_tokens is not None and single.next_tokens.low is None
+    named = tiny_model("llama").double()
+    named.set_attn_implementation(register_clustered(keys=4, block=4, dense_below=0))
+    assert jat_graph.fidelity(named, [alone]) == single
+
+
+def test_only_what_foretells_has_a_loss() -> None:
+    batch, llama = padded_batch(), tiny_model("llama")
+    inner = llama.model
+    assert isinstance(inner, LlamaModel)
+    assert jat_graph.fidelity(inner, [batch], CONFIG).next_tokens is None
+    embedded = {"inputs_embeds": inner.embed_tokens(batch["input_ids"])}
+    assert jat_graph.fidelity(llama, [embedded], CONFIG).next_tokens is None
+    bart = BartForConditionalGeneration(tiny_model("bart").config)
+    assert jat_graph.fidelity(bart, [batch], CONFIG).next_tokens is None
+    given = batch | {"decoder_input_ids": batch["input_ids"][:, :20]}
+    report = jat_graph.fidelity(bart, [given], CONFIG)
+    assert report.next_tokens is not None
+    assert (report.tokens, report.next_tokens.positions) == (4 * 20, 4 * 19)
+
+
+def test_a_tolerance_gives_settings_of_decoders() -> None:
+    ids = torch.randint(3, VOCABULARY, (2, 160), generator=torch.Generator().manual_seed(0))
+    model, batches = tiny_model("llama"), [{"input_ids": own[None]} for own in ids]
+    config = jat_graph.calibrate(model, batches, tolerance=0.25, config=CONFIG)
+    graph: Any = config.graph
+    assert {x for row in graph.clusters for x in row} == {None}
+    assert {x for row in graph.keys for x in row} & {8, 16}
+    report = jat_graph.fidelity(model, batches[:1], config)
+    assert all(0 < head.error <= 0.3 for head in report.heads)
+    strict: Any = jat_graph.calibrate(model, batches, tolerance=1e-9, config=CONFIG).graph
+    assert {x for row in strict.dense_below for x in row} == {math.inf}
