@@ -32,21 +32,17 @@ from jat_graph.viz import save_figure
 
 PIECES = {"characters": (16, 1024), "words": (2, 4096)}  # of the held-out text
 LENGTHS = (1024, 2048, 4096, 8192, 16384)  # of texts with facts
-SIZES = ((16, 4), (16, 8), (16, 16), (16, 32), (16, 64), (64, 64))  # block, keys
-OF_FACTS = ((16, 16),)
+SIZES = ((16, 16), (16, 4), (16, 64), (64, 64), (16, 32), (16, 8))  # block, keys
+OF_FACTS = ((16, 16), (16, 4))
 AT_ONCE = 8192  # tokens
 DENSE, CLUSTERS = "dense", "clusters"
-LOOKS = {
-    DENSE: ("#222222", "-"),
-    "window": ("#8c959f", ".-"),
-    "window, first tokens": ("#56b4e9", ".-"),
-    "vertical lines": ("#e69f00", ".-"),
-    "means of blocks": ("#009e73", ".-"),
-    "bounds of blocks": ("#cc79a7", ".-"),
-    "oracle": ("#222222", ".--"),
-    "clusters, nothing elsewhere": ("#0072b2", ".--"),
-    CLUSTERS: ("#0072b2", "o-"),
-}
+COLOURS = dict(
+    zip(
+        (DENSE, *METHODS, CLUSTERS),
+        "#222222 #8c959f #56b4e9 #e69f00 #009e73 #cc79a7 #222222 #0072b2 #0072b2".split(),
+        strict=True,
+    )
+)
 
 
 @dataclass
@@ -70,20 +66,16 @@ def main(args: Options) -> Iterator[str]:
         run = json.loads((folder / "run.json").read_text("utf-8"))
         model = LlamaForCausalLM.from_pretrained(folder).eval()
         for case, batch in draw_cases(run["task"], args):
-            for row in measure(model, batch, known(args.json, folder.name, case)):
+            rows = [row for _, row in read_lines(args.json)] if args.json.exists() else []
+            own = [row for row in rows if (row["model"], row["case"]) == (folder.name, case)]
+            done = {(row["method"], row["block"], row["keys"]) for row in own}
+            for row in measure(model, batch, done):
                 line = json.dumps({"model": folder.name, "seed": run["seed"], "case": case} | row)
                 with args.json.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
                 yield line
     if args.plot is not None:
         save_figure(draw([row for _, row in read_lines(args.json)]), args.plot)
-
-
-def known(path: Path, model: str, case: str) -> set[tuple[str, int, int]]:
-    """Return the readings that a file has of a model: method, block and keys."""
-    rows = [row for _, row in read_lines(path)] if path.exists() else []
-    own = (row for row in rows if (row["model"], row["case"]) == (model, case))
-    return {(row["method"], row["block"], row["keys"]) for row in own}
 
 
 def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
@@ -109,9 +101,9 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Yield what each reading loses against the dense one, the same tokens for all."""
     facts = batch.targets.min() < 0
-    sizes = [(method, *size) for size in (OF_FACTS if facts else SIZES) for method in METHODS]
-    clusters = [(CLUSTERS, *size) for size in (OF_FACTS if facts else SIZES)]
-    wanted = [own for own in ((DENSE, 0, 0), *clusters, *sizes) if own not in done]
+    sizes = OF_FACTS if facts else SIZES
+    every = ((method, *size) for size in sizes for method in (CLUSTERS, *METHODS))
+    wanted = [own for own in ((DENSE, 0, 0), *every) if own not in done]
     if not wanted:
         return
     model.set_attn_implementation("sdpa")
@@ -148,24 +140,26 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     for row in rows:
         name, length = row["case"].rsplit(" ", 1)
         method = panels[f"facts {name}" if "right" in row else name][row["method"]]
-        if "right" in row:
+        if "right" in row and row["keys"] in (0, OF_FACTS[0][1]):
             method[int(length)].append(100 * fmean(row["right"]))
-        elif row["block"] == SIZES[0][0]:
+        elif "right" not in row and row["block"] == SIZES[0][0]:
             method[100 * share_read(row["keys"], row["block"], int(length))].append(row["more"])
     figure = Figure(figsize=(3 * len(panels), 3.8), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (name, methods) in zip(axes, panels.items(), strict=True):
         facts = name.startswith("facts")
-        for method, (colour, style) in LOOKS.items():
-            if method in methods:
-                places = sorted(methods[method])
-                own = [methods[method][place] for place in places]
-                axis.plot(places, [*map(fmean, own)], style, color=colour, label=method)
-                axis.fill_between(
-                    places, [*map(min, own)], [*map(max, own)], color=colour, alpha=0.1
-                )
+        for method, colour in COLOURS.items():
+            places = sorted(methods[method])
+            own = [methods[method][place] for place in places]
+            style = ".--" if method in ("oracle", METHODS[-1]) else ".-"
+            axis.plot(places, [*map(fmean, own)], style, color=colour, label=method)
+            axis.fill_between(places, [*map(min, own)], [*map(max, own)], color=colour, alpha=0.1)
         axis.set_title(name, fontsize=9)
         axis.set_xscale("log", base=2 if facts else 10)
+        ticks = sorted({place for own in methods.values() for place in own})
+        axis.set_xticks(ticks, [f"{place:.3g}" if place < 100 else str(place) for place in ticks])
+        axis.set_xticks([], minor=True)
+        axis.set_yscale("linear" if facts else "log")
         axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
         axis.set_ylabel("% of answers right" if facts else "loss more than dense", fontsize=8)
         axis.grid(alpha=0.3)
