@@ -118,5 +118,5 @@ def test_facts_are_told_before_they_are_asked_for() -> None:
 
 
 def test_bad_input_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="decoders: error: task must be one of characters, words"):
+    with pytest.raises(SystemExit, match="decoders: error: task must be one of characters, char"):
         run(decoders, monkeypatch, "--task", "none", "--output", str(tmp_path))
