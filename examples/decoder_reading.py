@@ -157,7 +157,7 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         axis.set_title(name, fontsize=9)
         axis.set_xscale("log", base=2 if facts else 10)
         ticks = sorted({place for own in methods.values() for place in own})
-        axis.set_xticks(ticks, [f"{place:.3g}" if place < 100 else str(place) for place in ticks])
+        axis.set_xticks(ticks, [f"{place:.2g}" if place < 100 else str(place) for place in ticks])
         axis.set_xticks([], minor=True)
         axis.set_yscale("linear" if facts else "log")
         axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
