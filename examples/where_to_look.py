@@ -160,19 +160,26 @@ def cluster_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
 
 def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
     """Return scores of clusters of complete blocks before; all are exact in the first two."""
-    query, key, rows = heads.query, heads.key, heads.scores.clone()
-    marks = torch.arange(2, 2 * len(heads.allowed)).square() // 4
+    rows = heads.scores.clone()
     for start in range(2 * block, len(heads.allowed), block):
-        own, mean = query[:, start : start + block], query[:, :start].mean(1, keepdim=True)
-        centred = key[:, :start] - key[:, :start].mean(1, keepdim=True)
-        landmarks = query[:, marks[marks < start]]
-        towards = (landmarks - mean) @ (centred.mT @ centred)
-        norm = (towards * (landmarks - mean)).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
-        joined = ((own - mean) @ (towards / norm).mT).argmax(-1)
-        theirs = landmarks.gather(1, joined.unsqueeze(-1).expand_as(own))
-        far = key[:, : start - block].mean(1, keepdim=True)  # its score stays exact
-        rows[:, start : start + block] = (theirs @ key.mT + (own - theirs) @ far.mT) * heads.scale
+        rows[:, start : start + block] = heads.scale * rows_of_block(
+            heads.query, heads.key, start, block
+        )
     return rows.masked_fill(~heads.allowed, -torch.inf)
+
+
+def rows_of_block(query: Tensor, key: Tensor, start: int, block: int) -> Tensor:
+    """Return scores of all keys, not scaled, by which clusters tokens of one block join."""
+    own, mean = query[:, start : start + block], query[:, :start].mean(1, keepdim=True)
+    centred = key[:, :start] - key[:, :start].mean(1, keepdim=True)
+    marks = torch.arange(2, 2 * start).square() // 4
+    landmarks = query[:, marks[marks < start]]
+    towards = (landmarks - mean) @ (centred.mT @ centred)
+    norm = (towards * (landmarks - mean)).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
+    joined = ((own - mean) @ (towards / norm).mT).argmax(-1)
+    theirs = landmarks.gather(1, joined.unsqueeze(-1).expand_as(own))
+    far = key[:, : start - block].mean(1, keepdim=True)  # its score stays exact
+    return theirs @ key.mT + (own - theirs) @ far.mT
 
 
 def clusters(heads: Heads, keys: int, exact: Tensor | None = None, rest: bool = True) -> Reading:

@@ -65,7 +65,7 @@ BUDGET = {
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
     "jat_graph": 26_730,
-    "examples": 11_250,
+    "examples": 11_350,
     "models": 1_350,
     "tests": 34_650,
 }

@@ -1,0 +1,174 @@
+"""Let small decoders read fewer keys, and say what they lose: of texts, or of facts far back.
+
+``python -m examples.decoder_reading --models OUT/characters-0 … --json FILE --data-dir DIR`` lets
+models of ``examples.decoders`` read held-out text, or answer questions, densely, with each method
+of ``causal_reading`` and with clusters, and writes a line for each. What the file has is not
+measured again, so that it may be stopped; ``--plot`` draws all that it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from examples.causal_reading import METHODS, FewKeys, share_read
+from examples.decoders import Batch, by_clusters, cut, read_texts, say, set_reading
+from examples.options import example, option
+from examples.tasks.base import read_lines
+from examples.tasks.needle import KINDS, draw_test
+from jat_graph.files import check_target
+from jat_graph.viz import save_figure
+
+PIECES = {"characters": (16, 1024), "words": (2, 4096)}  # of the held-out text
+LENGTHS = (1024, 2048, 4096, 8192, 16384)  # of texts with facts
+SIZES = ((16, 16), (16, 4), (16, 64), (64, 64), (16, 32), (16, 8))  # block, keys
+OF_FACTS = ((16, 16), (16, 4))
+AT_ONCE = 8192  # tokens
+DENSE, CLUSTERS = "dense", "clusters"
+COLOURS = dict(
+    zip(
+        (DENSE, *METHODS, CLUSTERS),
+        "#222222 #8c959f #56b4e9 #e69f00 #009e73 #cc79a7 #222222 #0072b2 #0072b2".split(),
+        strict=True,
+    )
+)
+
+
+@dataclass
+class Options:
+    """What is asked for."""
+
+    json: Path = option("file for the results, a line each; what it has is kept")
+    models: list[str] = option("folders that examples.decoders wrote", [])
+    plot: Path | None = option("picture of all that the file has", None)
+    data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
+    tokens: int | None = option("of a piece or text, in the place of all that are asked", None)
+    texts: int = option("with facts, of each kind and of 1024 tokens; fewer of longer ones", 8)
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Measure all models, and draw; yield a line for each reading."""
+    for path in (args.json, args.plot):
+        check_target(path)
+    for folder in map(Path, args.models):
+        run = json.loads((folder / "run.json").read_text("utf-8"))
+        model = LlamaForCausalLM.from_pretrained(folder).eval()
+        for case, batch in draw_cases(run["task"], args):
+            rows = [row for _, row in read_lines(args.json)] if args.json.exists() else []
+            own = [row for row in rows if (row["model"], row["case"]) == (folder.name, case)]
+            done = {(row["method"], row["block"], row["keys"]) for row in own}
+            for row in measure(model, batch, done):
+                line = json.dumps({"model": folder.name, "seed": run["seed"], "case": case} | row)
+                with args.json.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+                yield line
+    if args.plot is not None:
+        save_figure(draw([row for _, row in read_lines(args.json)]), args.plot)
+
+
+def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
+    """Yield what models of a task are asked, and its name."""
+    if task != "needle":
+        pieces, length = PIECES[task.partition("-")[0]]
+        length = args.tokens or length
+        text = read_texts(task, args.data_dir)[2]
+        if len(text) <= pieces * length:
+            wanted = f"more than {pieces * length} tokens that are held out"
+            raise ValueError(f"{args.data_dir} must have {wanted}, got {len(text)}")
+        yield f"{task} {length}", cut(text, torch.arange(pieces) * length, length)
+        return
+    for length in LENGTHS if args.tokens is None else (args.tokens,):
+        for kind in KINDS:
+            torch.manual_seed(length)
+            texts = max(1, args.texts * 1024 // length)
+            yield f"{kind} {length}", Batch(*draw_test(kind, texts, length))
+
+
+def measure(
+    model: LlamaForCausalLM, batch: Batch, done: set[tuple[str, int, int]]
+) -> Iterator[dict[str, Any]]:
+    """Yield what each reading loses against the dense one, the same tokens for all."""
+    facts = batch.targets.min() < 0
+    sizes = OF_FACTS if facts else SIZES
+    every = ((method, *size) for size in sizes for method in (CLUSTERS, *METHODS))
+    wanted = [own for own in ((DENSE, 0, 0), *every) if own not in done]
+    if not wanted:
+        return
+    model.set_attn_implementation("sdpa")
+    dense, usual = losses_of(model, batch)
+    for method, block, keys in wanted:
+        if method != DENSE:
+            few = by_clusters(keys, block) if method == CLUSTERS else FewKeys(method, keys, block)
+            set_reading(model, few)
+        loss, said = (dense, usual) if method == DENSE else losses_of(model, batch)
+        row = {"method": method, "block": block, "keys": keys, "loss": loss.mean().item()}
+        row |= {"more": (loss - dense).mean().item()}
+        row |= {"changed": (said != usual).double().mean().item()}
+        if facts:
+            right = said == batch.targets[batch.targets >= 0]
+            row["right"] = right.view(len(batch.tokens), -1).double().mean(0).tolist()
+        yield row
+
+
+@torch.no_grad()
+def losses_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the losses of a batch, and the likeliest next tokens, in order."""
+    losses, said = [], []
+    size = max(1, AT_ONCE // batch.tokens.size(1))
+    for own in zip(*(x.split(size) for x in batch), strict=True):
+        logits, targets = say(model, Batch(*own))
+        losses.append(F.cross_entropy(logits, targets, reduction="none"))
+        said.append(logits.argmax(-1))
+    return torch.cat(losses), torch.cat(said)
+
+
+def draw(rows: list[dict[str, Any]]) -> Figure:
+    """Draw losses over the share of pairs that are read, and right answers over the length."""
+    panels: dict[str, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows:
+        name, length = row["case"].rsplit(" ", 1)
+        method = panels[f"facts {name}" if "right" in row else name][row["method"]]
+        if "right" in row and row["keys"] in (0, OF_FACTS[0][1]):
+            method[int(length)].append(100 * fmean(row["right"]))
+        elif "right" not in row and row["block"] == SIZES[0][0]:
+            method[100 * share_read(row["keys"], row["block"], int(length))].append(row["more"])
+    figure = Figure(figsize=(3 * len(panels), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (name, methods) in zip(axes, panels.items(), strict=True):
+        facts = name.startswith("facts")
+        for method, colour in COLOURS.items():
+            places = sorted(methods[method])
+            own = [methods[method][place] for place in places]
+            style = ".--" if method in ("oracle", METHODS[-1]) else ".-"
+            axis.plot(places, [*map(fmean, own)], style, color=colour, label=method)
+            axis.fill_between(places, [*map(min, own)], [*map(max, own)], color=colour, alpha=0.1)
+        axis.set_title(name, fontsize=9)
+        axis.set_xscale("log", base=2 if facts else 10)
+        ticks = sorted({place for own in methods.values() for place in own})
+        axis.set_xticks(ticks, [f"{place:.2g}" if place < 100 else str(place) for place in ticks])
+        axis.set_xticks([], minor=True)
+        axis.set_yscale("linear" if facts else "log")
+        axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
+        axis.set_ylabel("% of answers right" if facts else "loss more than dense", fontsize=8)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    handles, labels = axes[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
