@@ -56,7 +56,7 @@ BUDGET = {
     "jat_graph/inspection": 2_430,
     "jat_graph/kernels": 2_230,
     "jat_graph/masks": 400,
-    "jat_graph/nn": 1_200,
+    "jat_graph/nn": 1_205,
     "jat_graph/operators": 1_200,
     "jat_graph/patterns": 1_200,
     "jat_graph/probes": 3_600,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from jat_graph.attention.api import attend_groups, check_clustered, sharded
 from jat_graph.attention.clustered import layer_rules, read_heads
-from jat_graph.attention.clusters import first_clustered
 from jat_graph.attention.heads import JumpHeads, JumpStrength
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.propagation import head_groups
@@ -109,7 +108,7 @@ class JumpSelfAttention(SelfAttention):
                 check_clustered(group=group)
                 self._rules = layer_rules(config.graph, self.jump_heads, heads)
                 for rule in self._rules if is_causal else ():
-                    first_clustered(rule)  # refuses what looks ahead
+                    rule.check_causal()
             else:
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
