@@ -233,8 +233,7 @@ def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Ten
     if (mask.causal and not causal) or (mask.bias is not None and not compiling):
         got = "causal order" if mask.causal else "biases"
         raise ValueError(f"attention_mask must be padding or documents, got {got}")
-    parts = [part for part in (mask.valid, mask.pairs) if part is not None]
-    if any(part.size(1) > 1 for part in parts):
+    if any(part is not None and part.size(1) > 1 for part in (mask.valid, mask.pairs)):
         raise ValueError("attention_mask must be the same for all heads, got one for each")
     documents: Tensor
     if mask.pairs is not None:
@@ -274,9 +273,8 @@ def _packed(pairs: Tensor, causal: bool) -> Tensor:  # bool [B, L, L] -> int [B,
         seen = mask.any(0)
         names = mask.int().argmax(-1).masked_fill(~seen, -1)
         together = (names.unsqueeze(-1) == names) & seen
-        if causal:
-            mask, together = mask.tril(), together.tril()
-        if not torch.equal(mask & seen.unsqueeze(-1), together & seen.unsqueeze(-1)):
+        asked = seen.unsqueeze(-1).expand_as(mask).tril(0 if causal else len(mask))
+        if not torch.equal(mask & asked, together & asked):
             raise ValueError(
                 "attention_mask must be padding or documents, each of which sees itself alone, "
                 "got another rule between pairs of tokens"
