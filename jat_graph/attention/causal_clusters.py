@@ -128,6 +128,13 @@ class CausalClusterHeads:
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
+        output, shift, weight = self.read_far(kept)
+        if self.first:
+            output[:, : self.first] = self.dense.read(kept)[0]
+        return output, shift, weight
+
+    def read_far(self, kept: Kept = None) -> Parts:
+        """Return the same, but that of the first tokens, which are dense, means nothing."""
         tokens, reading = self.tokens, Reading.nothing(self.tokens)
         for rows in self._rows() if self.steps else ():
             self._read_rows(rows, reading, kept)
@@ -135,10 +142,7 @@ class CausalClusterHeads:
         total, shift = (tokens.of_tokens(x) for x in (reading.total, reading.shift))
         weight = total[..., -1:]
         weight[:, : self.first], shift[:, : self.first] = 1.0, torch.inf
-        output = total[..., :-1] / weight
-        if self.first:
-            output[:, : self.first] = self.dense.read(kept)[0]
-        return output, shift.squeeze(-1), weight.squeeze(-1)
+        return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
     def _read_rows(self, rows: Rows, reading: Reading, kept: Kept) -> None:
         """Add what tokens read by their landmarks: the best keys, and the rest."""
@@ -261,18 +265,18 @@ def _by_score(grads: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def read_blocks(
-    query: Tensor,  # scaled, float32 or float64, of whole blocks, more than two, [H, n, D]
+    query: Tensor,  # scaled, float32 or float64, of two whole blocks at least, [H, n, D]
     keys: Keys,  # of these tokens, and perhaps of later ones
     rule: ClusterRule,
 ) -> tuple[Tensor, CausalState]:  # [H, n, Dv]
-    """Return what the first tokens of a sequence read, and what they leave behind."""
+    """Return what the first tokens read, but for dense ones, and what they leave behind."""
     number, dtype = query.size(1), query.dtype
 
     def read(heads: slice) -> tuple[Tensor, list[Tensor]]:
         owners = keys.owners[heads]
         key, value = (x[owners, :number].to(dtype) for x in (keys.key, keys.value))
         some = CausalClusterHeads(query[heads], key, value, rule, 1.0)
-        return some.read()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
+        return some.read_far()[0], [torch.cat(end, dim=1) for end in zip(*some.ends, strict=True)]
 
     step = 1 if query.device.type == "cpu" else len(query)
     pieces = [slice(first, first + step) for first in range(0, len(query), step)]

@@ -163,7 +163,7 @@ def read_whole(
     """Return what the tokens of a sequence read from one on, and what they leave behind."""
     empty, number = CausalState.new(query, keys), query.size(1)
     blocks = (number - BACK) // rule.block * rule.block  # the rest leaves states to crop to
-    if blocks <= first:
+    if blocks < 2 * rule.block:
         return stream((empty, empty), query, keys, rule, first)
     output, state = read_blocks(query[:, :blocks], keys, rule)
     rest, states = stream((empty, state), query[:, blocks:], keys, rule, first)
