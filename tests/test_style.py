@@ -67,7 +67,7 @@ BUDGET = {
     "jat_graph": 26_730,
     "examples": 11_350,
     "models": 1_350,
-    "tests": 34_650,
+    "tests": 34_400,
 }
 
 

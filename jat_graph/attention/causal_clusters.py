@@ -120,7 +120,7 @@ class CausalClusterHeads:
         left = (course.score - course.largest[head, row, step]).exp_()
         return course, scores.exp_().transpose(1, 2), left.unsqueeze(-1)  # [H, steps, m, block]
 
-    def _apart(self, rows: Rows) -> tuple[Tensor, Tensor]:  # [H, T, D] each
+    def _apart(self, rows: Rows) -> tuple[Tensor, Tensor]:  # [H, T, D], [H, T]
         """Return tokens' queries, and the score by which the rest of each is shifted."""
         query = take(self.tokens.query, rows.token)
         apart = query - take(self.queries[:, rows.inside], rows.row)

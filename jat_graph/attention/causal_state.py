@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from jat_graph.adjacency.clusters import causal_landmarks, number_of_landmarks
 from jat_graph.graph_config import ClusterRule
+from jat_graph.kernels.best_so_far import NOTHING
 
-NOTHING = -1e30  # where nothing was read; infinity would give NaN
 SPAN = 4096  # keys that a new landmark reads at a time
 
 
@@ -202,16 +202,15 @@ class CausalState(NamedTuple):
         """Return the state after a block is complete: the one before it is far from now on."""
         start, end, dtype = self.complete, self.length, self.queries.dtype
         moments = self.moments | Moments.of(self.queries, keys.part(start, end, dtype)[0])
-        turns = range(max(2, math.isqrt(4 * start)), math.isqrt(4 * end) + 2)
-        own = [t * t // 4 - start for t in turns if start <= t * t // 4 < end]
+        own = causal_landmarks(end, self.query.device)[number_of_landmarks(start) :] - start
         new, old = Landmarks.new(self.queries[:, own], self.total.size(-1)), Landmarks(*self[5:])
         mean = self.mean
         if start:
             far = keys.part(start - rule.block, start, dtype)[0].mean(1, keepdim=True)
             mean = torch.lerp(mean, far, rule.block / start)
             old = old.read(keys, start - rule.block, start, rule.keys)
-            new = new.read(keys, 0, start, rule.keys) if own else new
-        every = old | new if own else old
+            new = new.read(keys, 0, start, rule.keys) if len(own) else new
+        every = old | new if len(own) else old
         towards = directions(every.query, moments)
         return CausalState(end, self.queries[:, :0], moments, mean, towards, *every)
 

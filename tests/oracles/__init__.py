@@ -26,7 +26,6 @@ from tests.oracles.blocks import (
     reference_feature_attention,
     reference_source_to_token,
 )
-from tests.oracles.causal_blocks import CausalHeads
 from tests.oracles.causal_clusters import (
     causal_choice,
     causal_cluster_scores,
