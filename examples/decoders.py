@@ -60,7 +60,7 @@ class Recipe(NamedTuple):
 RECIPES = {
     "characters": Recipe(((1000, 8, 256), (200, 2, 1024))),
     "characters-1024": Recipe(((500, 2, 1024),)),
-    "words": Recipe(((150, 1, 4096),)),
+    "words": Recipe(((400, 1, 4096),)),
     "needle": Recipe(((400, 64, 32), (200, 16, 256), (60, 2, 2048)), 3e-3, 64, 2, False, 1e8),
 }
 FURTHER = {  # the lengths at which models are to read need steps of their own
