@@ -282,14 +282,13 @@ def read_blocks(
     pieces = [slice(first, first + step) for first in range(0, len(query), step)]
     outputs, ends = zip(*run_tasks(read, pieces), strict=True)
     best, score, shift, end = (torch.cat(part) for part in zip(*ends, strict=True))
-    best, order = best.sort(dim=-1)
     far = number - rule.block
-    best, order = (x[..., max(rule.keys - far, 0) :] for x in (best, order))
+    best, score = (x[..., :far] for x in (best, score))  # fewer than keys at first
     key = keys.part(0, number, dtype)[0]
     moments, mean = Moments.of(query, key), key[:, :far].mean(1, keepdim=True)
     landmarks = query[:, causal_landmarks(number, query.device)]
     state = CausalState(
         number, query[:, :0], moments, mean, directions(landmarks, moments), landmarks,
-        best.int(), score.gather(-1, order), shift, end[..., :-1], end[..., -1:],
+        best.int(), score, shift, end[..., :-1], end[..., -1:],
     )  # fmt: skip
     return torch.cat(outputs), state

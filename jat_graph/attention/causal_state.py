@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import causal_landmarks, number_of_landmarks
 from jat_graph.graph_config import ClusterRule
-from jat_graph.kernels.best_so_far import NOTHING
+from jat_graph.kernels.best_so_far import NOTHING, follow_best
 
 SPAN = 4096  # keys that a new landmark reads at a time
 
@@ -81,7 +82,7 @@ class Landmarks(NamedTuple):
     """Tokens that stand for clusters, and what each has read of the far keys."""
 
     query: Tensor  # scaled, [H, m, D]
-    best: Tensor  # positions of the keys that it scores highest, rising, int32 [H, m, ≤ keys]
+    best: Tensor  # positions of the keys that it scores highest, in any order, int32 [H, m, ≤ keys]
     score: Tensor  # of these, [H, m, ≤ keys]
     shift: Tensor  # the highest score of the others, [H, m, 1]
     total: Tensor  # of the others: weights, e to the scores less the shift, times values
@@ -104,29 +105,28 @@ class Landmarks(NamedTuple):
     def _read(self, keys: Keys, start: int, end: int, number: int) -> Landmarks:
         """Return them after few keys; nothing is subtracted, so that nothing cancels."""
         key, value = keys.part(start, end, self.query.dtype)
-        scores, known = shared_product(self.query, key.mT), self.best.size(-1)
-        every = torch.cat([self.score, scores], dim=-1)
-        new = torch.arange(start, end, dtype=self.best.dtype, device=key.device)
-        position = torch.cat([self.best, new.expand_as(scores)], dim=-1)  # it rises
-        number = min(number, end)
-        chosen = _highest(every, number)
-        shift = torch.maximum(
-            self.shift, every.masked_fill(chosen, -torch.inf).amax(-1, keepdim=True)
+        scores = shared_product(self.query, key.mT).unsqueeze(2)  # one block
+        fill = 0, max(0, number - self.best.size(-1))
+        best, score = (
+            F.pad(self.best.long(), fill, value=-1),
+            F.pad(self.score, fill, value=-torch.inf),
         )
-        factor = (self.shift - shift).exp_()
-        weights = (scores.masked_fill_(chosen[..., known:], -torch.inf) - shift).exp_()
+        none = best.new_empty(len(best), 0)
+        before = best, score, self.shift.squeeze(-1), start
+        course = follow_best(scores, number, none, none, before=before)
+        shift = course.largest
+        factor, weights = (self.shift - shift).exp_(), scores.squeeze(2).exp_()
         total = shared_product(weights, value).addcmul_(self.total, factor)
         weight = weights.sum(-1, keepdim=True).addcmul_(self.weight, factor)
-        head, landmark, place = (~chosen[..., :known]).nonzero().unbind(-1)
+        head, landmark, _, position = course.left.unbind(-1)
         if len(head):  # keys that are among the best no more
-            index, lost = (head, landmark), (head, landmark, place)
-            weights = (self.score[lost].unsqueeze(-1) - shift[index]).exp_()
-            value = keys.at(head, self.best[lost], self.query.dtype)[1]
+            index = head, landmark
+            weights = (course.score.unsqueeze(-1) - shift[index]).exp_()
+            value = keys.at(head, position, self.query.dtype)[1]
             total.index_put_(index, weights * value, accumulate=True)
             weight.index_put_(index, weights, accumulate=True)
-        size = *chosen.shape[:2], number
-        best, score = position[chosen].view(size), every[chosen].view(size)
-        return Landmarks(self.query, best, score, shift, total, weight)
+        best, score = (x[..., :end] for x in (course.kept, course.kept_score))
+        return Landmarks(self.query, best.int(), score, shift, total, weight)
 
     def __or__(self, other: Landmarks) -> Landmarks:
         """Return both, in order; as many best keys have been read of both, or none at all."""
@@ -143,7 +143,7 @@ class CausalState(NamedTuple):
     length: int  # tokens
     queries: Tensor  # scaled, of the block that is not complete, [H, length % block, D]
     moments: Moments  # of the complete blocks
-    mean: Tensor  # of the far keys, [G, 1, D]
+    mean: Tensor  # of the far keys that landmarks have read, [G, 1, D]
     towards: Tensor  # what a token's centred query is multiplied by to join a landmark, [H, m, D]
     query: Tensor  # the landmarks, as they are named there
     best: Tensor
@@ -198,18 +198,23 @@ class CausalState(NamedTuple):
         queries = torch.cat([self.queries, query], dim=1)
         return self._replace(length=self.length + query.size(1), queries=queries)
 
-    def close(self, keys: Keys, rule: ClusterRule) -> CausalState:
-        """Return the state after a block is complete: the one before it is far from now on."""
+    def close(self, keys: Keys, rule: ClusterRule, first: int) -> CausalState:
+        """Return the state after a block is complete: the one before it is far from now on.
+
+        Up to the first token that reads by clusters it may be several blocks, and landmarks read
+        nothing; there they read all that is far.
+        """
         start, end, dtype = self.complete, self.length, self.queries.dtype
         moments = self.moments | Moments.of(self.queries, keys.part(start, end, dtype)[0])
         own = causal_landmarks(end, self.query.device)[number_of_landmarks(start) :] - start
         new, old = Landmarks.new(self.queries[:, own], self.total.size(-1)), Landmarks(*self[5:])
         mean = self.mean
-        if start:
-            far = keys.part(start - rule.block, start, dtype)[0].mean(1, keepdim=True)
-            mean = torch.lerp(mean, far, rule.block / start)
-            old = old.read(keys, start - rule.block, start, rule.keys)
-            new = new.read(keys, 0, start, rule.keys) if len(own) else new
+        if end >= first:
+            known, far = start - rule.block if start >= first else 0, end - rule.block
+            added = keys.part(known, far, dtype)[0].mean(1, keepdim=True)
+            mean = torch.lerp(mean, added, 1 - known / far)
+            old = old.read(keys, known, far, rule.keys)
+            new = new.read(keys, 0, far, rule.keys) if len(own) else new
         every = old | new if len(own) else old
         towards = directions(every.query, moments)
         return CausalState(end, self.queries[:, :0], moments, mean, towards, *every)
@@ -221,13 +226,3 @@ def directions(query: Tensor, moments: Moments) -> Tensor:  # [H, m, D]
     towards = shared_product(centred, moments.spread)
     squares = (towards * centred).sum(-1, keepdim=True)
     return towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()
-
-
-def _highest(scores: Tensor, number: int) -> Tensor:
-    """Return which are the highest of each row, of equal ones the first."""
-    if number == 0:
-        return torch.zeros_like(scores, dtype=torch.bool)
-    lowest = scores.topk(number, sorted=False).values.amin(-1, keepdim=True)
-    above, equal = scores > lowest, scores == lowest
-    left = number - above.sum(-1, keepdim=True)
-    return above | (equal & (equal.cumsum(-1) <= left))

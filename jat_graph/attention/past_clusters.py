@@ -163,9 +163,12 @@ def read_whole(
     """Return what the tokens of a sequence read from one on, and what they leave behind."""
     empty, number = CausalState.new(query, keys), query.size(1)
     blocks = (number - BACK) // rule.block * rule.block  # the rest leaves states to crop to
-    if blocks < 2 * rule.block:
+    if blocks <= 0:
         return stream((empty, empty), query, keys, rule, first)
-    output, state = read_blocks(query[:, :blocks], keys, rule)
+    if blocks <= first:
+        output, state = empty.total, empty.extend(query[:, :blocks]).close(keys, rule, first)
+    else:
+        output, state = read_blocks(query[:, :blocks], keys, rule)
     rest, states = stream((empty, state), query[:, blocks:], keys, rule, first)
     return torch.cat([output[:, first:], rest], dim=1), states
 
@@ -185,7 +188,7 @@ def stream(
         kept[-1] = state = state.extend(query[:, :step])
         query = query[:, step:]
         if state.queries.size(1) == rule.block:
-            state = state.close(keys, rule)
+            state = state.close(keys, rule, first)
             kept.append(state)
         if len(kept) > 2 and kept[2].complete <= state.length - BACK:
             del kept[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,8 +20,13 @@ class Course(NamedTuple):
     largest: Tensor  # score of all keys that are not among the best, after each step, [H, m, steps]
     left: Tensor  # head, row, step and key of those that left, rows and steps rising, [E, 4]
     score: Tensor  # of these, [E]
-    kept: Tensor  # the best of each row in the end, in any order; -1 for none, [H, m, keys]
+    kept: Tensor  # the best of each row in the end, in any order; -1 for none, last, [H, m, keys]
     kept_score: Tensor  # of these, [H, m, keys]
+
+
+# The best of each row and their scores, [H, m, keys], the largest of the others, [H, m], and how
+# many keys came before.
+Before: TypeAlias = tuple[Tensor, Tensor, Tensor, int]
 
 
 def follow_best(
@@ -30,31 +35,42 @@ def follow_best(
     row: Tensor,  # of each token, rising, [H, T]
     step: Tensor,  # the last whose keys the token may read, rising within a row, [H, T]
     first: int = 0,  # the first step that a token reads up to; blocks before are as one with it
+    before: Before | None = None,  # what came of earlier keys
 ) -> Course:
     """Find the highest scores of rows after each block; of equal ones the first.
 
     From the scores, which change, the largest of what is not among the best is taken away; those of
     keys that are become -inf.
     """
+    if before is None:
+        none = torch.full((*scores.shape[:2], keys), -1, device=scores.device)
+        value = scores.new_full(none.shape, -torch.inf)
+        before = none, value, scores.new_full(none.shape[:2], NOTHING), 0
     follow = choose(scores.device, follow_torch, follow_numba, follow_torch)
-    return follow(scores, keys, row, step, min(first, scores.size(2) - 1))
+    return follow(scores, row, step, min(first, scores.size(2) - 1), *before)
 
 
 # --- torch ---------------------------------------------------------------------------------------
 
 
-def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: int) -> Course:
+def follow_torch(
+    scores: Tensor,
+    row: Tensor,
+    step: Tensor,
+    first: int,
+    kept: Tensor,
+    value: Tensor,
+    out: Tensor,
+    start: int,
+) -> Course:
     """Follow all rows together, a block at a time."""
-    heads, rows, steps, block = scores.shape
-    kept = torch.full((heads, rows, keys), -1, device=scores.device)
-    value = scores.new_full(kept.shape, -torch.inf)
-    out = scores.new_full((heads, rows, 1), NOTHING)
+    (heads, rows, steps, block), keys, out = scores.shape, kept.size(-1), out.unsqueeze(-1)
     best = kept.new_full((*row.shape, keys), -1)
     largest, left, gone = scores.new_empty(heads, rows, steps), [], []
     for now in range(first, steps):
         new = slice(now if now > first else 0, now + 1)
         here = torch.arange(new.start * block, new.stop * block, device=scores.device)
-        position = torch.cat([kept, here.expand(heads, rows, -1)], dim=-1)
+        position = torch.cat([kept, (start + here).expand(heads, rows, -1)], dim=-1)
         every = torch.cat([value, scores[:, :, new].flatten(2)], dim=-1)
         order = position.sort(dim=-1, stable=True).indices  # of equal ones the first
         order = order.gather(
@@ -82,27 +98,36 @@ def follow_torch(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: in
 # --- numba ---------------------------------------------------------------------------------------
 
 
-def follow_numba(scores: Tensor, keys: int, row: Tensor, step: Tensor, first: int) -> Course:
+def follow_numba(
+    scores: Tensor,
+    row: Tensor,
+    step: Tensor,
+    first: int,
+    kept: Tensor,
+    value: Tensor,
+    out: Tensor,
+    start: int,
+) -> Course:
     """Follow row after row; a block whose highest score is too low changes nothing."""
-    heads, rows, steps, _ = scores.shape
-    kept = torch.full((heads, rows, keys), -1)
-    value = scores.new_full(kept.shape, -torch.inf)
-    best = kept.new_full((*row.shape, keys), -1)
-    largest = scores.new_empty(heads, rows, steps)
-    given = scores, scores.flatten(2), scores.amax(-1), row, step
+    kept, value = kept.clone(), value.clone()
+    best = kept.new_full((*row.shape, kept.size(-1)), -1)
+    largest = scores.new_empty(scores.shape[:3])
+    given = scores, scores.flatten(2), scores.amax(-1), row, step, out
     arrays = (x.numpy() for x in (*given, best, largest, kept, value))
-    left, gone = _follow(first, *arrays)
+    left, gone = _follow(first, start, *arrays)
     return Course(best, largest, torch.from_numpy(left), torch.from_numpy(gone), kept, value)
 
 
 @loop()
 def _follow(
     first: int,
+    earlier: int,
     scores: Array,
     flat: Array,  # the same without blocks
     highest: Array,  # of each block
     row: Array,
     step: Array,
+    others: Array,  # the largest of these before
     best: Array,
     largest: Array,
     kept: Array,
@@ -110,12 +135,15 @@ def _follow(
 ) -> tuple[Array, Array]:
     heads, rows, steps, block = scores.shape
     keys, events = kept.shape[-1], 0
+    known = min(keys, earlier)
     left, gone = np.empty((1024, 4), np.int64), np.empty(1024, scores.dtype)
     for head in range(heads):
         token = 0
         for own in range(rows):
             position, score = kept[head, own], value[head, own]
-            number, out = 0, scores.dtype.type(NOTHING)
+            number, out = known, others[head, own]
+            if number == keys:
+                _heap(position, score)
             for now in range(steps):
                 start, most = now * block if now > first else 0, highest[head, own, now]
                 if number < keys or (keys > 0 and most > score[0]):
@@ -124,7 +152,16 @@ def _follow(
                         gone = np.concatenate((gone, np.empty_like(gone)))
                     before, here = events, scores[head, own, now]
                     number, out, events = _merge(
-                        here, now * block, position, score, number, out, left, gone, events, start
+                        here,
+                        earlier + now * block,
+                        position,
+                        score,
+                        number,
+                        out,
+                        left,
+                        gone,
+                        events,
+                        earlier + start,
                     )
                     left[before:events, 0], left[before:events, 1] = head, own
                     left[before:events, 2] = now
@@ -132,9 +169,9 @@ def _follow(
                     out = max(out, most)
                 if now < first:
                     continue
-                _take_away(flat[head, own], start, (now + 1) * block, out, position[:number])
-                for earlier in range(start // block, now + 1):
-                    largest[head, own, earlier] = out
+                taken = position[:number] - earlier
+                _take_away(flat[head, own], start, (now + 1) * block, out, taken)
+                largest[head, own, start // block : now + 1] = out
                 while token < row.shape[1] and row[head, token] == own and step[head, token] == now:
                     best[head, token] = position
                     token += 1
@@ -171,8 +208,7 @@ def _merge(
             position[number], score[number] = start + place, here[place]
             number += 1
             if number == keys:
-                for parent in range(keys // 2 - 1, -1, -1):
-                    _sink(position, score, parent)
+                _heap(position, score)
         elif keys > 0 and here[place] > score[0]:
             out = max(out, score[0])
             if position[0] < known:
@@ -183,6 +219,13 @@ def _merge(
         else:
             out = max(out, here[place])
     return number, out, events
+
+
+@loop()
+def _heap(position: Array, score: Array) -> None:
+    """Order keys so that the lowest is the first."""
+    for parent in range(len(score) // 2 - 1, -1, -1):
+        _sink(position, score, parent)
 
 
 @loop()

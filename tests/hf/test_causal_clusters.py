@@ -128,12 +128,18 @@ def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
 
 
 @WAYS
-@settings(max_examples=10)
-@given(data=st.data(), length=st.integers(2, 150), block=st.sampled_from((1, 2, 16)))
+@settings(max_examples=20)
+@given(
+    data=st.data(),
+    length=st.integers(2, 150),
+    block=st.sampled_from((1, 2, 7, 16)),
+    keys=st.integers(0, 20),
+    first=st.sampled_from((0, 50)),
+)
 def test_cropped_and_reordered_caches_go_on_as_the_whole(
-    by_name: bool, data: st.DataObject, length: int, block: int
+    by_name: bool, data: st.DataObject, length: int, block: int, keys: int, first: int
 ) -> None:
-    model = decoder("llama", by_name, block=block)
+    model = decoder("llama", by_name, block=block, keys=keys, dense_below=first)
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
     mask = torch.arange(length) >= torch.randint(0, length, (2, 1), generator=generator)

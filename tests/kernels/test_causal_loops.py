@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.kernels import best_so_far, listed_keys, running_rows
-from jat_graph.kernels.best_so_far import NOTHING, Course
+from jat_graph.kernels.best_so_far import NOTHING, Before, Course
 
 forms = pytest.mark.parametrize("form", ["torch", "numba"])
 # Heads, rows, blocks, tokens of a block, best keys.
@@ -30,9 +30,15 @@ def followed(form: str, seed: int, shape: tuple[int, ...]) -> tuple[Tensor, Tens
     heads, rows, steps, block, keys = shape
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-4, 5, (heads, rows, steps, block), generator=generator).double()
-    changed = scores.clone()
-    follow = getattr(best_so_far, f"follow_{form}")
-    return scores, changed, follow(changed, keys, *tokens_of(seed, heads, rows, steps))
+    changed, follow = scores.clone(), getattr(best_so_far, f"follow_{form}")
+    course = follow(changed, *tokens_of(seed, heads, rows, steps), *nothing_before(scores, keys))
+    return scores, changed, course
+
+
+def nothing_before(scores: Tensor, keys: int) -> Before:
+    """Return what came of no keys."""
+    score = scores.new_full((*scores.shape[:2], keys), -torch.inf)
+    return torch.full(score.shape, -1), score, scores.new_full(scores.shape[:2], NOTHING), 0
 
 
 def highest(scores: Tensor, keys: int) -> list[int]:
@@ -71,6 +77,31 @@ def test_best_keys_are_those_of_all_blocks_so_far(form, seed, shape):
     assert places == sorted(places)
     for (head, own, _, key), score in zip(left, course.score.tolist(), strict=True):
         assert scores[head, own].flatten()[key] == score
+
+
+@forms
+@given(seed=seeds, shape=sizes, data=st.data())
+def test_later_blocks_go_on_from_what_came_of_earlier_ones(form, seed, shape, data):
+    heads, _, steps, block, keys = shape
+    scores, changed, whole = followed(form, seed, shape)
+    follow, none = getattr(best_so_far, f"follow_{form}"), torch.zeros(heads, 0).long()
+    cut, first = data.draw(st.integers(0, steps)), tokens_of(seed, *shape[:3])[2]
+    cut, parts = max(cut, first), list[Course]()
+    before = nothing_before(scores, keys)
+    for start, end, begin in ((0, cut, first), (cut, steps, 0)):
+        if start == end:
+            continue
+        part = scores[:, :, start:end].clone()
+        earlier = before[0].clone()
+        parts.append(follow(part, none, none, min(begin, end - start - 1), *before))
+        assert torch.equal(before[0], earlier)
+        if start >= first:
+            assert torch.equal(part, changed[:, :, start:end])
+        own = parts[-1]
+        before = own.kept, own.kept_score, own.largest[..., -1], end * block
+    assert torch.equal(before[0].sort(-1).values, whole.kept.sort(-1).values)
+    assert torch.equal(before[1].sort(-1).values, whole.kept_score.sort(-1).values)
+    assert torch.equal(before[2], whole.largest[..., -1])
 
 
 @forms
