@@ -6,6 +6,7 @@ Everything here is of one sequence without padding; it is chosen once, and has n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -43,12 +44,23 @@ class BlockStatistics:
         self.count = torch.arange(1, query.size(1) + 1, device=query.device) * query.size(2)
         count = self.count.view(-1, 1).to(query.dtype)
         some = key[:, :1].mean(2)  # taken away where numbers are squared
-        key = key - some.unsqueeze(2)
+        self.centred = key - some.unsqueeze(2)
         self.query = query.sum(2).cumsum(1) / count  # the mean, [H, blocks, D]
-        mean = key.sum(2).cumsum(1) / count
-        self.key = mean + some
-        squares = mean.unsqueeze(-1) * mean.unsqueeze(-2) * count.unsqueeze(-1)
-        self.spread = running_sums(key.mT @ key, 1).sub_(squares)  # [H, blocks, D, D]
+        self.mean = self.centred.sum(2).cumsum(1) / count
+        self.key = self.mean + some
+
+    def spreads(self, first: int, step: int) -> Iterator[Tensor]:  # [H, ≤ step, D, D]
+        """Yield the keys' covariances times their number, of some blocks at a time from one on."""
+        before = self.centred[:, :first].flatten(1, 2)
+        total = before.mT @ before
+        for start in range(first, len(self.count), step):
+            some = slice(start, start + step)
+            key, mean = self.centred[:, some], self.mean[:, some].unsqueeze(-1)
+            sums = key.mT @ key
+            sums[:, 0] += total
+            sums = running_sums(sums, 1)
+            total = sums[:, -1].clone()
+            yield sums.sub_(mean * (mean.mT * self.count[some].view(-1, 1, 1)))
 
 
 @torch.no_grad()

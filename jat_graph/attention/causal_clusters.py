@@ -80,10 +80,11 @@ class CausalClusterHeads:
         step = max(1, 2 * numbers_at_a_time(joined.device) // size)
         query, tiny = tokens.blocked(tokens.query), torch.finfo(tokens.query.dtype).tiny
         numbers = [number_of_landmarks(b * block) for b in range(tokens.blocks + 1)]
-        for start in range(self.begin, tokens.blocks, step):
+        starts = range(self.begin, tokens.blocks, step)
+        for start, spread in zip(starts, known.spreads(self.begin - 1, step), strict=False):
             stop = min(start + step, tokens.blocks)
             before, centres = slice(start - 1, stop - 1), self.queries[:, : numbers[stop - 1]]
-            mean, spread = known.query[:, before].unsqueeze(-2), known.spread[:, before]
+            mean, spread = known.query[:, before].unsqueeze(-2), spread[:, : stop - start]
             # One product for all blocks: spreads are symmetric.
             towards = (centres @ spread.flatten(1, 2).mT).view(*centres.shape[:2], stop - start, -1)
             towards = towards.transpose(1, 2).sub_(mean @ spread)  # [H, blocks, m, D]

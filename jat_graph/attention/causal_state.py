@@ -168,14 +168,12 @@ class CausalState(NamedTuple):
 
     def read(self, query: Tensor, keys: Keys, rule: ClusterRule) -> Tensor:  # [H, n, Dv]
         """Return what the next tokens of one block read; queries are scaled, ``[H, n, D]``."""
-        far = max(self.complete - rule.block, 0)
+        far = self.complete - rule.block  # tokens in the first two blocks are dense
         key, value = keys.part(far, self.length + query.size(1), query.dtype)
         scores = shared_product(query, key.mT)
         if query.size(1) > 1:
             later = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device)
             scores.masked_fill_(later.triu_(1 + scores.size(2) - scores.size(1)), -torch.inf)
-        if not far:
-            return shared_product(scores.softmax(-1), value)
         joined = ((query - self.moments.query) @ self.towards.mT).argmax(-1)
         heads = torch.arange(len(joined), device=joined.device).unsqueeze(-1)
         own = Landmarks(*(_rows(x, heads, joined) for x in self[5:]))

@@ -202,6 +202,17 @@ def test_later_tokens_read_by_clusters_from_their_position_on(calls: list[Call])
         assert_near(chunks(model, inputs, sizes)[valid], whole[valid])
 
 
+@WAYS
+@pytest.mark.parametrize("length", [65, 90, 113, 114, 115, 116, 149])
+def test_a_prompt_leaves_the_same_behind_wherever_clusters_begin(
+    by_name: bool, length: int
+) -> None:
+    model, inputs = decoder("llama", by_name, dense_below=50), decoder_inputs("llama", (160,))
+    assert_near(
+        chunks(model, inputs, (length, 1, 9, 150 - length)), run(model, inputs, use_cache=False)
+    )
+
+
 @pytest.mark.parametrize("heads", ["all", (1, 3)])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_heads_may_have_rules_of_their_own(name: str, heads: Any) -> None:
