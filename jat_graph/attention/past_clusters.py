@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -147,10 +147,9 @@ def _read_all(query: Tensor, keys: Keys, before: int, scale: float) -> Tensor:  
     """Return what tokens read by SDPA, so many others being before them."""
     number, length = query.size(1), before + query.size(1)
     key, value = (x[None] for x in keys.part(0, length, query.dtype))
-    mask, gqa = causal_rows(number, length, query.device), key.size(1) != len(query)
-    output = F.scaled_dot_product_attention(
-        query[None], key, value, mask, scale=scale, enable_gqa=gqa
-    )
+    mask = causal_rows(number, length, query.device) if before else None
+    options: dict[str, Any] = {"is_causal": mask is None, "enable_gqa": key.size(1) != len(query)}
+    output = F.scaled_dot_product_attention(query[None], key, value, mask, scale=scale, **options)
     return output[0].to(keys.value.dtype)
 
 
