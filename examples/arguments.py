@@ -43,6 +43,9 @@ class ModelArguments:
     attention_dropout: float | None = option(
         "0 for long inputs on the CPU. Default: the model's.", None
     )
+    attn_implementation: str | None = option(
+        "How attention is computed: sdpa, clustered, clustered:keys=16 …. Default: sdpa.", None
+    )
     jat_preset: str | None = option(f"Heads to insert: {', '.join(PRESETS)}.", None)
     jat_config: str | None = option(
         "JSON file with settings of heads, of one kind or several.", None

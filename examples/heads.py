@@ -28,6 +28,7 @@ PRESETS: dict[str, Callable[[], Heads]] = {
     "paper": JatConfig.paper,
     "released": JatConfig.released,
     "stones": JatConfig.stones,
+    "clustered": JatConfig.clustered,
     "triplet": TripletConfig,
     "gfsa": FilterConfig,
     "ppr": lambda: FilterConfig(rule="ppr"),

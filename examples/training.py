@@ -129,6 +129,8 @@ def load_model(
         resize_position_embeddings(loaded, max_length)
     if tokenizer is not None:
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
+    if model.attn_implementation is not None:
+        loaded.set_attn_implementation(model.attn_implementation)
     return loaded
 
 

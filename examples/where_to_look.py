@@ -120,15 +120,24 @@ def vertical_lines(heads: Heads) -> Tensor:
 
 def means_of_blocks(heads: Heads) -> Tensor:
     """Keys whose block has a mean of a high score, as in NSA and MoBA."""
-    means = heads.key.unflatten(1, (-1, BLOCK)).mean(2)
-    return (heads.query @ means.mT).repeat_interleave(BLOCK, -1)
+    return of_keys(heads.query @ blocks(heads.key).mean(2).mT, heads)
 
 
 def bounds_of_blocks(heads: Heads) -> Tensor:
     """Keys whose block might hold one of a high score, as in Quest."""
-    low, high = torch.aminmax(heads.key.unflatten(1, (-1, BLOCK)), dim=2)
-    bounds = heads.query.clamp(min=0) @ high.mT + heads.query.clamp(max=0) @ low.mT
-    return bounds.repeat_interleave(BLOCK, -1)
+    low, high = torch.aminmax(blocks(heads.key), dim=2)
+    return of_keys(heads.query.clamp(min=0) @ high.mT + heads.query.clamp(max=0) @ low.mT, heads)
+
+
+def blocks(key: Tensor) -> Tensor:  # [H, L, D] -> [H, blocks, BLOCK, D]
+    """Return the blocks of keys; the last one is filled up with the last key."""
+    filled = F.pad(key.mT, (0, -key.size(1) % BLOCK), mode="replicate").mT
+    return filled.unflatten(1, (-1, BLOCK))
+
+
+def of_keys(scores: Tensor, heads: Heads) -> Tensor:  # [H, L, blocks] -> [H, L, L]
+    """Return the score of each key's block."""
+    return scores.repeat_interleave(BLOCK, -1)[..., : heads.key.size(1)]
 
 
 @lru_cache(1)

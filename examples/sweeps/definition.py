@@ -29,8 +29,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Kind = Literal["train", "connections", "far-recall", "partners", "scratch", "stepping-stones"]
-Preset = Literal["paper", "released", "released-efficient", "efficient", "stones"]
+Kind = Literal[
+    "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones"
+]
+Preset = Literal["paper", "released", "released-efficient", "efficient", "stones", "clustered"]
 HeadKind = Literal[Preset, "none", "triplet", "gfsa", "ppr", "nexus"]
 
 

@@ -60,7 +60,7 @@ def build_heads(
 def _preset(name: str, settings: dict[str, Any], layers: int) -> JatConfig:
     if name == "efficient":
         return JatConfig.paper(**{"key_selection": "significance", **settings})
-    if name in ("paper", "stones"):
+    if name in ("paper", "stones", "clustered"):
         return getattr(JatConfig, name)(**settings)
     settings.setdefault("layers", scale_layers(RELEASED_LAYERS, layers))
     return JatConfig.released(efficient=name == "released-efficient", **settings)

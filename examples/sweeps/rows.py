@@ -130,7 +130,7 @@ def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[
         names: Sequence[str] = list(scores[split])
         if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
             names = ["accuracy"]  # where all sequences are of one size, that is said once
-        elif sweep.kind in ("train", "scratch"):
+        elif sweep.kind in ("train", "reading", "scratch"):
             names = [_primary(sweep, task)]
         yield from ((split, name) for name in sweep.columns or names if name in scores[split])
 

@@ -72,7 +72,9 @@ def run(run: Run) -> dict[str, Any]:
     return make_record(run, measured) | {"threshold": threshold, "tuning": tuning}
 
 
-def train(run: Run, folder: Path, heads: Sequence[Config] = (), **options: Any) -> dict[str, Any]:
+def train(
+    run: Run, folder: Path, heads: Sequence[Config] = (), do_train: bool = True, **options: Any
+) -> dict[str, Any]:
     """Call the run script, unless it has finished in this folder; return its ``all_results.json``.
 
     What was interrupted goes on. Options take the place of the run's.
@@ -95,10 +97,10 @@ def train(run: Run, folder: Path, heads: Sequence[Config] = (), **options: Any) 
             chosen["density"] = run.variant.density
         pairs = [(f"--{name}", str(x)) for name, x in chosen.items() if x is not None]
         words = [text for pair in pairs for text in pair]
-        words += ["--do_train", "--do_eval"]
+        words += ["--do_train", "--do_eval"] if do_train else ["--do_eval"]
         task = get_task(chosen["task_name"])
         words += ["--do_predict"] if "test" in task.splits and "held_out" not in chosen else []
-        words += ["--resume_from_checkpoint", "last"]  # if there is any
+        words += ["--resume_from_checkpoint", "last"] if do_train else []  # if there is any
         script = import_module(f"examples.run_{task.kind}")
         with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
             script.main(words)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.image import imread
+from transformers import AutoModel
 
-from examples import where_to_look
+from examples import few_keys, where_to_look
 from examples.where_to_look import (
     FOR_ENCODERS,
     METHODS,
@@ -65,6 +66,37 @@ def test_a_model_is_compared_in_a_table_a_file_and_a_picture(
             assert all(rows[name]["mass"][text] <= most + 1e-9 for name in chosen)
             assert all(own["read"][text] * LENGTH < 1.2 * int(keys) for own in rows.values())
     assert imread(picture).std() > 0.05
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_reads_few_keys_of_each_text_of_a_batch(method: str, tiny_model: str) -> None:
+    name = f"few:{method}:0.4"
+    few_keys.register(name)
+    model = AutoModel.from_pretrained(tiny_model, attn_implementation="sdpa").eval()
+    ids, mask = torch.randint(model.config.vocab_size, (2, 45)), torch.ones(2, 45).long()
+    mask[1, 30:] = 0
+    with torch.no_grad():
+        dense = model(ids, mask)[0]
+        model.set_attn_implementation(name)
+        torch.manual_seed(0)
+        both, one = model(ids, mask)[0], []
+        torch.manual_seed(0)
+        if method not in ("random keys", "clusters of 2020"):
+            one = [model(ids[1:, :30])[0]]
+    assert not torch.allclose(both[0], dense[0], atol=1e-4)
+    for alone in one:
+        torch.testing.assert_close(both[1:, :30], alone, rtol=0, atol=1e-5)
+
+
+def test_few_keys_are_those_of_the_comparison() -> None:
+    heads = heads_of(causal=False)
+    for method, find in METHODS.items():
+        torch.manual_seed(0)
+        weights, _ = find(heads, KEYS)
+        torch.manual_seed(0)
+        got = few_keys.read(heads, method, KEYS / LENGTH)
+        torch.testing.assert_close(got, (weights @ heads.value).to(got.dtype), rtol=0, atol=1e-6)
+    assert torch.equal(few_keys.read(heads, "window", 0.999), heads.attention @ heads.value)
 
 
 def test_clusters_are_those_of_the_library() -> None:
