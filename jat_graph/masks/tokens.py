@@ -150,6 +150,16 @@ def exclude_tokens(
     return replace(mask, excluded=excluded.unsqueeze(1).to(query.device))
 
 
+def read_global(mask: object, query: Tensor) -> Tensor:  # of queries [B, H, L, D]; bool [B, L]
+    """Return which tokens are global, as ``global_attention_mask`` says it: bool, or 0 and 1."""
+    wanted = query.size(0), query.size(2)
+    fits = isinstance(mask, Tensor) and not mask.is_floating_point() and mask.shape == wanted
+    if not isinstance(mask, Tensor) or not fits:
+        got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise ValueError(f"global_attention_mask must be bool or 0/1 {list(wanted)}, got {got}")
+    return mask.to(query.device).bool()
+
+
 def shard_mask(
     mask: TokenMask,
     group: dist.ProcessGroup,  # whose processes have a shard of each sequence

@@ -282,7 +282,8 @@ def test_the_operators_keep_torchs_rules():
         documents = torch.arange(30).expand(2, -1).int() // 20 - 1
         for own, seed in ((None, None), (documents, torch.tensor(3))):
             for causal in (False, True):
-                settings = (own, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
+                everywhere = None if causal or own is None else own.roll(5, -1) == 0
+                settings = (own, everywhere, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
                 torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
                 results = operators.read_clusters(*heads, *settings)
                 torch.library.opcheck(
