@@ -121,6 +121,7 @@ class GlobalMask(_OfTokens):
 
     name: ClassVar[str] = "global tokens by mask"
     what: ClassVar[str] = "mask of global tokens"
+    spacing: ClassVar[int] = 0  # any blocks will do
     mask: Tensor
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
