@@ -115,9 +115,9 @@ def _read_clusters_backward(
         chosen, *sums = (x[place][:, piece.tokens] for x in (choice, shift, weight))
         parts, known = _parts(query, key, value, piece), _unpack(chosen, rule, causal)
         reader = _reader(parts, piece, rule, scale, causal, *known)
-        grads = [_cut(x, query, piece, piece.tokens) for x in (grad, output)]
+        come, read = (_cut(x, query, piece, piece.tokens) for x in (grad, output))
         kept = _kept(dropout_p, seed, query, piece)
-        found = list(reader.gradients(*grads, (sums[0], sums[1]), kept))
+        found = list(reader.gradients(come, read, (sums[0], sums[1]), kept))
         for total in totals if alone else totals[:1]:
             _put(total, found.pop(0), piece)
         return found

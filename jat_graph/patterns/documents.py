@@ -129,10 +129,11 @@ class GlobalMask(_OfTokens):
         return mask[b, q] | mask[b, k]
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        runs, before = self._runs(), F.pad(self.mask[0].bool().long().cumsum(0).cpu(), (1, 0))
+        before = F.pad(self.mask[0].bool().long().cumsum(0).cpu(), (1, 0))
         some = before[last + 1] > before[first]
-        all_keys = KeyRange(first.new_zeros(first.shape), some * length)
-        return [all_keys, *(KeyRange(*(first.new_full(first.shape, x) for x in r)) for r in runs)]
+        ones = torch.ones_like(first)
+        everything = KeyRange(0 * ones, some * length)
+        return [everything, *(KeyRange(a * ones, z * ones) for a, z in self._runs())]
 
     def breaks(self, length: int) -> tuple[int, ...]:
         return tuple(query for run in self._runs() for query in run if 0 < query < length)
