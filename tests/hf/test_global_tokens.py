@@ -9,8 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph import JatConfig, attach, clustered_attention, disabled, using_global_tokens
-from jat_graph.hf import register_clustered
+from jat_graph import (
+    ClusterGraph,
+    JatConfig,
+    attach,
+    clustered_attention,
+    disabled,
+    using_global_tokens,
+)
+from jat_graph.hf import capture_scores, register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS
 from tests.hf.models import (
     PADDINGS,
@@ -112,6 +119,7 @@ def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["clusters", "name"])
+@pytest.mark.filterwarnings("ignore:BartAttention runs on SDPA:UserWarning")
 def test_the_encoder_of_two_has_them_inside_the_with_alone(way: str) -> None:
     settings = SETTINGS | {"clusters": None}
     model, inputs, mask = tiny_model("bart"), tiny_inputs("bart", LENGTHS), everywhere()
@@ -119,7 +127,9 @@ def test_the_encoder_of_two_has_them_inside_the_with_alone(way: str) -> None:
         model.set_attn_implementation(register_clustered(**settings))
     else:
         attach(model, JatConfig.clustered(**settings))
-    assert not torch.allclose(globally(model, inputs, mask), run(model, inputs), atol=1e-3)
+    encoder = model.get_encoder()
+    assert not torch.allclose(globally(encoder, inputs, mask), run(encoder, inputs), atol=1e-3)
+    assert not torch.equal(globally(model, inputs, mask), run(model, inputs))
     with pytest.raises(ValueError, match="BartAttention is causal, so that none of its tokens"):
         run(model, inputs, global_attention_mask=mask)
 
@@ -182,6 +192,11 @@ def test_what_cannot_use_them_is_one_line() -> None:
     ):
         run(jumping, inputs, global_attention_mask=mask)
     attach(bert, clusters)
+    with (
+        capture_scores(bert, ClusterGraph),
+        pytest.raises(ValueError, match=r"^captured cluster heads must have no global tokens"),
+    ):
+        globally(bert, inputs, mask)
     for wrong in (mask[:, 1:], mask[:1]):
         with pytest.raises(ValueError, match=r"^global_attention_mask must be bool or 0/1 \[3, "):
             globally(bert, inputs, wrong)
