@@ -109,9 +109,7 @@ def clustered_attention(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     valid = mask.valid
-    everywhere = None
-    if global_attention_mask is not None:
-        everywhere = read_global(global_attention_mask, query)
+    everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)

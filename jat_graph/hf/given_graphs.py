@@ -15,12 +15,7 @@ from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import (
-    attention_modules,
-    layers_around,
-    model_parts,
-    takes_any_argument,
-)
+from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
 from jat_graph.hf.state import GLOBAL, GRAPHS, heads_of, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
@@ -121,9 +116,6 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
     Raises:
         ValueError: If no head of the model can use global tokens, as in a decoder, or the mask is
             none; in its forward, if the mask does not fit the tokens.
-
-    Shapes:
-        - **mask:** ``[B, L]``
 
     Reference:
         Global attention of Longformer (Beltagy et al. 2020, section 3.1), there with projections

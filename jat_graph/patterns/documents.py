@@ -106,8 +106,6 @@ class Documents(_OfTokens):
 class GlobalMask(_OfTokens):
     """Some tokens of each sequence see everything, and everything sees them, wherever they are.
 
-    They read by the same queries, keys and values as all others do.
-
     Args:
         mask: Which tokens, ``[B, L]`` bool, or 0 and 1; padding included, whatever it says.
 
