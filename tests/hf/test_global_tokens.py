@@ -64,6 +64,10 @@ def globally(model: nn.Module, inputs: dict[str, Tensor], mask: Tensor) -> Tenso
         return run(model, inputs)
 
 
+def refused(what: str) -> Any:
+    return pytest.raises(ValueError, match=f"^{what}")
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("way", WAYS)
 def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> None:
@@ -83,12 +87,9 @@ def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> Non
         options = {"attention_mask": valid, "global_attention_mask": mask}
         want = clustered_attention(*parts, **options, **SETTINGS)
     assert_close(got.transpose(1, 2)[valid], want.transpose(1, 2)[valid])
-    plain = heads_read(
-        model_with("clusters" if way != "window" else way),
-        inputs | {"global_attention_mask": torch.zeros_like(mask)},
-    )[1]
-    assert not torch.allclose(got[0], plain[0], atol=1e-3)
-    assert torch.equal(got[1], plain[1])  # which has none
+    _, none = heads_read(model, inputs | {"global_attention_mask": torch.zeros_like(mask)})
+    assert not torch.allclose(got[0], none[0], atol=1e-3)
+    assert torch.equal(got[1], none[1])
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
@@ -116,22 +117,6 @@ def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
     assert not torch.allclose(got[0], none[0], atol=1e-3)
     if way != "window":
         assert torch.equal(run(model, inputs), none)
-
-
-@pytest.mark.parametrize("way", ["clusters", "name"])
-@pytest.mark.filterwarnings("ignore:BartAttention runs on SDPA:UserWarning")
-def test_the_encoder_of_two_has_them_inside_the_with_alone(way: str) -> None:
-    settings = SETTINGS | {"clusters": None}
-    model, inputs, mask = tiny_model("bart"), tiny_inputs("bart", LENGTHS), everywhere()
-    if way == "name":
-        model.set_attn_implementation(register_clustered(**settings))
-    else:
-        attach(model, JatConfig.clustered(**settings))
-    encoder = model.get_encoder()
-    assert not torch.allclose(globally(encoder, inputs, mask), run(encoder, inputs), atol=1e-3)
-    assert not torch.equal(globally(model, inputs, mask), run(model, inputs))
-    with pytest.raises(ValueError, match="BartAttention is causal, so that none of its tokens"):
-        run(model, inputs, global_attention_mask=mask)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -177,43 +162,47 @@ def test_disabled_heads_and_inner_masks() -> None:
 
 def test_what_cannot_use_them_is_one_line() -> None:
     bert, inputs, mask = tiny_model("bert"), tiny_inputs("bert", LENGTHS), everywhere()
-    clusters = CONFIGS["clusters"]
+    jumping = attach(tiny_model("bert"), tiny_config())
     for model, got in (
         (bert, "a BertModel with neither"),
-        (attach(tiny_model("bert"), tiny_config()), "a BertModel with neither"),
+        (jumping, "a BertModel with neither"),
         (attach(tiny_model("llama"), JatConfig.clustered()), "causal ones"),
     ):
-        with pytest.raises(ValueError, match=f"^model must have heads of an encoder .* got {got}$"):
-            with using_global_tokens(model, mask):
-                pass
-    jumping = attach(tiny_model("bert"), tiny_config())
-    with pytest.raises(
-        ValueError, match=r"^global_attention_mask needs cluster heads or a pattern"
-    ):
+        with refused(f"model must have heads of an encoder .* got {got}$"):
+            globally(model, inputs, mask)
+    with refused("global_attention_mask needs cluster heads or a pattern with 'global'"):
         run(jumping, inputs, global_attention_mask=mask)
-    attach(bert, clusters)
-    with (
-        capture_scores(bert, ClusterGraph),
-        pytest.raises(ValueError, match=r"^captured cluster heads must have no global tokens"),
-    ):
+    attach(bert, CONFIGS["clusters"])
+    with capture_scores(bert, ClusterGraph), refused("captured cluster heads must have no global"):
         globally(bert, inputs, mask)
     for wrong in (mask[:, 1:], mask[:1]):
-        with pytest.raises(ValueError, match=r"^global_attention_mask must be bool or 0/1 \[3, "):
+        with refused(r"global_attention_mask must be bool or 0/1 \[3, "):
             globally(bert, inputs, wrong)
-    for wrong in (mask.float(), mask[0], mask.int() * 2, mask.tolist()):
-        with pytest.raises(ValueError, match=r"^mask must be bool, or 0 and 1, \[B, L\], got "):
-            globally(bert, inputs, wrong)
-    with pytest.raises(ValueError, match=r"^pattern 'global' must be given its tokens, by "):
+    for other in (mask.float(), mask[0], mask.int() * 2, mask.tolist()):
+        with refused(r"mask must be bool, or 0 and 1, \[B, L\], got "):
+            globally(bert, inputs, other)
+    with refused("pattern 'global' must be given its tokens, by "):
         run(model_with("window"), inputs)
     kinds = {"gpt2": "GPT2Attention", "llama": "LlamaAttention", "bart": "BartAttention"}
     for name, kind in kinds.items():
-        with pytest.raises(ValueError, match=f"^{kind} is causal: pattern must have no 'global'"):
+        with refused(f"{kind} is causal: pattern must have no 'global'"):
             attach(tiny_model(name), CONFIGS["window"])
-        for way in ("clusters", "name"):
-            model = tiny_model(name)
-            if way == "clusters":
-                attach(model, JatConfig.clustered())
-            else:
-                model.set_attn_implementation("clustered")
-            with pytest.raises(ValueError, match=f"^{kind} is causal, so that none of its tokens"):
-                run(model, tiny_inputs(name, LENGTHS), global_attention_mask=mask)
+
+
+@pytest.mark.filterwarnings("ignore:BartAttention runs on SDPA:UserWarning")
+@pytest.mark.parametrize("way", ["clusters", "name"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
+def test_decoders_have_none(name: str, way: str) -> None:
+    model, inputs = tiny_model(name), tiny_inputs(name, LENGTHS)
+    settings = SETTINGS | {"clusters": None}
+    if way == "name":
+        model.set_attn_implementation(register_clustered(**settings))
+    else:
+        attach(model, JatConfig.clustered(**settings))
+    with refused(r"\w+Attention is causal, so that none of its tokens can be global"):
+        run(model, inputs, global_attention_mask=everywhere())
+    if name == "bart":
+        both = [globally(part, inputs, everywhere()) for part in (model, model.get_encoder())]
+        none = [run(part, inputs) for part in (model, model.get_encoder())]
+        assert not torch.equal(both[0], none[0])
+        assert not torch.allclose(both[1], none[1], atol=1e-3)

@@ -310,12 +310,7 @@ def reference_clustered_attention(
     if everywhere is None:
         everywhere = torch.zeros(batch, length, dtype=torch.bool)
     output = query.new_zeros(batch, heads, length, value.shape[-1])
-    settings: dict[str, Any] = {
-        "clusters": clusters,
-        "keys": keys,
-        "refine": refine,
-        "block": block,
-    }
+    settings: dict[str, Any] = {"clusters": clusters, "keys": keys, "refine": refine}
     for b in range(batch):
         for number in sequence[b].unique().tolist():
             own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
@@ -327,12 +322,9 @@ def reference_clustered_attention(
                 if len(others) > 0:
                     by = choosing[0][b, h, own][others], choosing[1][b, g, own][others]
                     pairs = others[:, None], others
-                    found = reference_cluster_scores(
-                        q[others], k[others], by, scale=scale, **settings
-                    )
-                    scores, exact = (
-                        scores.index_put(pairs, found[0]),
-                        exact.index_put(pairs, found[1]),
-                    )
+                    rows = q[others], k[others], by
+                    found = reference_cluster_scores(*rows, scale=scale, block=block, **settings)
+                    scores = scores.index_put(pairs, found[0])
+                    exact = exact.index_put(pairs, found[1])
                 output[b, h, own] = cluster_output(scores, v, None if propagate else exact)
     return output
