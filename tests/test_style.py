@@ -48,7 +48,7 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 BUDGET = {
     "jat_graph/adjacency": 1_300,
     "jat_graph/attention": 4_340,
-    "jat_graph/checks": 210,
+    "jat_graph/checks": 225,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
@@ -65,7 +65,7 @@ BUDGET = {
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
     "jat_graph": 27_080,
-    "examples": 11_350,
+    "examples": 11_370,
     "models": 1_350,
     "tests": 34_750,
 }

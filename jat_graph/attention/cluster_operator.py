@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -67,7 +68,7 @@ def read_clusters(
         outputs[0].zero_()  # what padding reads
 
     def read(piece: Piece) -> None:
-        reader = _reader(_parts(query, key, value, piece), piece, rule, scale, causal)
+        reader = _reader((query, key, value), piece, rule, scale, causal)
         output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
         _put(outputs[0], output, piece)
         if not isinstance(reader, DenseHeads):
@@ -113,9 +114,9 @@ def _read_clusters_backward(
     def differentiate(piece: Piece) -> list[Tensor]:
         place = piece.batch, piece.heads
         chosen, *sums = (x[place][:, piece.tokens] for x in (choice, shift, weight))
-        parts, known = _parts(query, key, value, piece), _unpack(chosen, rule, causal)
-        reader = _reader(parts, piece, rule, scale, causal, *known)
-        come, read = (_cut(x, query, piece, piece.tokens) for x in (grad, output))
+        known = _unpack(chosen, rule, causal)
+        reader = _reader((query, key, value), piece, rule, scale, causal, *known)
+        come, read = (_cut(query, piece, x, piece.tokens) for x in (grad, output))
         kept = _kept(dropout_p, seed, query, piece)
         found = list(reader.gradients(come, read, (sums[0], sums[1]), kept))
         for total in totals if alone else totals[:1]:
@@ -210,13 +211,7 @@ def _readers(indices: list[Any], everywhere: Tensor | None) -> Iterator[tuple[An
             yield others, torch.cat([others, given]), False
 
 
-def _parts(query: Tensor, key: Tensor, value: Tensor, piece: Piece) -> list[Tensor]:
-    """Return the queries of a piece, and the keys and values that they read."""
-    keys = [_cut(x, query, piece, piece.keys) for x in (key, value)]
-    return [_cut(query, query, piece, piece.tokens), *keys]
-
-
-def _cut(x: Tensor, query: Tensor, piece: Piece, tokens: Tensor | slice) -> Tensor:  # [heads, n, D]
+def _cut(query: Tensor, piece: Piece, x: Tensor, tokens: Tensor | slice) -> Tensor:  # [heads, n, D]
     """Return some tokens of some heads, each with its keys, in the precision of sums."""
     part, heads = x[piece.batch], piece.heads
     times = query.size(1) // x.size(1)
@@ -234,7 +229,7 @@ def _put(total: Tensor, part: Tensor, piece: Piece) -> None:
 
 
 def _reader(
-    parts: list[Tensor],
+    features: Parts,
     piece: Piece,
     rule: ClusterRule,
     scale: float,
@@ -242,7 +237,8 @@ def _reader(
     joined: Tensor | None = None,
     highest: Pair | None = None,
 ) -> ClusterHeads | CausalClusterHeads | DenseHeads:
-    query, key, value = parts
+    places = piece.tokens, piece.keys, piece.keys
+    query, key, value = map(partial(_cut, features[0], piece), features, places)
     assert rule.dense_below is not None
     if causal:
         return CausalClusterHeads(query, key, value, rule, scale, joined)

@@ -14,9 +14,15 @@ from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
+from jat_graph.checks.tensors import (
+    check_dropout,
+    check_heads,
+    check_scale,
+    clean_padding,
+    read_global,
+)
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.tokens import TokenMask, read_global, resolve_mask, token_documents
+from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
 
 def clustered_attention(

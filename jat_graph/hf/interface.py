@@ -20,7 +20,7 @@ from jat_graph.attention.heads import (
     split_heads,
 )
 from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.checks.tensors import default_scale
+from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.positions import PositionTable
@@ -35,7 +35,7 @@ from jat_graph.hf.state import (
     start_layer,
 )
 from jat_graph.hf.token_masks import ARGUMENT
-from jat_graph.masks.tokens import read_global, shared_row
+from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns.base import Pattern
 
 INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
