@@ -14,9 +14,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
@@ -24,7 +27,7 @@ from examples.data import load_splits, load_task, own_columns
 from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_answers, score_doubted_answers
-from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer
+from examples.training import GLOBAL, Answers, Encoded, load_config, load_tokenizer, run_trainer
 
 _NOT_HERE = 0  # a window without the answer points at its first token, which BERT's is for
 _NOWHERE = (-1, -1)  # where an answer stands that no window holds, in characters
@@ -38,6 +41,11 @@ class QuestionArguments(DataArguments):
     context_column: str = option("Column with texts.", "context")
     answer_column: str = option("Column with answers.", "answers")
     doc_stride: int = option("Tokens that neighbouring windows of a text share.", 128)
+    global_question: bool = option(
+        "The question's tokens see all, and all see them: for heads by clusters, or --jat_set "
+        "pattern=window:256+global.",
+        False,
+    )
     max_answer_length: int | None = option(
         "Tokens of an answer. Default: the task's, or 128.", None
     )
@@ -57,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         "tokenizer": tokenizer,
         "max_length": data.max_length,
         "stride": data.doc_stride,
+        "global_question": data.global_question,
     }
     longest = data.max_answer_length or (task.longest_answer if task else 128)
     return run_trainer(
@@ -86,7 +95,11 @@ def standard_columns(splits: Splits, data: QuestionArguments) -> Splits:
 
 
 def encode_windows(
-    rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, stride: int
+    rows: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    stride: int,
+    global_question: bool = False,
 ) -> Encoded:
     """Cut contexts into windows; nothing is lost but answers longer than a stride."""
     questions = [question.strip() for question in rows["question"]]  # some are mostly blanks
@@ -108,13 +121,10 @@ def encode_windows(
     )
     owners, offsets = found.pop("overflow_to_sample_mapping"), found.pop("offset_mapping")
     # The characters that each token stands for; (0, 0) outside of the context.
+    parts = [np.array(found.sequence_ids(window)) for window in range(len(offsets))]
     spans = [
-        np.where(
-            np.array([part == 1 for part in found.sequence_ids(window)])[:, None],
-            np.asarray(offsets[window], np.int32),
-            np.int32(0),
-        )
-        for window in range(len(offsets))
+        np.where((own == 1)[:, None], np.asarray(offset, np.int32), np.int32(0))
+        for own, offset in zip(parts, offsets, strict=True)
     ]
     answers = [
         (answer["answer_start"][0], answer["answer_start"][0] + len(answer["text"][0]))
@@ -127,6 +137,8 @@ def encode_windows(
     ]
     starts, ends = zip(*found_at, strict=True)
     features = {**found, "start_positions": starts, "end_positions": ends}
+    if global_question:
+        features[GLOBAL] = [(own == 0).astype(int).tolist() for own in parts]
     return Encoded(Dataset.from_dict(features), rows, (owners, spans))
 
 
@@ -143,7 +155,12 @@ def collate_windows(
     rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, Tensor]:
     """Pad on the right, whatever the tokenizer prefers: answers are counted from the left."""
-    return dict(tokenizer.pad(rows, padding_side="right", return_tensors="pt"))
+    others = [{name: value for name, value in row.items() if name != GLOBAL} for row in rows]
+    batch = dict(tokenizer.pad(others, padding_side="right", return_tensors="pt"))
+    if GLOBAL in rows[0]:  # of which most tokenizers do not know
+        masks = pad_sequence([torch.tensor(row[GLOBAL]) for row in rows], batch_first=True)
+        batch[GLOBAL] = F.pad(masks, (0, batch["input_ids"].size(1) - masks.size(1)))
+    return batch
 
 
 def first_two_outputs(outputs: Any, labels: Any) -> Any:

@@ -31,7 +31,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments
 from examples.depth import change_depth
 from examples.heads import insert_heads, saved_heads
-from jat_graph import from_pretrained
+from jat_graph import from_pretrained, using_global_tokens
 from jat_graph.files import write_text
 from jat_graph.hf import resize_position_embeddings
 from jat_graph.hf.positions import most_positions, position_tables
@@ -39,6 +39,8 @@ from jat_graph.training import JatTrainerMixin
 
 # What configurations of transformers call the dropout of attention probabilities.
 _DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+
+GLOBAL = "global_attention_mask"  # a column of features, and what models take
 
 logger = logging.getLogger(__name__)
 
@@ -255,6 +257,10 @@ def run_trainer(
         loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
     train = encoded["train"].features if "train" in encoded else None
     insert_heads(loaded, model, args, tokenizer, train, collate)
+    if any(GLOBAL in split.features.column_names for split in encoded.values()):
+        args.remove_unused_columns = False  # the forward takes it as one of any arguments
+        with using_global_tokens(loaded, torch.zeros(1, 1, dtype=torch.bool)):
+            pass  # refuses a model that would leave it out
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
     trainer = TaskTrainer(

@@ -3,7 +3,16 @@ from .attention import clustered_attention, jump_attention, jump_operator
 from .config import JatConfig
 from .graph_config import ClusterGraph, PairGraph, StoneGraph
 from .graphs import attention_graph, cluster_graph, stone_graph
-from .hf import attach, detach, disabled, from_pretrained, save_pretrained, summary, using_graphs
+from .hf import (
+    attach,
+    detach,
+    disabled,
+    from_pretrained,
+    save_pretrained,
+    summary,
+    using_global_tokens,
+    using_graphs,
+)
 from .inspection.calibration import calibrate
 from .inspection.fidelity import fidelity
 
@@ -30,5 +39,6 @@ __all__ = [
     "stone_graph",
     "summary",
     "transforms",
+    "using_global_tokens",
     "using_graphs",
 ]

@@ -40,6 +40,7 @@ PUBLIC_NAMES = [
     "stone_graph",
     "summary",
     "transforms",
+    "using_global_tokens",
     "using_graphs",
 ]
 

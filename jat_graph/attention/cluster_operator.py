@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -29,10 +31,12 @@ Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Piece(NamedTuple):
-    """Some heads of one sequence of a batch."""
+    """Some heads of one sequence of a batch, of its global tokens or of all others."""
 
     batch: int
-    tokens: Tensor | slice
+    tokens: Tensor | slice  # whose queries read
+    keys: Tensor | slice  # these tokens, and behind them those that they read exactly
+    dense: bool  # whether they read all keys exactly
     heads: slice
     number: int  # of the piece
 
@@ -43,6 +47,7 @@ def read_clusters(
     key: Tensor,  # [B, Hkv, L, D]
     value: Tensor,  # [B, Hkv, L, Dv]
     documents: Tensor | None,  # of each token, integers [B, L]; negative for padding
+    global_tokens: Tensor | None,  # bool [B, L]
     seed: Tensor | None,  # of dropout, an integer
     scale: float,
     dropout_p: float,
@@ -56,15 +61,14 @@ def read_clusters(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
     """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule)
+    pieces = _pieces(query, documents, global_tokens, rule)
 
     outputs = _outputs(query, value)
     if documents is not None:
         outputs[0].zero_()  # what padding reads
 
     def read(piece: Piece) -> None:
-        parts = [_cut(x, query, piece) for x in (query, key, value)]
-        reader = _reader(parts, rule, scale, causal)
+        reader = _reader((query, key, value), piece, rule, scale, causal)
         output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
         _put(outputs[0], output, piece)
         if not isinstance(reader, DenseHeads):
@@ -86,6 +90,7 @@ def _read_clusters_backward(
     weight: Tensor,
     choice: Tensor,
     documents: Tensor | None,
+    global_tokens: Tensor | None,
     seed: Tensor | None,
     scale: float,
     dropout_p: float,
@@ -99,28 +104,29 @@ def _read_clusters_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
-    pieces = _pieces(query, documents, rule)
+    pieces = _pieces(query, documents, global_tokens, rule)
 
     times = query.size(1) // key.size(1)
-    new = torch.empty_like if documents is None and times == 1 else torch.zeros_like
+    alone = times == 1 and global_tokens is None  # whether no key is in several pieces
+    new = torch.empty_like if documents is None and alone else torch.zeros_like
     totals = [new(x, dtype=shift.dtype) for x in (query, key, value)]
 
     def differentiate(piece: Piece) -> list[Tensor]:
-        batch, tokens, heads, _ = piece
-        parts = [_cut(x, query, piece) for x in (query, key, value)]
-        chosen, *sums = (x[batch, heads][:, tokens] for x in (choice, shift, weight))
-        reader = _reader(parts, rule, scale, causal, *_unpack(chosen, rule, causal))
-        grads = _cut(grad, query, piece), _cut(output, query, piece)
+        place = piece.batch, piece.heads
+        chosen, *sums = (x[place][:, piece.tokens] for x in (choice, shift, weight))
+        known = _unpack(chosen, rule, causal)
+        reader = _reader((query, key, value), piece, rule, scale, causal, *known)
+        come, read = (_cut(query, piece, x, piece.tokens) for x in (grad, output))
         kept = _kept(dropout_p, seed, query, piece)
-        found = list(reader.gradients(*grads, (sums[0], sums[1]), kept))
-        for total in totals if times == 1 else totals[:1]:
+        found = list(reader.gradients(come, read, (sums[0], sums[1]), kept))
+        for total in totals if alone else totals[:1]:
             _put(total, found.pop(0), piece)
         return found
 
     for piece, found in zip(pieces, run_tasks(differentiate, pieces), strict=True):
         for total, gradient in zip(totals[1:], found, strict=False):
             for head, part in enumerate(gradient, piece.heads.start):  # which share their keys
-                total[piece.batch, head // times][piece.tokens] += part
+                total[piece.batch, head // times][piece.keys] += part
     by_query, by_key, by_value = (x.to(query.dtype) for x in totals)
     return by_query, by_key, by_value
 
@@ -136,15 +142,15 @@ def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> 
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
-    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:5])
-    ctx.settings = inputs[5:]
+    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:6])
+    ctx.settings = inputs[6:]
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _differentiate(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 11)
+    return (*found, *[None] * 12)
 
 
 read_clusters.register_autograd(_differentiate, setup_context=_keep)
@@ -166,7 +172,9 @@ def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) ->
     return 1 - dropout_p, generator
 
 
-def _pieces(query: Tensor, documents: Tensor | None, rule: ClusterRule) -> list[Piece]:
+def _pieces(
+    query: Tensor, documents: Tensor | None, global_tokens: Tensor | None, rule: ClusterRule
+) -> list[Piece]:
     """Return the sequences of a batch, each document one, in groups of heads that fit in memory.
 
     On a CPU they are heads, whose numbers the allocator keeps: fresh pages cost more than work.
@@ -179,17 +187,31 @@ def _pieces(query: Tensor, documents: Tensor | None, rule: ClusterRule) -> list[
         # A sequence without padding is cut, and not copied.
         if own is None or (len(indices) == 1 and len(indices[0]) == length):
             indices = [slice(None)]
-        for tokens in indices:
+        everywhere = None if global_tokens is None else global_tokens[item]
+        for tokens, keys, dense in _readers(indices, everywhere):
             number = length if isinstance(tokens, slice) else len(tokens)
             wide = number_of_clusters(number, rule.clusters) + 3 * rule.block + rule.keys
             step = 1 if query.device.type == "cpu" else max(1, ROOM // (number * wide))
             for first in range(0, heads, step):
                 some = slice(first, min(first + step, heads))
-                pieces.append(Piece(item, tokens, some, len(pieces)))
+                pieces.append(Piece(item, tokens, keys, dense, some, len(pieces)))
     return pieces
 
 
-def _cut(x: Tensor, query: Tensor, piece: Piece) -> Tensor:  # [heads, n, D]
+def _readers(indices: list[Any], everywhere: Tensor | None) -> Iterator[tuple[Any, Any, bool]]:
+    """Yield tokens of each document, their keys, and whether they read all of them exactly."""
+    for tokens in indices:
+        if everywhere is None or not bool(everywhere[tokens].any()):
+            yield tokens, tokens, False
+            continue
+        every = torch.arange(len(everywhere), device=everywhere.device)[tokens]
+        given, others = every[everywhere[tokens]], every[~everywhere[tokens]]
+        yield given, torch.cat([given, others]), True
+        if len(others):
+            yield others, torch.cat([others, given]), False
+
+
+def _cut(query: Tensor, piece: Piece, x: Tensor, tokens: Tensor | slice) -> Tensor:  # [heads, n, D]
     """Return some tokens of some heads, each with its keys, in the precision of sums."""
     part, heads = x[piece.batch], piece.heads
     times = query.size(1) // x.size(1)
@@ -198,7 +220,6 @@ def _cut(x: Tensor, query: Tensor, piece: Piece) -> Tensor:  # [heads, n, D]
     else:
         index = torch.arange(heads.start, heads.stop, device=x.device) // times
         part = part.index_select(0, index)
-    tokens = piece.tokens
     part = part[:, tokens] if isinstance(tokens, slice) else part.index_select(1, tokens)
     return part.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -208,18 +229,20 @@ def _put(total: Tensor, part: Tensor, piece: Piece) -> None:
 
 
 def _reader(
-    parts: list[Tensor],
+    features: Parts,
+    piece: Piece,
     rule: ClusterRule,
     scale: float,
     causal: bool,
     joined: Tensor | None = None,
     highest: Pair | None = None,
 ) -> ClusterHeads | CausalClusterHeads | DenseHeads:
-    query, key, value = parts
+    places = piece.tokens, piece.keys, piece.keys
+    query, key, value = map(partial(_cut, features[0], piece), features, places)
     assert rule.dense_below is not None
     if causal:
         return CausalClusterHeads(query, key, value, rule, scale, joined)
-    if query.size(1) < rule.dense_below:
+    if piece.dense or query.size(1) < rule.dense_below:
         return DenseHeads(query, key, value, scale)
     return ClusterHeads(query, key, value, rule, scale, joined, highest)
 

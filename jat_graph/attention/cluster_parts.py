@@ -20,10 +20,14 @@ Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout k
 
 
 class Tokens:
-    """Some heads of one sequence: whole blocks, and room for one more on both sides of the keys."""
+    """Some heads of one sequence: whole blocks, and room for one more on both sides of the keys.
+
+    Keys and values beyond the queries are those of global tokens, and stand behind this room.
+    """
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, block: int) -> None:
         self.heads, self.length, _ = query.shape
+        self.num_global = key.size(1) - self.length
         self.margin, self.block = block, block or self.length
         self.blocks = -(-self.length // self.block)
         self.query = self._filled(query, 0)
@@ -31,18 +35,29 @@ class Tokens:
         # One more column of ones sums the weights, too.
         self.value = self._filled(value, self.margin, 1)
         self.of_tokens(self.value)[..., -1] = 1.0
+        self.of_global(self.value)[..., -1] = 1.0
 
     def _filled(self, x: Tensor, margin: int, columns: int = 0) -> Tensor:
-        length = self.blocks * self.block + 2 * margin
-        filled = x.new_empty(len(x), length, x.size(-1) + columns)
+        length, width = self.blocks * self.block + 2 * margin, x.size(-1)
+        filled = x.new_empty(len(x), length + x.size(1) - self.length, width + columns)
         filled[:, :margin] = 0.0
-        filled[:, margin + self.length :] = 0.0
-        filled[:, margin : margin + self.length, : x.size(-1)] = x
+        filled[:, margin + self.length : length] = 0.0
+        filled[:, margin : margin + self.length, :width] = x[:, : self.length]
+        filled[:, length:, :width] = x[:, self.length :]
         return filled
 
     def of_tokens(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n, D]
         """Cut off what is no token."""
         return self.whole(x)[:, : self.length]
+
+    def of_global(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, g, D]
+        """Return what is of global tokens, of keys and values."""
+        return x[:, x.size(1) - self.num_global :]
+
+    def of_all(self, x: Tensor) -> Tensor:  # [H, any, D] -> [H, n + g, D]
+        """Return what is of tokens and of global ones, a view where there are none."""
+        own = self.of_tokens(x)
+        return torch.cat([own, self.of_global(x)], dim=1) if self.num_global else own
 
     def filled(
         self, x: Tensor, value: float = 0.0

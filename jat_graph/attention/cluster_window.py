@@ -1,4 +1,4 @@
-"""The window of attention by clusters: exact scores of the blocks around a token."""
+"""What all tokens read exactly: the blocks around a token, and the keys of global tokens."""
 
 from __future__ import annotations
 
@@ -94,3 +94,21 @@ class NearKeys:
             start = (blocks.start + number) * self.block
             inside = total[start : start + len(around) * self.block]
             inside += part.reshape(-1, part.size(-1))
+
+
+class GlobalKeys(NearKeys):
+    """The keys of global tokens, the same for all blocks."""
+
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        super().__init__(tokens, scale)
+        size = numbers_at_a_time(tokens.key.device)
+        self.step = max(1, size // (tokens.num_global * self.block))
+
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [1, g, D]
+        return self.tokens.of_global(x.unsqueeze(0))
+
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:  # [blocks, block, g]
+        return (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
+
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
+        self._around(total, blocks).add_(around.sum(0))

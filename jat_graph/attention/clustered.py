@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,13 @@ from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.clusters import first_clustered, shortest_length
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
+from jat_graph.checks.tensors import (
+    check_dropout,
+    check_heads,
+    check_scale,
+    clean_padding,
+    read_global,
+)
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
@@ -24,6 +31,7 @@ def clustered_attention(
     value: Tensor,
     *,
     attention_mask: Tensor | None = None,
+    global_attention_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -63,6 +71,10 @@ def clustered_attention(
         attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, 1, L, L]``; of
             padding, or of documents that see themselves alone, each of which is then a sequence of
             its own. What padding reads is finite and means nothing. (default: None)
+        global_attention_mask: Bool, or 0 and 1, ``[B, L]``; not in causal order. A global token
+            reads all keys of its sequence exactly, and all of it read its key exactly. Clusters and
+            blocks are those of the other tokens, as if these were a sequence of their own. Padding
+            is never global. (default: None)
         dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
             tokens of a cluster at once. (default: 0.0)
         is_causal: A token reads what comes before it, and itself. (default: False)
@@ -86,7 +98,8 @@ def clustered_attention(
     Reference:
         This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
         *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by likeness of
-        rows, an exact window, and the propagated row as it is.
+        rows, an exact window, and the propagated row as it is. Global tokens are those of
+        Longformer (Beltagy et al. 2020, section 3.1), without projections of their own.
 
     Example:
         >>> import jat_graph, torch
@@ -102,12 +115,12 @@ def clustered_attention(
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
     valid = mask.valid
+    everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
-    return read_by_clusters(
-        query, key, value, rule, mask=mask, dropout_p=dropout_p, scale=scale, causal=is_causal
-    )
+    options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "causal": is_causal}
+    return read_by_clusters(query, key, value, rule, mask=mask, everywhere=everywhere, **options)
 
 
 def read_by_clusters(
@@ -120,9 +133,12 @@ def read_by_clusters(
     dropout_p: float,
     scale: float,
     causal: bool = False,
+    everywhere: Tensor | None = None,  # which tokens are global, bool [B, L]
 ) -> Tensor:  # [B, H, L, Dv]
     """Return what heads read by clusters, or by SDPA where all sequences are short."""
     causal = causal or mask.causal
+    if causal and everywhere is not None:
+        raise ValueError("global_attention_mask must be None in causal order, got a mask")
     documents = token_documents(mask, query, causal)
     shortest = shortest_length(rule, causal)
     if query.size(2) < shortest:
@@ -139,7 +155,7 @@ def read_by_clusters(
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
         output, *_ = read_clusters(
-            query, key, value, documents, seed, scale, dropout_p, *rule, causal
+            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule, causal
         )
     return output
 

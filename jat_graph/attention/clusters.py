@@ -14,7 +14,7 @@ from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_siz
 from jat_graph.attention.cluster_keys import BestKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Reading, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
-from jat_graph.attention.cluster_window import NearKeys
+from jat_graph.attention.cluster_window import GlobalKeys, NearKeys
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -51,8 +51,8 @@ class ClusterHeads:
     def __init__(
         self,
         query: Tensor,  # [H, n, D]
-        key: Tensor,  # [H, n, D]
-        value: Tensor,  # [H, n, Dv]
+        key: Tensor,  # and those of g global tokens, [H, n + g, D]
+        value: Tensor,  # [H, n + g, Dv]
         rule: ClusterRule,
         scale: float,
         joined: Tensor | None = None,  # [H, n], as the forward pass found it
@@ -60,7 +60,9 @@ class ClusterHeads:
     ) -> None:
         self.tokens = tokens = Tokens(query, key, value, rule.block)
         query, key = tokens.of_tokens(tokens.query), tokens.of_tokens(tokens.key)
-        key -= key.mean(1, keepdim=True)  # softmax does not see it
+        mean = key.mean(1, keepdim=True)
+        for keys in (key, tokens.of_global(tokens.key)):
+            keys -= mean  # softmax does not see it
         joined, towards = choose_clusters(query, key, rule.clusters, rule.refine, joined)
         towards = towards * scale  # [H, m, D]
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
@@ -70,6 +72,8 @@ class ClusterHeads:
         self.exact: list[NearKeys | BestKeys] = [NearKeys(tokens, scale)] if rule.block else []
         if rule.keys:
             self.exact.append(BestKeys(tokens, joined, best, scale))
+        if tokens.num_global:
+            self.exact.append(GlobalKeys(tokens, scale))
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
@@ -86,10 +90,11 @@ class ClusterHeads:
         by_queries = None if self.rest is None else self.rest.differentiate(back, kept)
         for part in self.exact:
             part.differentiate(back, kept)
-        query, key, value = (self.tokens.of_tokens(x) for x in (back.query, back.key, back.value))
+        tokens, query = self.tokens, self.tokens.of_tokens(back.query)
         if by_queries is not None:
             query += self._to_tokens(by_queries.mul_(self.scale))
-        key -= key.mean(1, keepdim=True)
+        key, value = tokens.of_all(back.key), tokens.of_all(back.value)
+        key[:, : tokens.length] -= key.sum(1, keepdim=True) / tokens.length
         return query, key, value[..., :-1]
 
     def _to_tokens(self, grad: Tensor) -> Tensor:  # [H, m, D] -> [H, n, D]
@@ -102,7 +107,7 @@ class ClusterHeads:
 
 
 class DenseHeads:
-    """Some heads of one sequence that is too short for clusters, or has too few keys."""
+    """Some heads of one sequence that is too short for clusters, or of its global tokens."""
 
     def __init__(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool = False
@@ -115,7 +120,7 @@ class DenseHeads:
         for head in range(heads):
             for start in range(0, length, ROWS):
                 stop = min(start + ROWS, length)
-                yield head, slice(start, stop), slice(stop if self.causal else length)
+                yield head, slice(start, stop), slice(stop if self.causal else None)
 
     def _weights(self, head: int, rows: slice, seen: slice) -> Tensor:
         query, key, _ = self.parts

@@ -93,6 +93,17 @@ def clean_padding(
     return tuple(tensors.values())
 
 
+def read_global(mask: object, query: Tensor) -> Tensor | None:  # of queries [B, H, L, D]
+    """Return which tokens are global, bool ``[B, L]``, as a mask says it: bool, or 0 and 1."""
+    if mask is None:
+        return None
+    shape = query.size(0), query.size(2)
+    if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.shape != shape:
+        got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        raise ValueError(f"global_attention_mask must be bool or 0/1 {list(shape)}, got {got}")
+    return mask.to(query.device).bool()
+
+
 def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
     """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
     if weight is None:

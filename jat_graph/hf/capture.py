@@ -168,6 +168,10 @@ def _captured(heads: LayerHeads, inputs: AttentionInputs) -> CapturedLayer:
     mask = inputs.token_mask().select_heads(heads.heads)
     seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
     if not isinstance(heads, JumpLayer):
+        if inputs.everywhere is not None:
+            raise ValueError(
+                "captured cluster heads must have no global tokens, got a mask of some"
+            )
         return CapturedLayer(*seen, value=value)
     strength = heads.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()

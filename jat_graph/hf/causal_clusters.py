@@ -33,6 +33,13 @@ def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
     return inputs.is_causal if mask is None else causal and mask.size(-2) > 1
 
 
+def check_global(inputs: AttentionInputs, causal: bool) -> None:
+    """Refuse global tokens in causal order, in which no token sees all."""
+    if causal and inputs.everywhere is not None:
+        name = type(inputs.module).__name__
+        raise ValueError(f"{name} is causal, so that none of its tokens can be global")
+
+
 def read_rules(
     inputs: AttentionInputs,
     owner: Any,  # whose state the cache keeps
@@ -44,6 +51,7 @@ def read_rules(
     from jat_graph.attention.clustered import read_by_clusters
     from jat_graph.attention.clusters import shortest_length
 
+    check_global(inputs, causal)
     past, mask = _past(inputs, owner, rules) if causal else None, None
     if causal:
         mask = inputs.token_mask(past)
@@ -62,6 +70,7 @@ def read_rules(
             parts.append(HeadGroup(heads, query, key, value, jumps=False))
         else:
             options |= {"mask": mask or inputs.token_mask(), "causal": causal}
+            options |= {"everywhere": inputs.everywhere}
             parts.append(HeadOutput(heads, read_by_clusters(query, key, value, rule, **options)))
     return parts
 

@@ -16,12 +16,13 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.attention.heads import HeadOutput
-from jat_graph.checks.tensors import default_scale
+from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.causal_clusters import cache_of, in_causal_order, read_rules
+from jat_graph.hf.causal_clusters import cache_of, check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS
+from jat_graph.hf.state import GLOBAL
 from jat_graph.masks.tokens import TokenMask, shared_row
 
 CLUSTERED = "clustered"
@@ -90,7 +91,7 @@ def _attend(
     from jat_graph.attention.clustered import read_by_clusters  # which few processes need
     from jat_graph.attention.clusters import shortest_length
 
-    name, mask = type(module).__name__, None
+    name, mask, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
     for argument in (*SDPA_IGNORES, "softcap"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
@@ -107,6 +108,7 @@ def _attend(
     inputs, output = AttentionInputs(*call), None
     reason, ordered = _reason(inputs, causal, kwargs), in_causal_order(inputs, causal)
     local = kwargs.get("sliding_window") is not None  # as it is meant to be
+    inputs = _with_global(inputs, None if reason else everywhere, ordered)
     if reason is None and not local and ordered:
         output = _read_in_order(inputs, rule)
     elif reason is None and not local and query.size(2) >= shortest_length(rule):
@@ -116,6 +118,7 @@ def _attend(
         _warn(module, f"{LEFT} where {reason}")
     if mask:
         options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
+        options |= {"everywhere": inputs.everywhere}
         output = read_by_clusters(query, key, value, rule, **options)
     if output is None:
         return sdpa_attention_forward(
@@ -124,6 +127,15 @@ def _attend(
     if kwargs.get("output_attentions"):
         _warn(module, "gives no attention probabilities with clusters: take 'eager'")
     return output.transpose(1, 2).contiguous(), None
+
+
+def _with_global(inputs: AttentionInputs, mask: object, ordered: bool) -> AttentionInputs:
+    """Return them with the global tokens of the call, which nothing in causal order has."""
+    if mask is None:
+        return inputs
+    inputs = replace(inputs, everywhere=read_global(mask, inputs.query))
+    check_global(inputs, ordered)
+    return inputs
 
 
 def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]

@@ -1,4 +1,4 @@
-"""Run an attached model on graphs from outside, or keep those of a forward for its backward."""
+"""Run a model on graphs, or with global tokens, from outside; keep graphs of a forward."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import layers_around
-from jat_graph.hf.state import GRAPHS, heads_of
+from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.inputs import window_of
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
+from jat_graph.hf.state import GLOBAL, GRAPHS, heads_of, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
@@ -88,6 +90,95 @@ def using_graphs(
     finally:
         remove_hooks(hooks)
         attachment.graphs, attachment.graphs_thread = previous
+
+
+@contextmanager
+def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
+    """Let some tokens see all tokens, and all tokens see these, inside the ``with``.
+
+    Heads by clusters, attached or by name, read the keys of global tokens exactly, and global
+    tokens read all keys; a pattern with ``global`` and no number, such as ``window:256+global``,
+    allows these pairs beside its others. Global tokens have no projections of their own: queries,
+    keys and values are those that the model has. Heads that are dense see all tokens anyway, and
+    layers that read within a window of their model's own stay as they are. A model that hands on
+    arguments takes the same mask in its forward, as ``global_attention_mask``; inside the ``with``
+    this one counts. Backward may come later, with gradient checkpointing, too.
+
+    Args:
+        model: An encoder, or a model with one, whose heads read by clusters or within such a
+            pattern, or a wrapper around it.
+        mask: Bool, or 0 and 1 for global, ``[B, L]``, of the tokens that the next calls get,
+            padding counted, which is never global. A sequence may have none.
+
+    Yields:
+        The same model.
+
+    Raises:
+        ValueError: If no head of the model can use global tokens, as in a decoder, or the mask is
+            none; in its forward, if the mask does not fit the tokens.
+
+    Reference:
+        Global attention of Longformer (Beltagy et al. 2020, section 3.1), there with projections
+        of its own.
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from transformers import BertConfig, BertModel
+        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
+        >>> model = jat_graph.attach(model, jat_graph.JatConfig.clustered(dense_below=256))
+        >>> ids = torch.randint(1000, 2000, (1, 400))
+        >>> question = torch.arange(400)[None] < 12  # as token_type_ids or sequence_ids tell
+        >>> with jat_graph.using_global_tokens(model, question):
+        ...     out = model(ids).last_hidden_state
+        >>> out.shape
+        torch.Size([1, 400, 32])
+    """
+    fits = isinstance(mask, Tensor) and mask.dim() == 2 and not mask.is_floating_point()
+    if not fits or bool(((mask != 0) & (mask != 1)).any()):
+        got = list(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"mask must be bool, or 0 and 1, [B, L], got {got}")
+    modules = _global_readers(model)
+    layers = layers_around(model, modules)
+    for module in (*layers, *modules):
+        if not takes_any_argument(type(module)):
+            name = type(module).__name__
+            raise ValueError(f"model must hand arguments on to its attention, got a {name}")
+    hooks = add_hooks(
+        [(layer, lambda _, args, kwargs: (args, {**kwargs, GLOBAL: mask})) for layer in layers]
+    )
+    try:
+        yield model
+    finally:
+        remove_hooks(hooks)
+
+
+def _global_readers(model: nn.Module) -> list[nn.Module]:
+    """Return the attention modules of encoders that can use global tokens; one at least."""
+    attachment, base = find_attachment(model), next(iter(model_parts(model)), None)
+    found: list[nn.Module] = []
+    if attachment is not None:
+        within = attachment.pattern is not None and attachment.pattern.needs_global
+        for module in model.modules():
+            state = layer_state(module)
+            if state is not None and state.takes_heads:
+                if within or any(isinstance(heads, ClusterLayer) for heads in state.heads):
+                    found.append(module)
+    elif base is not None:
+        found = [
+            entry.module
+            for entry in attention_modules(base)
+            if entry.left_alone is None
+            and graph_by_name(entry.module.config) is not None
+            and window_of(entry.module) is None
+        ]
+    readers = [module for module in found if not getattr(module, "is_causal", True)]
+    if not readers:
+        got = "causal ones" if found else f"a {type(model).__name__} with neither"
+        raise ValueError(
+            "model must have heads of an encoder by clusters, or a pattern with 'global', for "
+            f"global tokens, got {got}"
+        )
+    return readers
 
 
 # Where the library's operators live: counting, ranking, products, key significance, samples.

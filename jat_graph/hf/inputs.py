@@ -39,6 +39,7 @@ class AttentionInputs:
     cache: Cache | None = None  # of the keys of earlier tokens
     excluded: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
     external: Any = None  # graphs, in the place of those of jump heads
+    everywhere: Tensor | None = None  # which tokens are global, bool [B, L]
 
     @property
     def sizes(self) -> tuple[int, int]:

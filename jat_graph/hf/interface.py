@@ -20,11 +20,12 @@ from jat_graph.attention.heads import (
     split_heads,
 )
 from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.checks.tensors import default_scale
+from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import (
+    GLOBAL,
     GRAPHS,
     NAME,
     NAMES,
@@ -116,7 +117,10 @@ def jat_attention_forward(
         *kwargs.pop(INPUTS, (None, None)),
         kwargs.pop(ARGUMENT, None),
         kwargs.pop(GRAPHS, None),
+        _global_tokens(query, kwargs.pop(GLOBAL, None), state),
     )
+    if pattern is not None and given[-1] is not None:
+        pattern = pattern.with_global(given[-1])
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
     causal = kwargs.get("is_causal")
@@ -137,6 +141,17 @@ def jat_attention_forward(
     )
     wanted = wanted and kwargs.get("position_bias") is None
     return output, _ordinary_probabilities(inputs) if wanted else None
+
+
+def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | None:  # bool [B, L]
+    """Return which tokens of a self-attention module are global, if a mask says so."""
+    if mask is None or not state.takes_heads:
+        return None
+    if not state.attachment.takes_global:
+        raise ValueError(
+            f"{GLOBAL} needs cluster heads or a pattern with 'global', which the model has not"
+        )
+    return read_global(mask, query)
 
 
 def run_heads(

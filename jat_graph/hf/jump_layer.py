@@ -171,6 +171,12 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of one module, which must not look ahead if it is causal."""
         jump = super().in_module(entry, index, row, config)
         assert isinstance(jump, JumpLayer)
+        pattern = jump.jumping.pattern
+        if entry.is_causal and pattern is not None and pattern.needs_global:
+            name = type(entry.module).__name__
+            raise ValueError(
+                f"{name} is causal: pattern must have no 'global', got {config.pattern!r}"
+            )
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.jump_graph.kind == "stones":

@@ -27,6 +27,7 @@ ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
 # Among the adapter's own settings, too, which PEFT alone names in a warning, as it knows no such.
 ADAPTER_NOTE = "jump heads: load it with jat_graph.from_pretrained"
+GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 
 
@@ -48,6 +49,12 @@ class Attachment:
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionInputs], None] | None = None
+
+    @property
+    def takes_global(self) -> bool:
+        """Tell whether some heads can use global tokens."""
+        reads = self.pattern is not None and self.pattern.needs_global
+        return reads or ClusterLayer in self.configs
 
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""

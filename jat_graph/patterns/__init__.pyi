@@ -1,7 +1,7 @@
 import typing
 
 from .base import Intersection, KeyRange, Pattern, Union
-from .documents import Documents
+from .documents import Documents, GlobalMask
 from .factorised import Fixed, Strided, reaches_all
 from .parsing import bigbird, longformer, parse_pattern
 from .positions import Causal, DilatedWindow, GlobalTokens, LocalBlocks, RandomBlocks, Window
@@ -16,6 +16,7 @@ __all__ = [
     "DilatedWindow",
     "Documents",
     "Fixed",
+    "GlobalMask",
     "GlobalTokens",
     "Intersection",
     "KeyRange",

@@ -139,6 +139,15 @@ class Pattern(ABC):
         """Return the pattern of picked tokens, as padding is left out, by where each was before."""
         return self
 
+    @property
+    def needs_global(self) -> bool:
+        """Whether it names global tokens that it has still to be given."""
+        return False
+
+    def with_global(self, mask: Tensor) -> Pattern:  # bool [B, L]
+        """Return the pattern with the global tokens of a batch, where it names such."""
+        return self
+
     def breaks(self, length: int) -> tuple[int, ...]:
         """Return the queries at which the rule changes, where blocks of queries had better end."""
         return ()
@@ -207,6 +216,13 @@ class _Several(Pattern):
 
     def at(self, order: Tensor) -> Pattern:
         return type(self)(*(member.at(order) for member in self.members))
+
+    @property
+    def needs_global(self) -> bool:
+        return any(member.needs_global for member in self.members)
+
+    def with_global(self, mask: Tensor) -> Pattern:
+        return type(self)(*(member.with_global(mask) for member in self.members))
 
     def breaks(self, length: int) -> tuple[int, ...]:
         return tuple(sorted({query for m in self.members for query in m.breaks(length)}))

@@ -89,13 +89,14 @@ def _read_one(tokens: list[str], spec: str) -> Pattern:
     return kind(*(int(a) if re.fullmatch(r"[+-]?\d+", a) else a for a in arguments))
 
 
-def longformer(attention_window: int = 512, num_global: int = 1) -> Union:
-    """Return Longformer's pattern: a window, and global tokens at the start.
+def longformer(attention_window: int = 512, num_global: int | None = 1) -> Union:
+    """Return Longformer's pattern: a window, and global tokens at the start, or of the call.
 
     Args:
         attention_window: Keys in the window, half on each side, the token itself not counted, as
             in ``LongformerConfig``. (default: 512)
-        num_global: How many of the first tokens are global. (default: 1)
+        num_global: How many of the first tokens are global; None for those that each call names, as
+            in Longformer's own models. (default: 1)
 
     Returns:
         ``window:257+global:1``, if nothing is given.

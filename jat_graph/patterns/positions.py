@@ -124,8 +124,11 @@ class DilatedWindow(Pattern):
 class GlobalTokens(Pattern):
     """The first ``count`` tokens see everything, and everything sees them: :math:`q < g ∨ k < g`.
 
+    Without a number they are those that each call names: ``global_attention_mask`` of models, in
+    :func:`jat_graph.using_global_tokens`; a pattern alone has a :class:`GlobalMask` instead.
+
     Args:
-        count: How many; more than there are tokens means all.
+        count: How many; more than there are tokens means all. (default: None, those of the call)
 
     Raises:
         ValueError: If there is none.
@@ -136,28 +139,45 @@ class GlobalTokens(Pattern):
     """
 
     name: ClassVar[str] = "global"
-    count: int
+    count: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("number of global tokens", self.count)
+        if self.count is not None:
+            check_count("number of global tokens", self.count)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return (q < self.count) | (k < self.count)
+        return (q < self.num_global) | (k < self.num_global)
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        stop = first.new_full(first.shape, length).where(first < self.count, self.count)
+        stop = first.new_full(first.shape, length).where(first < self.num_global, self.num_global)
         return [KeyRange(first.new_zeros(first.shape), stop)]
 
     def num_edges(self, length: int, head: int = 0) -> int:
         """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""
-        return length**2 - max(0, length - self.count) ** 2
+        return length**2 - max(0, length - self.num_global) ** 2
 
     @property
     def num_global(self) -> int:
-        return self.count
+        return self.count or 0
+
+    @property
+    def needs_global(self) -> bool:
+        return self.count is None
+
+    def with_global(self, mask: Tensor) -> Pattern:
+        from jat_graph.patterns.documents import GlobalMask
+
+        return GlobalMask(mask) if self.count is None else self
+
+    def check_size(self, batch: int, length: int) -> None:
+        if self.count is None:
+            raise ValueError(
+                "pattern 'global' must be given its tokens, by jat_graph.using_global_tokens or "
+                "global_attention_mask, in a pattern alone as GlobalMask(mask), got none"
+            )
 
     def breaks(self, length: int) -> tuple[int, ...]:
-        return (self.count,) if self.count < length else ()
+        return (self.num_global,) if 0 < self.num_global < length else ()
 
 
 @dataclass(frozen=True)

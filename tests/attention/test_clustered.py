@@ -127,6 +127,30 @@ def test_documents_are_sequences_of_their_own(heads, settings, arranged, form, s
     assert_agree(ours, theirs, heads, sequence >= 0)
 
 
+@pytest.mark.parametrize("side", [None, *SIDES, "documents"])
+@given(
+    heads=drawn_heads(), settings=drawn_settings(), share=st.sampled_from((0.05, 0.5)), seed=seeds
+)
+def test_global_tokens_read_and_are_read_by_all(heads, settings, side, share, seed):
+    batch, _, length, _ = heads[0].shape
+    generator = torch.Generator().manual_seed(seed)
+    everywhere = torch.rand(batch, length, generator=generator) < share
+    everywhere[seed % batch] = seed % 3 == 0  # none, or all tokens, in one sequence
+    sequence = everyone(heads).long() - 1
+    if side == "documents":
+        sequence = torch.randint(-1, 2, sequence.shape, generator=generator)
+        sequence[:, 0] = 0
+    elif side is not None:
+        sequence = random_padding_mask(batch, length, side=side, seed=seed).long() - 1
+    theirs = reference_clustered_attention(
+        *heads, sequence=sequence, everywhere=everywhere, **settings
+    )
+    mask = everywhere if seed % 2 else everywhere.long()
+    options = {"attention_mask": None if side is None else mask_of(sequence)}
+    options["global_attention_mask"] = mask
+    assert_agree(fast(heads, **options, **settings), theirs, heads, sequence >= 0)
+
+
 @given(seed=seeds, settings=drawn_settings())
 def test_ties_go_to_the_lower_landmark_and_position(seed, settings):
     # Each product of such tokens has one term, so that equal ones are equal to the bit; with as

@@ -153,7 +153,12 @@ def test_dropout_of_nothing_and_of_everything(heads):
     assert not any(x.any() for x in run(dropped, heads, p=1.0))
 
 
-@pytest.mark.parametrize("options", [{}, {"block": 0}, {"keys": 0}, {"dense_below": 99}])
+EVERYWHERE = {"global_attention_mask": torch.arange(60).expand(2, -1) % 13 == 1}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"block": 0}, {"keys": 0}, {"dense_below": 99}, EVERYWHERE]
+)
 def test_the_mean_over_many_draws_is_the_output(heads, options):
     torch.manual_seed(0)
     draws = torch.stack([dropped(*heads, seed=None, **options) for _ in range(300)])
@@ -166,9 +171,9 @@ def test_the_mean_over_many_draws_is_the_output(heads, options):
 @pytest.mark.parametrize("options", [{}, {"block": 0}, {"refine": 0}, {"dense_below": 99}])
 def test_gradients_under_dropout(options):
     heads = [x.requires_grad_() for x in random_tensors(6, *((1, h, 30, 3) for h in (2, 1, 1)))]
-    valid = random_padding_mask(1, 30)
+    valid, everywhere = random_padding_mask(1, 30), torch.arange(30)[None] % 11 == 1
     settings = {"attention_mask": valid, "enable_gqa": True, "block": 3} | options
-    for p in (0.0, 0.3):
+    for p, settings["global_attention_mask"] in ((0.0, None), (0.3, None), (0.3, everywhere)):
         torch.autograd.gradcheck(lambda *x: dropped(*x, p=p, **settings), heads, fast_mode=True)  # noqa: B023
 
 
@@ -282,7 +287,8 @@ def test_the_operators_keep_torchs_rules():
         documents = torch.arange(30).expand(2, -1).int() // 20 - 1
         for own, seed in ((None, None), (documents, torch.tensor(3))):
             for causal in (False, True):
-                settings = (own, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
+                everywhere = None if causal or own is None else own.roll(5, -1) == 0
+                settings = (own, everywhere, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
                 torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
                 results = operators.read_clusters(*heads, *settings)
                 torch.library.opcheck(

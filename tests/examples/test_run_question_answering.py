@@ -45,6 +45,17 @@ def test_it_learns_from_files_of_ones_own(
     assert len(answers["said"]) == len(answers["right"]) == 96
 
 
+def test_a_question_is_seen_by_all(write: Write, tiny_model: str, tmp_path: Path) -> None:
+    file, output = write("questions.jsonl", rows(96)), tmp_path / "run"
+    words = ["--train_file", file, "--validation_file", file, "--global_question"]
+    with pytest.raises(ValueError, match=r"^model must have heads of an encoder by clusters, or"):
+        run(tiny_model, output, *words)
+    words += ["--jat_set", "pattern=window:4+global", "hop_weights=[1]"]
+    assert run(tiny_model, output, *words, steps=100)["eval_f1"] > 0.7
+    settings = json.loads((output / "config.json").read_text())["jat"]
+    assert settings["pattern"] == "window:4+global"
+
+
 @pytest.mark.parametrize("name", ["squad", "covidqafarhalf"])
 def test_named_tasks_are_trained(
     name: str, tiny_model: str, data_dir: Path, tmp_path: Path

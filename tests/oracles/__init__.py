@@ -79,6 +79,7 @@ from tests.oracles.patterns import (
     reference_dilated_window,
     reference_documents,
     reference_fixed,
+    reference_global_mask,
     reference_global_tokens,
     reference_local_blocks,
     reference_pairs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -243,6 +243,30 @@ def reference_clusters(
     return ReferenceClusters(joined, best)
 
 
+def reference_cluster_scores(
+    query: Tensor,
+    key: Tensor,
+    choosing: tuple[Tensor, Tensor],
+    *,
+    scale: float,
+    block: int,
+    **settings: Any,
+) -> tuple[Tensor, Tensor]:
+    r"""Return the scores of one sequence and head, and which of them are exact.
+
+    Shapes:
+        - query, key: ``[n, D]``, as are the queries and keys in ``choosing``, which choose
+        - output: ``[n, n]`` and bool ``[n, n]``
+
+    Reference:
+        This library.
+    """
+    chosen = reference_clusters(*choosing, scale=scale, **settings)
+    queries = cluster_queries(query, chosen.joined, len(chosen.best), settings["refine"])
+    exact = cluster_exact_set(chosen, block)
+    return cluster_scores(query, key, queries, chosen, exact, scale), exact
+
+
 def reference_clustered_attention(
     query: Tensor,
     key: Tensor,
@@ -256,9 +280,12 @@ def reference_clustered_attention(
     refine: int = 1,
     propagate: bool = True,
     chosen_by: tuple[Tensor, Tensor] | None = None,
+    everywhere: Tensor | None = None,
 ) -> Tensor:
     r"""Return attention by clusters, each sequence on its own; tokens of none of them get 0.
 
+    A token that is ``everywhere`` reads all keys of its sequence exactly and is read exactly by all
+    of it; clusters and blocks are those of the other tokens, as if there were no more.
     Without ``propagate`` the keys outside of E are not read at all. Grouped heads share keys. Where
     precision is judged, ``chosen_by`` holds the exact queries and keys, which choose, so that no
     rounding does.
@@ -269,6 +296,7 @@ def reference_clustered_attention(
         - value: ``[B, G, L, Dv]``
         - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
         - chosen_by: as query and key
+        - everywhere: bool ``[B, L]``
         - output: ``[B, H, L, Dv]``
 
     Reference:
@@ -279,18 +307,24 @@ def reference_clustered_attention(
     choosing = (query, key) if chosen_by is None else chosen_by
     if sequence is None:
         sequence = torch.zeros(batch, length, dtype=torch.long)
+    if everywhere is None:
+        everywhere = torch.zeros(batch, length, dtype=torch.bool)
     output = query.new_zeros(batch, heads, length, value.shape[-1])
-    settings = {"clusters": clusters, "keys": keys, "refine": refine}
+    settings: dict[str, Any] = {"clusters": clusters, "keys": keys, "refine": refine}
     for b in range(batch):
         for number in sequence[b].unique().tolist():
             own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
             for h in range(heads if number >= 0 else 0):
                 g = h * key.shape[1] // heads
                 q, k, v = query[b, h, own], key[b, g, own], value[b, g, own]
-                by = choosing[0][b, h, own], choosing[1][b, g, own]
-                chosen = reference_clusters(*by, scale=scale, **settings)
-                queries = cluster_queries(q, chosen.joined, len(chosen.best), refine)
-                exact = cluster_exact_set(chosen, block)
-                scores = cluster_scores(q, k, queries, chosen, exact, scale)
+                others = (~everywhere[b, own]).nonzero().squeeze(-1)
+                scores, exact = scale * q @ k.T, torch.ones(len(own), len(own), dtype=torch.bool)
+                if len(others) > 0:
+                    by = choosing[0][b, h, own][others], choosing[1][b, g, own][others]
+                    pairs = others[:, None], others
+                    rows = q[others], k[others], by
+                    found = reference_cluster_scores(*rows, scale=scale, block=block, **settings)
+                    scores = scores.index_put(pairs, found[0])
+                    exact = exact.index_put(pairs, found[1])
                 output[b, h, own] = cluster_output(scores, v, None if propagate else exact)
     return output

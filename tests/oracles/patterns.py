@@ -102,6 +102,11 @@ def reference_fixed(stride: int, summary: int, factors: int = 2) -> tuple[Rule, 
     return (rule(1, 1, stride), *between, rule(sizes[-1], summary, math.inf))
 
 
+def reference_global_mask(mask: list[bool]) -> Rule:
+    """Return the rule of global tokens anywhere: they see all and are seen by all."""
+    return lambda head, q, k: mask[q] or mask[k]
+
+
 def reference_documents(ids: list[int]) -> Rule:
     """Return the rule of packed documents: a token sees its own."""
     return lambda head, q, k: ids[q] == ids[k]

@@ -14,6 +14,7 @@ from jat_graph.patterns import (
     DilatedWindow,
     Documents,
     Fixed,
+    GlobalMask,
     GlobalTokens,
     KeyRange,
     LocalBlocks,
@@ -31,6 +32,7 @@ from tests.oracles import (
     reference_dilated_window,
     reference_documents,
     reference_fixed,
+    reference_global_mask,
     reference_global_tokens,
     reference_local_blocks,
     reference_pairs,
@@ -144,6 +146,26 @@ def test_random_blocks_are_uniform_and_differ_between_seeds() -> None:
     assert len({tuple(row.tolist()) for row in drawn}) > 290
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=300))
+def test_global_tokens_by_mask_are_those_of_the_plain_rule(mask: list[bool]) -> None:
+    pattern, length = GlobalMask(torch.tensor([mask, [False] * len(mask)])), len(mask)
+    check(pattern, min(length, 24), reference_global_mask(mask))
+    assert pattern.num_edges(length) == int(all_pairs(pattern, length).sum())
+    alone = pattern.of_sequence(0)
+    assert Pattern.num_edges(alone, length) == alone.num_edges(length)  # pair by pair
+    assert alone == GlobalMask(torch.tensor([mask])) != GlobalMask(~torch.tensor([mask]))
+
+
+def test_global_tokens_of_the_call_take_its_mask() -> None:
+    pattern, mask = longformer(8, None), torch.tensor([[False, True, False, False]])
+    assert pattern.spec == "window:5+global"
+    assert pattern.needs_global and not (Window(5) | GlobalTokens(2)).needs_global
+    assert (pattern & Causal()).with_global(mask) == (Window(5) | GlobalMask(mask)) & Causal()
+    assert pattern.num_edges(20) == Window(5).num_edges(20)
+    with pytest.raises(ValueError, match=r"^pattern 'global' must be given its tokens, by "):
+        pattern_attention(*random_heads(9, dtype=torch.float64), pattern=pattern)
+
+
 def test_longformer_and_bigbird_are_unions() -> None:
     assert longformer().spec == "window:257+global:1"
     assert longformer(8, 2) == Window(5) | GlobalTokens(2)
@@ -171,6 +193,7 @@ def test_longformer_and_bigbird_are_unions() -> None:
         (lambda: RandomBlocks(4, 0), "count of random blocks"),
         (lambda: RandomBlocks(4, 1, -1), "seed of random blocks"),
         (lambda: Documents(torch.zeros(3)), "ids of documents"),
+        (lambda: GlobalMask(torch.zeros(2, 3)), "mask of global tokens"),
     ],
 )
 def test_sizes_that_make_no_sense_are_one_line(make, what: str) -> None:

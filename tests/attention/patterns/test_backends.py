@@ -1,5 +1,6 @@
 """Every backend is the dense reference, in values and gradients; none falls back."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +12,7 @@ from torch.testing import assert_close
 
 from jat_graph.patterns import (
     Documents,
+    GlobalMask,
     GlobalTokens,
     Pattern,
     Window,
@@ -19,7 +21,12 @@ from jat_graph.patterns import (
     pattern_attention,
 )
 from jat_graph.testing import assert_within_budget
-from tests.oracles import reference_pattern_attention
+from tests.oracles import (
+    reference_global_mask,
+    reference_pairs,
+    reference_pattern_attention,
+    reference_window,
+)
 from tests.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
 from tests.support import MemoryMeter, assert_equal, count_operations, make_mask, sdpa_kernels
 
@@ -105,6 +112,29 @@ def test_documents_are_kept_apart(backend: str, side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 70)
     heads = random_heads(70, dtype=torch.float64)
     check(backend, packed(70), Mask(padding, False), heads)
+
+
+@pytest.mark.parametrize("backend", RUN)
+@pytest.mark.parametrize("side", PADDING)
+def test_global_tokens_are_those_of_each_sequence(backend: str, side: str) -> None:
+    padding, _ = make_mask(side, 2, 3, 301)
+    heads = random_heads(301, dtype=torch.float64)
+    everywhere = torch.zeros(2, 301, dtype=torch.bool)
+    everywhere[0, [0, 1, 2, 3, 40, 170, 171, 300]] = True  # none in the other sequence
+    pairs = torch.zeros(2, 3, 301, 301, dtype=torch.bool)
+    valid = torch.ones(2, 3, 301) if padding is None else padding.view(2, -1, 301)
+    for batch, head in itertools.product(range(2), range(3)):
+        kept = valid[batch].expand(3, -1)[head].nonzero().squeeze(-1)
+        rule = reference_global_mask(everywhere[batch, kept].tolist())
+        own = reference_pairs(rule, 1, len(kept)) | reference_pairs(
+            reference_window(9), 1, len(kept)
+        )
+        pairs[batch, head][kept[:, None], kept] = own[0]
+    want = reference_pattern_attention(*heads, pairs, 0.3)
+    got = run(heads, Window(9) | GlobalMask(everywhere), Mask(padding), backend)
+    assert_equal(got, want)
+    for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
+        assert_equal(one, other)
 
 
 def test_documents_go_where_the_positions_are() -> None:
