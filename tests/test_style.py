@@ -46,7 +46,7 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/adjacency": 1_300,
+    "jat_graph/adjacency": 1_315,
     "jat_graph/attention": 4_340,
     "jat_graph/checks": 225,
     "jat_graph/cli": 1_350,
@@ -54,7 +54,7 @@ BUDGET = {
     "jat_graph/graphs": 650,
     "jat_graph/hf": 3_300,
     "jat_graph/inspection": 2_430,
-    "jat_graph/kernels": 2_230,
+    "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
     "jat_graph/nn": 1_205,
     "jat_graph/operators": 1_200,
@@ -64,10 +64,10 @@ BUDGET = {
     "jat_graph/training": 200,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_080,
-    "examples": 11_370,
+    "jat_graph": 27_160,
+    "examples": 11_760,
     "models": 1_350,
-    "tests": 34_750,
+    "tests": 35_070,
 }
 
 
