@@ -3,17 +3,19 @@
 ``python -m examples.decoder_reading --models OUT/characters-0 … --json FILE --data-dir DIR`` lets
 models of ``examples.decoders`` read held-out text, or answer questions, densely, with each method
 of ``causal_reading`` and with clusters, and writes a line for each. What the file has is not
-measured again, so that it may be stopped; ``--plot`` draws all that it has.
+measured again, so that it may be stopped; ``--plot`` draws all that it has. Without models, tables
+of it are printed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
@@ -74,8 +76,11 @@ def main(args: Options) -> Iterator[str]:
                 with args.json.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
                 yield line
+    every = [row for _, row in read_lines(args.json)] if args.json.exists() else []
+    if not args.models:
+        yield from tables(every)
     if args.plot is not None:
-        save_figure(draw([row for _, row in read_lines(args.json)]), args.plot)
+        save_figure(draw(every), args.plot)
 
 
 def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:
@@ -132,6 +137,51 @@ def losses_of(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
         losses.append(F.cross_entropy(logits, targets, reduction="none"))
         said.append(logits.argmax(-1))
     return torch.cat(losses), torch.cat(said)
+
+
+def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a table a case: means over seeds, and how many these are where they are not three.
+
+    Of a text it has the loss that is more than dense, in thousandths, its deviation, and the share
+    of other next tokens, by block and keys; of facts the percent that are found, by length and keys.
+    """
+    cases: dict[str, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in rows:
+        name, length = row["case"].rsplit(" ", 1)
+        columns = [f"{row['keys']} of {row['block']}"]
+        if "right" in row:
+            keys = [row["keys"]] if row["keys"] else [size[1] for size in OF_FACTS]
+            columns = [f"{length}, {own}" for own in keys]
+        for column in columns if "right" in row or row["keys"] else ():
+            cases[name][column][row["method"]].append(row)
+    for name, own in cases.items():
+        facts = "," in next(iter(own))
+        numbers = {column: tuple(map(int, re.findall(r"\d+", column))) for column in own}
+        order = sorted(own, key=lambda column: numbers[column][::-1])
+        yield f"{name:<28}" + "".join(f"{column:>{10 if facts else 18}}" for column in order)
+        for method in COLOURS:
+            cells = [own[column][method] for column in order]
+            if any(cells):
+                yield f"{method:<28}" + "".join(map(percent if facts else change, cells))
+
+
+def percent(rows: list[dict[str, Any]]) -> str:
+    """Return the percent of answers that are right, over seeds."""
+    if not rows:
+        return " " * 10
+    few = "" if len(rows) == 3 else f" ({len(rows)})"
+    return f"{100 * fmean(fmean(row['right']) for row in rows):6.0f}{few:<4}"
+
+
+def change(rows: list[dict[str, Any]]) -> str:
+    """Return by how much a loss is more than dense, and how many next tokens are others."""
+    if not rows:
+        return " " * 18
+    more = [1000 * row["more"] for row in rows]
+    deviation = stdev(more) if len(more) > 1 else 0.0
+    few = "" if len(rows) == 3 else f" ({len(rows)})"
+    text = f"{fmean(more):.1f} ±{deviation:.1f}{fmean(row['changed'] for row in rows):6.1%}{few}"
+    return f"{text:>18}"
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
