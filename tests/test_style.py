@@ -65,9 +65,9 @@ BUDGET = {
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
     "jat_graph": 26_730,
-    "examples": 11_350,
+    "examples": 11_600,
     "models": 1_350,
-    "tests": 34_400,
+    "tests": 34_650,
 }
 
 

@@ -10,10 +10,28 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "a", "is", "not"]
+
+SIZES: dict[str, Any] = {
+    "vocab_size": len(SPECIAL + WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.25,  # 12 times the usual: with that, no product reaches any ρ
+}
 
 Rows = list[dict[str, Any]]
 Write = Callable[[str, Rows], str]
@@ -33,16 +51,7 @@ def _save_tokenizer(folder: Path) -> None:
 def save_tiny_bert(folder: Path) -> str:
     """Save a random BERT whose scores are large enough for keys to vote, and its tokenizer."""
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(SPECIAL + WORDS),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.25,  # 12 times the usual: with that, no product reaches any ρ
-    )
-    BertModel(config).save_pretrained(folder)
+    BertModel(BertConfig(**SIZES)).save_pretrained(folder)
     _save_tokenizer(folder)
     return str(folder)
 
@@ -51,6 +60,17 @@ def save_tiny_bert(folder: Path) -> str:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of the tiny BERT."""
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of a random RoBERTa, which counts positions from behind that of padding."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("roberta")
+    size = {"max_position_embeddings": 65, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+    RobertaModel(RobertaConfig(**SIZES | size)).save_pretrained(folder)
+    _save_tokenizer(folder)
+    return str(folder)
 
 
 @pytest.fixture(scope="session")
