@@ -64,7 +64,7 @@ BUDGET = {
     "jat_graph/training": 200,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 26_730,
+    "jat_graph": 26_790,
     "examples": 11_600,
     "models": 1_350,
     "tests": 34_650,

@@ -2,18 +2,21 @@
 
 A tagger of named entities is trained, or with ``study.model = "pretrained"`` a model is taken as it
 comes. A head links word i to word k if the probability with which i attends to k is above mean +
-c · std, both over all layers, heads and pairs of words of one text, a word with itself too. A word
-is its first piece; special tokens and other pieces are left out before the mean is taken, as much
-attention rests on them. Beside the dev set the paper's example is measured.
+c · std, both over all layers, heads and pairs of words of one text, a word with itself too; with
+``study.links = "scores"`` the score takes the place of the probability, of jump heads that after
+the jump. A word is its first piece; special tokens and other pieces are left out before the mean is
+taken, as much attention rests on them. Beside the dev set the paper's example is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoModel,
     AutoModelForTokenClassification,
@@ -26,14 +29,18 @@ from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
-from jat_graph import attach, from_pretrained
+from jat_graph import JatConfig, attach, calibrate, from_pretrained
+from jat_graph.adjacency.scores import attention_scores
 from jat_graph.hf import attached_config
 
 # How far above the mean a probability must be to make a link, in standard deviations.
 SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}
+CALIBRATION_TEXTS = 128
 STONES = "mean + std"  # the links that stepping stones are made of, and p of Definition 3.1
 TRIPLES = ("δ", "otherwise", "bridged")
 DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
+
+Links = Literal["probabilities", "scores"]  # what a threshold is laid upon
 
 
 class TypedText(NamedTuple):
@@ -58,9 +65,12 @@ _SHOWN = (
 def check(run: Run) -> None:
     """Refuse tasks without entities, heads without links, and an unknown model."""
     training.check(run)
-    model = run.sweep.study.get("model", "trained")
-    if model not in ("trained", "pretrained") or set(run.sweep.study) - {"model"}:
+    study = {"model": "trained", "links": "probabilities"} | run.sweep.study
+    if study.pop("model") not in ("trained", "pretrained") or set(study) - {"links"}:
         raise ValueError(f"study must have model 'trained' or 'pretrained', got {run.sweep.study}")
+    if study["links"] not in get_args(Links):
+        wanted = " or ".join(map(repr, get_args(Links)))
+        raise ValueError(f"study must have links {wanted}, got {study['links']!r}")
     if get_task(run.task).kind != "tagging":
         raise ValueError(f"tasks must be of named entities, as wnut17, got {run.task!r}")
     if run.variant.heads in ("triplet", "gfsa", "ppr") or run.variant.triplets is not None:
@@ -83,6 +93,8 @@ def run(run: Run) -> dict[str, Any]:
         record: dict[str, Any] = {"scores": {}, "seconds": 0.0}
         tokenizer = AutoTokenizer.from_pretrained(run.model)
         model = AutoModel.from_pretrained(run.model)
+        if run.variant.density is not None:
+            heads = [_calibrated(run, model, tokenizer, heads[0]), *heads[1:]]
         for config in heads:
             attach(model, config, tokenizer)
     else:
@@ -94,8 +106,21 @@ def run(run: Run) -> dict[str, Any]:
             if heads
             else load(run.folder)
         )
-    shares = measure(model, tokenizer, texts, run.options.get("max_length", 128))
+    length, links = run.options.get("max_length", 128), run.sweep.study.get("links")
+    shares = measure(model, tokenizer, texts, length, links or "probabilities")
     return {**record, "scores": {**record["scores"], **shares}}
+
+
+def _calibrated(
+    run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: Any
+) -> JatConfig:
+    """Settings with thresholds for a run's density, measured on some training texts."""
+    rows = draw_rows(get_task(run.task).load(run.data_dir, ["train"])["train"], CALIBRATION_TEXTS)
+    cut = {"truncation": True, "max_length": run.options.get("max_length", 128)}
+    batch = tokenizer(
+        list(rows["tokens"]), is_split_into_words=True, padding=True, return_tensors="pt", **cut
+    )
+    return calibrate(model, [batch], density=run.variant.density, config=config)
 
 
 def _type(tag: str) -> str | None:
@@ -107,13 +132,12 @@ def measure(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[TypedText],
     max_length: int,
+    links: Links = "probabilities",
 ) -> dict[str, dict[str, float | None]]:
     """Return the shares of links by layer, in some texts and in the paper's example."""
-    if attached_config(model) is None:
-        model.set_attn_implementation("eager")  # SDPA gives no probabilities
-    shares = measure_links(model, tokenizer, texts, max_length)
+    shares = measure_links(model, tokenizer, texts, max_length, links)
     for text, kind, shown in _SHOWN:
-        for layer, found in measure_links(model, tokenizer, [text], max_length).items():
+        for layer, found in measure_links(model, tokenizer, [text], max_length, links).items():
             row = shares.setdefault(layer, {})
             row |= {f"{shown} > {name}": found[f"{kind} > {name}"] for name in SPREADS}
     return shares
@@ -124,27 +148,15 @@ def measure_links(
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[TypedText],
     max_length: int,
+    links: Links = "probabilities",
 ) -> dict[str, dict[str, float | None]]:
     """Count the links of texts; see :func:`count_links`.
 
-    All heads of a layer count together, those that jump and those that do not. A text is cut at
-    ``max_length``; one with fewer than two words left says nothing.
+    All heads of a layer count together, those that jump and those that do not.
     """
     totals: dict[str, Tensor] = {}
-    model.eval()  # type: ignore[no-untyped-call]
-    for text in texts:
-        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
-        words = list(text.words)
-        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
-        ids = batch.word_ids(0)
-        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
-        if len(first) < 2:
-            continue
-        with torch.no_grad():
-            found = model(**batch.to(model.device), output_attentions=True).attentions
-        indices = list(first.values())
-        rows = torch.cat(found).cpu()[..., indices, :][..., indices]
-        for what, counts in count_links(rows, [text.types[word] for word in first]).items():
+    for types, rows in read_words(model, tokenizer, texts, max_length, links):
+        for what, counts in count_links(rows, types).items():
             totals[what] = totals[what] + counts if what in totals else counts
     shares: dict[str, dict[str, float | None]] = {}
     for what, counts in totals.items():
@@ -155,12 +167,72 @@ def measure_links(
     return shares
 
 
-def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
+def read_words(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[TypedText],
+    max_length: int,
+    links: Links,
+) -> Iterator[tuple[list[str | None], Tensor]]:
+    """Yield the types of each text's words, and what heads have for them ``[layers, H, n, n]``.
+
+    A text is cut at ``max_length``; one with fewer than two words left says nothing.
+    """
+    model.eval()  # type: ignore[no-untyped-call]
+    if attached_config(model) is None:  # fused attention gives no probabilities
+        model.set_attn_implementation("eager" if links == "probabilities" else "sdpa")
+    for text in texts:
+        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
+        words = list(text.words)
+        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
+        ids = batch.word_ids(0)
+        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
+        if len(first) < 2:
+            continue
+        batch = batch.to(model.device)
+        with torch.no_grad():
+            if links == "scores":
+                rows = read_scores(model, batch)
+            else:
+                rows = torch.cat(model(**batch, output_attentions=True).attentions)
+        indices = list(first.values())
+        yield [text.types[word] for word in first], rows.cpu()[..., indices, :][..., indices]
+
+
+def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return the scores that a model takes the softmax of, of one text ``[layers, H, L, L]``.
+
+    Those of jump heads are propagated, and come in a row of their own before or after the others of
+    their layer.
+    """
+    with torch.no_grad(), _FusedScores() as fused:
+        model(**batch)
+    return torch.cat(fused.calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
+
+
+class _FusedScores(TorchFunctionMode):
+    """Keeps the scores of each call of fused attention, which ordinary and jump heads make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            query, key = args[:2]
+            self.calls.append(attention_scores(query, key, given["scale"]))
+        return func(*args, **given)
+
+
+def count_links(
+    rows: Tensor, types: Sequence[str | None], spread: float = SPREADS[STONES]
+) -> dict[str, Tensor]:
     r"""Count the links of one text, layer by layer: how many are found, and among how many.
 
     Four kinds of ordered pairs are counted: words of different types, a word with a type and one
     without, all words that differ, and a word with itself. Definition 3.1 is about three words, i,
-    j and k, all different, where "high" is a probability of at least p = mean + std:
+    j and k, all different, where "high" is a probability of at least p = mean + spread · std:
 
     .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
         \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
@@ -170,16 +242,16 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     link joins, how many have a third word that both are linked to.
 
     Shapes:
-        - **rows:** probabilities ``[layers, H, n, n]``
+        - **rows:** probabilities or scores ``[layers, H, n, n]``
         - **output:** ``[layers, 2]``, by what is counted
 
     Reference:
-        Figures 2 and 7 and Definition 3.1 of the JAT paper, whose scores probabilities stand for.
+        Figures 2 and 7 and Definition 3.1 of the JAT paper; those are of scores.
     """
     values = rows.double()
     mean, std = values.mean(), values.std(correction=0)
     found = {name: values > mean + spread * std for name, spread in SPREADS.items()}
-    high = values >= mean + SPREADS[STONES] * std
+    high = values >= mean + spread * std
     differ = ~torch.eye(len(types), dtype=torch.bool)
     thirds = _thirds(high, differ)
     others = (len(types) - 2 - thirds) * differ

@@ -226,24 +226,19 @@ def read_sweep(name: str) -> Sweep:
 
     A file that says ``like = "glue"`` has all of that sweep which it does not say itself.
     """
-    content = _read_content(name)
-    if "like" in content:
-        like = content.pop("like")
-        if not isinstance(like, str) or like == name:
-            raise ValueError(f"sweep {name}: like must name another sweep, got {like!r}")
-        content = read_sweep(like).model_dump(exclude_unset=True) | content
-    return parse_sweep(content, f"sweep {Path(name).name.removesuffix('.toml')}.toml")
-
-
-def _read_content(name: str) -> dict[str, Any]:
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and not path.exists():
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
         raise ValueError(f"sweep must be one of {known} or a file FILE.toml, got {name!r}")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"sweep {path} must be TOML: {str(error).splitlines()[0]}") from None
+    if (like := content.pop("like", None)) is not None:
+        if not isinstance(like, str) or like.endswith(".toml"):
+            raise ValueError(f"sweep {path.name}: like must be a sweep's name, got {like!r}")
+        content = read_sweep(like).model_dump(exclude_unset=True) | content
+    return parse_sweep(content, f"sweep {path.name}")
 
 
 def folder_name(name: str) -> str:

@@ -164,14 +164,20 @@ def _row(
 
 
 def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
-    """The number that the paper prints, of a split as a whole; without a metric the primary one."""
+    """The number that the paper prints, of a split as a whole; without a metric the primary one.
+
+    A printed mean counts where it is over the tasks of the sweep.
+    """
     task, split, metric = place
-    found = sweep.paper.scores.get(variant.name, {}).get(task)
-    if _SPLIT.fullmatch(split):
+    scores = sweep.paper.scores.get(variant.name, {})
+    found = scores.get(task)
+    if _SPLIT.fullmatch(split) or (task == MEAN and scores.keys() - {MEAN} != set(sweep.tasks)):
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    return found if task == MEAN or metric == _primary(sweep, task) else None
+    if found is None or task == MEAN:
+        return found
+    return found if metric == _primary(sweep, task) else None
 
 
 def _change(
@@ -234,15 +240,9 @@ def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
         own = [row for row in rows if row.variant == variant]
         of_tasks = [[row for row in own if row.task == task] for task in sweep.tasks]
         if all(of_tasks):
-            base = sweep.base_of(variant)
-            ours, theirs = (
-                _paper_mean(sweep, [row for row in rows if row.variant == one])
-                for one in (variant, base)
-            )
             mean = _mean_row([_mean_row(group) for group in of_tasks])
-            if ours != mean.paper and ours is not None and theirs is not None and variant != base:
-                mean = replace(mean, paper_change=ours - theirs)
-            yield replace(mean, paper=ours)
+            printed = _printed(sweep, (MEAN, "", ""), variant)
+            yield mean if printed is None else replace(mean, paper=printed)
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:
@@ -260,14 +260,6 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     )
 
 
-def _paper_mean(sweep: Sweep, rows: Sequence[Row]) -> float | None:
-    """The paper's mean of a variant where it is over the same tasks, else that of its rows."""
-    printed = sweep.paper.scores.get(rows[0].variant.name, {}) if rows else {}
-    if MEAN in printed and printed.keys() - {MEAN} == set(sweep.tasks):
-        return _printed(sweep, (MEAN, "", ""), rows[0].variant)
-    return _mean(_mean(row.paper for row in rows if row.task == task) for task in sweep.tasks)
-
-
 def _mean(values: Any) -> float | None:
     every = list(values)
     return fmean(every) if every and None not in every else None
@@ -275,18 +267,15 @@ def _mean(values: Any) -> float | None:
 
 def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     """Yield the rows, and after those of each measure what the paper prints of models not run."""
-    quoted: dict[str, list[Row]] = {name: [] for name in sweep.paper.quoted}
     for _, group in groupby(rows, lambda row: row.place):
-        first, *others = group
-        yield from (first, *others)
-        index = first.task, first.split, first.metric
-        for name, own in quoted.items():
-            one = Variant(name=name)
-            mean = first.task == MEAN
-            number = _paper_mean(sweep, own) if mean else _printed(sweep, index, one)
-            if number is not None:
-                own.append(Row(*index, one, {}, paper=number))
-                yield own[-1]
+        own = list(group)
+        yield from own
+        first = own[0]
+        for name in sweep.paper.quoted:
+            quoted = Variant(name=name)
+            index = first.task, first.split, first.metric
+            if (number := _printed(sweep, index, quoted)) is not None:
+                yield Row(*index, quoted, {}, paper=number)
 
 
 def asked_metric(sweep: Sweep, task: str) -> str:

@@ -107,17 +107,16 @@ def test_ablations_begin_at_the_roberta_of_table_1() -> None:
         assert base == {task: whole[task] for task in base}
 
 
-def test_a_printed_mean_stands_where_it_is_of_the_same_tasks() -> None:
+@pytest.mark.parametrize(("without", "shown"), [(None, "ELMo"), ("wnli", "RoBERTa-base")])
+def test_a_printed_mean_stands_where_it_is_of_the_same_tasks(
+    without: str | None, shown: str
+) -> None:
     sweep = read_sweep("glue-whole")
-    metrics = {task: get_task(task).primary_metric for task in sweep.tasks} | {MEAN: ""}
-    for without, want in (((), {"ELMo": 68.7}), (("wnli",), {"ELMo": 70.2, "RoBERTa-JAT": 87.1})):
-        tasks = tuple(task for task in sweep.tasks if task not in without)
-        part = sweep.model_copy(update={"tasks": tasks})
-        own = [Row(task, "", metrics[task], sweep.base, {0: 0.5}) for task in (*tasks, MEAN)]
-        rows = [row for row in quoted_rows(part, own) if row.task == MEAN]
-        found = {row.variant.name: row.paper for row in rows if row.paper is not None}
-        assert want.items() <= {name: round(mean, 1) for name, mean in found.items()}.items()
-        assert ("RoBERTa-base" in found) == bool(without)  # the paper has no WNLI of it
+    part = sweep.model_copy(update={"tasks": tuple({*sweep.tasks} - {without})})
+    quoted = list(quoted_rows(part, [Row(MEAN, "", "", sweep.base, {0: 0.5})]))[1:]
+    found = {row.variant.name: row.paper for row in quoted}
+    assert found[shown] == sweep.paper.scores[shown][MEAN]
+    assert ("ELMo" in found) != ("RoBERTa-base" in found)  # the paper has no WNLI of the latter
 
 
 def test_the_results_page_says_what_the_records_say() -> None:

@@ -233,7 +233,7 @@ def test_a_sweep_may_be_like_another(tmp_path: Path) -> None:
     assert (mine.name, mine.tasks, mine.options) == ("mine", ("qqp",), {"max_steps": 3})
     assert mine.variants == glue.variants and mine.paper == glue.paper
     file.write_text("like = 3\n")
-    with pytest.raises(ValueError, match=r"like must name another sweep, got 3"):
+    with pytest.raises(ValueError, match="like must be a sweep's name, got 3"):
         read_sweep(str(file))
 
 
