@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from pandas import DataFrame
 from transformers import AutoModel, AutoTokenizer
 
 from examples.data import draw_rows
@@ -64,7 +65,7 @@ def main(args: Options) -> Iterator[str]:
     for links, shares in found.items():
         fits = holds(shares, 0.5).mean((1, 2))
         for at, spread in enumerate(SPREADS):
-            both, otherwise, every = (np.nanmean(shares[name][at]) for name in SHARES)
+            both, otherwise, every = (over_heads(shares[name]).mean()[at] for name in SHARES)
             yield (
                 f"{links}, mean {spread:+g} std: δ {both:.3f}, otherwise {otherwise:.3f}, of all "
                 f"pairs {every:.3f}; {fits[at]:.0%} of the heads fit with δ = 0.5"
@@ -90,6 +91,11 @@ def measure(model: str, texts: Iterable[TypedText], links: Links) -> dict[str, n
     return {name: (some[..., 0] / some[..., 1]).numpy() for name, some in parts}
 
 
+def over_heads(shares: np.ndarray) -> DataFrame:
+    """Return a row for each head, and a column for each c."""
+    return DataFrame(shares.reshape(len(shares), -1).T)
+
+
 def holds(shares: Mapping[str, np.ndarray], delta: float) -> np.ndarray:
     """Tell for which p each head fits the definition, bool ``[c, layers, H]``."""
     fits: np.ndarray = (shares["both"] > delta) & (shares["otherwise"] <= 1 - delta)
@@ -106,8 +112,7 @@ def draw(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
         figure.colorbar(mesh, ax=left, label="share of the heads that fit")
         left.set(title=f"{links}: where the definition holds", ylabel="δ")
         for (name, label), colour in zip(SHARES.items(), COLOURS, strict=False):
-            heads = shares[name].reshape(len(SPREADS), -1)
-            low, middle, high = np.nanquantile(heads, [0.25, 0.5, 0.75], axis=1)
+            low, middle, high = over_heads(shares[name]).quantile([0.25, 0.5, 0.75]).to_numpy()
             right.plot(SPREADS, middle, color=colour, marker="o", ms=3, label=label)
             right.fill_between(SPREADS, low, high, color=colour, alpha=0.15, lw=0)
         right.set(title=f"{links}: share of pairs above p", ylabel="median and quartiles of heads")

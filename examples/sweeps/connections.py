@@ -29,7 +29,7 @@ from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
-from jat_graph import JatConfig, attach, calibrate, from_pretrained
+from jat_graph import attach, calibrate, from_pretrained
 from jat_graph.adjacency.scores import attention_scores
 from jat_graph.hf import attached_config
 
@@ -41,6 +41,7 @@ TRIPLES = ("δ", "otherwise", "bridged")
 DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
 
 Links = Literal["probabilities", "scores"]  # what a threshold is laid upon
+PROBABILITIES: Links = "probabilities"
 
 
 class TypedText(NamedTuple):
@@ -65,12 +66,9 @@ _SHOWN = (
 def check(run: Run) -> None:
     """Refuse tasks without entities, heads without links, and an unknown model."""
     training.check(run)
-    study = {"model": "trained", "links": "probabilities"} | run.sweep.study
-    if study.pop("model") not in ("trained", "pretrained") or set(study) - {"links"}:
-        raise ValueError(f"study must have model 'trained' or 'pretrained', got {run.sweep.study}")
-    if study["links"] not in get_args(Links):
-        wanted = " or ".join(map(repr, get_args(Links)))
-        raise ValueError(f"study must have links {wanted}, got {study['links']!r}")
+    study, known = run.sweep.study, {"model": ("trained", "pretrained"), "links": get_args(Links)}
+    if any(value not in known.get(name, ()) for name, value in study.items()):
+        raise ValueError(f"study must have {known}, one of each, got {study}")
     if get_task(run.task).kind != "tagging":
         raise ValueError(f"tasks must be of named entities, as wnut17, got {run.task!r}")
     if run.variant.heads in ("triplet", "gfsa", "ppr") or run.variant.triplets is not None:
@@ -83,9 +81,10 @@ def run(run: Run) -> dict[str, Any]:
     Beside those of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on have a
     share by what is counted, of the dev set and of the paper's example.
     """
-    limit = run.options.get("max_eval_samples")
-    rows = get_task(run.task).load(run.data_dir, ["validation"])["validation"]
-    rows = draw_rows(rows, limit)
+    limit, length = run.options.get("max_eval_samples"), run.options.get("max_length", 128)
+    splits = ["validation", *(["train"] if run.variant.density else [])]
+    data = get_task(run.task).load(run.data_dir, splits)
+    rows = draw_rows(data["validation"], limit)
     names = rows.features["tags"].feature.names
     texts = [TypedText(row["tokens"], [_type(names[tag]) for tag in row["tags"]]) for row in rows]
     heads = training.chosen_heads(run)
@@ -94,7 +93,9 @@ def run(run: Run) -> dict[str, Any]:
         tokenizer = AutoTokenizer.from_pretrained(run.model)
         model = AutoModel.from_pretrained(run.model)
         if run.variant.density is not None:
-            heads = [_calibrated(run, model, tokenizer, heads[0]), *heads[1:]]
+            some = draw_rows(data["train"], CALIBRATION_TEXTS)["tokens"]
+            inputs = tokenizer(list(some), padding=True, **encoding(length))
+            heads[0] = calibrate(model, [inputs], density=run.variant.density, config=heads[0])
         for config in heads:
             attach(model, config, tokenizer)
     else:
@@ -106,21 +107,14 @@ def run(run: Run) -> dict[str, Any]:
             if heads
             else load(run.folder)
         )
-    length, links = run.options.get("max_length", 128), run.sweep.study.get("links")
-    shares = measure(model, tokenizer, texts, length, links or "probabilities")
+    shares = measure(model, tokenizer, texts, length, run.sweep.study.get("links", PROBABILITIES))
     return {**record, "scores": {**record["scores"], **shares}}
 
 
-def _calibrated(
-    run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: Any
-) -> JatConfig:
-    """Settings with thresholds for a run's density, measured on some training texts."""
-    rows = draw_rows(get_task(run.task).load(run.data_dir, ["train"])["train"], CALIBRATION_TEXTS)
-    cut = {"truncation": True, "max_length": run.options.get("max_length", 128)}
-    batch = tokenizer(
-        list(rows["tokens"]), is_split_into_words=True, padding=True, return_tensors="pt", **cut
-    )
-    return calibrate(model, [batch], density=run.variant.density, config=config)
+def encoding(max_length: int) -> dict[str, Any]:
+    """How texts of words are encoded."""
+    cut = {"truncation": True, "max_length": max_length}
+    return {"is_split_into_words": True, "return_tensors": "pt", **cut}
 
 
 def _type(tag: str) -> str | None:
@@ -132,7 +126,7 @@ def measure(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[TypedText],
     max_length: int,
-    links: Links = "probabilities",
+    links: Links = PROBABILITIES,
 ) -> dict[str, dict[str, float | None]]:
     """Return the shares of links by layer, in some texts and in the paper's example."""
     shares = measure_links(model, tokenizer, texts, max_length, links)
@@ -148,7 +142,7 @@ def measure_links(
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[TypedText],
     max_length: int,
-    links: Links = "probabilities",
+    links: Links = PROBABILITIES,
 ) -> dict[str, dict[str, float | None]]:
     """Count the links of texts; see :func:`count_links`.
 
@@ -180,21 +174,19 @@ def read_words(
     """
     model.eval()  # type: ignore[no-untyped-call]
     if attached_config(model) is None:  # fused attention gives no probabilities
-        model.set_attn_implementation("eager" if links == "probabilities" else "sdpa")
+        model.set_attn_implementation("eager" if links == PROBABILITIES else "sdpa")
     for text in texts:
-        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
-        words = list(text.words)
-        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
+        batch = tokenizer(list(text.words), **encoding(max_length))
         ids = batch.word_ids(0)
         first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
         if len(first) < 2:
             continue
         batch = batch.to(model.device)
         with torch.no_grad():
-            if links == "scores":
-                rows = read_scores(model, batch)
-            else:
+            if links == PROBABILITIES:
                 rows = torch.cat(model(**batch, output_attentions=True).attentions)
+            else:
+                rows = read_scores(model, batch)
         indices = list(first.values())
         yield [text.types[word] for word in first], rows.cpu()[..., indices, :][..., indices]
 
@@ -205,24 +197,17 @@ def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     Those of jump heads are propagated, and come in a row of their own before or after the others of
     their layer.
     """
-    with torch.no_grad(), _FusedScores() as fused:
+    calls: list[Tensor] = []
+
+    class Recorder(TorchFunctionMode):  # of fused attention, which ordinary and jump heads call
+        def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is F.scaled_dot_product_attention:
+                calls.append(attention_scores(*args[:2], kwargs["scale"]))
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Recorder():
         model(**batch)
-    return torch.cat(fused.calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
-
-
-class _FusedScores(TorchFunctionMode):
-    """Keeps the scores of each call of fused attention, which ordinary and jump heads make."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Tensor] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            query, key = args[:2]
-            self.calls.append(attention_scores(query, key, given["scale"]))
-        return func(*args, **given)
+    return torch.cat(calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
 
 
 def count_links(
