@@ -10,28 +10,10 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import AutoConfig, AutoModel, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "a", "is", "not"]
-
-SIZES: dict[str, Any] = {
-    "vocab_size": len(SPECIAL + WORDS),
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.25,  # 12 times the usual: with that, no product reaches any ρ
-}
 
 Rows = list[dict[str, Any]]
 Write = Callable[[str, Rows], str]
@@ -48,10 +30,20 @@ def _save_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def save_tiny_bert(folder: Path) -> str:
+def save_tiny_bert(folder: Path, kind: str = "bert", **sizes: int) -> str:
     """Save a random BERT whose scores are large enough for keys to vote, and its tokenizer."""
     torch.manual_seed(0)
-    BertModel(BertConfig(**SIZES)).save_pretrained(folder)
+    own: dict[str, Any] = {
+        "vocab_size": len(SPECIAL + WORDS),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.25,  # 12 times the usual: with that, no product reaches any ρ
+    }
+    config = AutoConfig.for_model(kind, **own | sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
     _save_tokenizer(folder)
     return str(folder)
 
@@ -65,12 +57,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def tiny_roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a random RoBERTa, which counts positions from behind that of padding."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("roberta")
-    size = {"max_position_embeddings": 65, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
-    RobertaModel(RobertaConfig(**SIZES | size)).save_pretrained(folder)
-    _save_tokenizer(folder)
-    return str(folder)
+    sizes = {"max_position_embeddings": 65, "pad_token_id": 0}
+    return save_tiny_bert(tmp_path_factory.mktemp("roberta"), "roberta", **sizes)
 
 
 @pytest.fixture(scope="session")

@@ -254,11 +254,15 @@ def test_times_are_compared(tiny_model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["trained", "pretrained"])
-def test_connections(model: str, minilm_path: str, data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "links"), [("trained", "probabilities"), ("pretrained", "scores")]
+)
+def test_connections(
+    model: str, links: str, minilm_path: str, data_dir: Path, tmp_path: Path
+) -> None:
     options = {"max_train_samples": 8, "max_eval_samples": 4, "max_steps": 2, "max_length": 32}
     changes = {"kind": "connections", "tasks": ["wnut17"], "options": options}
-    sweep = made(TEXTS, study={"model": model}, **changes)
+    sweep = made(TEXTS, study={"model": model, "links": links}, **changes)
     results = script.run_sweep(sweep, tmp_path, model=minilm_path, data_dir=data_dir)
     base, paper = scores(results).values()
     assert ("validation" in base) == (model == "trained")
