@@ -50,7 +50,6 @@ def main(args: Options) -> Iterator[str]:
     row, column = divmod(int((after - before).argmax()), len(words))
     change = f"{before[row, column]:.3f} to {after[row, column]:.3f}"
     yield f"{words[row]!r} looks at {words[column]!r} more than before: {change}"
-    yield str(args.output)
 
 
 def look(

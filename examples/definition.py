@@ -3,23 +3,20 @@
 ``python -m examples.definition --model PATH --data-dir DIR --output definition.png`` lets a model
 as it comes read texts of WNUT-17. By the definition words i and j are similar with regard to k if,
 where S_ik ≥ p and S_jk ≥ p, S_ij ≥ p has a probability above δ, and elsewhere of at most 1 − δ. p
-is mean + c · std of a text, and probabilities are shares of ordered triples of different words. So
-a head fits as long as δ is below the first share and not above what the second leaves of one. Asked
-of scores, as in the paper, and of attention probabilities.
+is mean + c · std of a text, and probabilities are shares of ordered triples of different words.
+Asked of scores, as in the paper, and of attention probabilities.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from pandas import DataFrame
 from transformers import AutoModel, AutoTokenizer
 
 from examples.data import draw_rows
@@ -32,7 +29,6 @@ from jat_graph.viz import save_figure
 
 SPREADS = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)  # c
 DELTAS = tuple(round(0.05 * step, 2) for step in range(1, 20))
-MAX_LENGTH = 128
 SHARES = {"both": "where both look at a third", "otherwise": "elsewhere", "any": "of all pairs"}
 
 
@@ -49,72 +45,59 @@ class Options:
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
-    """Measure, draw, and yield a line for each p."""
+    """Measure and draw; yield the means over the heads."""
     rows = get_task("wnut17").load(args.data_dir, ["validation"])["validation"]
     words = draw_rows(rows, args.texts)["tokens"]
     texts = [TypedText(own, [None] * len(own)) for own in words]
     found = {links: measure(args.model, texts, links) for links in get_args(Links)}
     save_figure(draw(found), args.output)
+    heads = pd.concat(found, names=["links"])
     if args.json is not None:
-        heads = {
-            links: {n: np.where(np.isnan(s), None, s.round(4)).tolist() for n, s in own.items()}
-            for links, own in found.items()
-        }
-        content = {"model": Path(args.model).name, "texts": len(texts), "c": SPREADS, **heads}
-        write_text(args.json, json.dumps(content) + "\n")
-    for links, shares in found.items():
-        fits = holds(shares, 0.5).mean((1, 2))
-        for at, spread in enumerate(SPREADS):
-            both, otherwise, every = (over_heads(shares[name]).mean()[at] for name in SHARES)
-            yield (
-                f"{links}, mean {spread:+g} std: δ {both:.3f}, otherwise {otherwise:.3f}, of all "
-                f"pairs {every:.3f}; {fits[at]:.0%} of the heads fit with δ = 0.5"
-            )
+        content = heads.reset_index().to_json(orient="split", index=False, double_precision=4)
+        write_text(args.json, content + "\n")
+    means = heads.assign(fit=holds(heads, 0.5)).groupby(["links", "c"]).mean()
+    yield means.to_string(float_format="%.3f")
 
 
-def measure(model: str, texts: Iterable[TypedText], links: Links) -> dict[str, np.ndarray]:
-    """Return the share of high pairs by where they are, ``[c, layers, H]``; NaN of no pairs.
+def measure(model: str, texts: Iterable[TypedText], links: Links) -> pd.DataFrame:
+    """Return the shares of pairs above p by c, layer and head; NaN of no pairs.
 
     ``both`` is where both words look at a third, ``otherwise`` where they do not, ``any`` anywhere.
     """
     loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
     counts, size = torch.zeros(()), (0, 0)
-    for types, rows in read_words(loaded, tokenizer, texts, MAX_LENGTH, links):
+    for types, rows in read_words(loaded, tokenizer, texts, 128, links):
         size, heads = rows.shape[:2], rows.flatten(0, 1).unsqueeze(1)  # each as if it were a layer
         found = [count_links(heads, types, spread) for spread in SPREADS]
         names = [f"{name}, {ALL}" for name in ("δ", "otherwise")]
         counts = counts + torch.stack([torch.stack([of[name] for name in names]) for of in found])
     if not counts.dim():
         raise ValueError("texts must have one of two words, got none")
-    both, otherwise = counts.double().unflatten(2, size).unbind(1)  # [c, layers, H, 2]
+    both, otherwise = counts.double().unbind(1)  # [c, layers · H, 2]
     parts = zip(SHARES, (both, otherwise, both + otherwise), strict=True)
-    return {name: (some[..., 0] / some[..., 1]).numpy() for name, some in parts}
+    shares = {name: (some[..., 0] / some[..., 1]).flatten().numpy() for name, some in parts}
+    places = pd.MultiIndex.from_product([SPREADS, *map(range, size)], names=["c", "layer", "head"])
+    return pd.DataFrame(shares, places)
 
 
-def over_heads(shares: np.ndarray) -> DataFrame:
-    """Return a row for each head, and a column for each c."""
-    return DataFrame(shares.reshape(len(shares), -1).T)
+def holds(shares: pd.DataFrame, delta: float) -> pd.Series:
+    """Tell which rows fit the definition."""
+    return (shares["both"] > delta) & (shares["otherwise"] <= 1 - delta)
 
 
-def holds(shares: Mapping[str, np.ndarray], delta: float) -> np.ndarray:
-    """Tell for which p each head fits the definition, bool ``[c, layers, H]``."""
-    fits: np.ndarray = (shares["both"] > delta) & (shares["otherwise"] <= 1 - delta)
-    return fits
-
-
-def draw(found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
+def draw(found: dict[str, pd.DataFrame]) -> Figure:
     """Draw the share of heads that fit over δ and p, and both shares over p."""
     figure = Figure(figsize=(8.4, 3.2 * len(found)), layout="constrained")
     axes: Any = figure.subplots(len(found), 2, squeeze=False)
     for (left, right), (links, shares) in zip(axes, found.items(), strict=True):
-        grid = np.stack([holds(shares, delta).mean((1, 2)) for delta in DELTAS])  # [δ, c]
+        grid = [holds(shares, delta).groupby("c").mean() for delta in DELTAS]
         mesh = left.pcolormesh(SPREADS, DELTAS, grid, vmin=0, vmax=1, cmap="Blues")
         figure.colorbar(mesh, ax=left, label="share of the heads that fit")
         left.set(title=f"{links}: where the definition holds", ylabel="δ")
         for (name, label), colour in zip(SHARES.items(), COLOURS, strict=False):
-            low, middle, high = over_heads(shares[name]).quantile([0.25, 0.5, 0.75]).to_numpy()
-            right.plot(SPREADS, middle, color=colour, marker="o", ms=3, label=label)
-            right.fill_between(SPREADS, low, high, color=colour, alpha=0.15, lw=0)
+            ends = shares[name].groupby("c").quantile([0.25, 0.5, 0.75]).unstack()
+            right.plot(SPREADS, ends[0.5], color=colour, marker="o", ms=3, label=label)
+            right.fill_between(SPREADS, ends[0.25], ends[0.75], color=colour, alpha=0.15, lw=0)
         right.set(title=f"{links}: share of pairs above p", ylabel="median and quartiles of heads")
         right.set_ylim(0, 1)
         for axis in (left, right):

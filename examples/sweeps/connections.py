@@ -36,6 +36,7 @@ from jat_graph.hf import attached_config
 # How far above the mean a probability must be to make a link, in standard deviations.
 SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}
 CALIBRATION_TEXTS = 128
+ENCODING: Any = {"is_split_into_words": True, "truncation": True, "return_tensors": "pt"}
 STONES = "mean + std"  # the links that stepping stones are made of, and p of Definition 3.1
 TRIPLES = ("δ", "otherwise", "bridged")
 DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
@@ -94,7 +95,7 @@ def run(run: Run) -> dict[str, Any]:
         model = AutoModel.from_pretrained(run.model)
         if run.variant.density is not None:
             some = draw_rows(data["train"], CALIBRATION_TEXTS)["tokens"]
-            inputs = tokenizer(list(some), padding=True, **encoding(length))
+            inputs = tokenizer(list(some), padding=True, max_length=length, **ENCODING)
             heads[0] = calibrate(model, [inputs], density=run.variant.density, config=heads[0])
         for config in heads:
             attach(model, config, tokenizer)
@@ -109,12 +110,6 @@ def run(run: Run) -> dict[str, Any]:
         )
     shares = measure(model, tokenizer, texts, length, run.sweep.study.get("links", PROBABILITIES))
     return {**record, "scores": {**record["scores"], **shares}}
-
-
-def encoding(max_length: int) -> dict[str, Any]:
-    """How texts of words are encoded."""
-    cut = {"truncation": True, "max_length": max_length}
-    return {"is_split_into_words": True, "return_tensors": "pt", **cut}
 
 
 def _type(tag: str) -> str | None:
@@ -176,7 +171,7 @@ def read_words(
     if attached_config(model) is None:  # fused attention gives no probabilities
         model.set_attn_implementation("eager" if links == PROBABILITIES else "sdpa")
     for text in texts:
-        batch = tokenizer(list(text.words), **encoding(max_length))
+        batch = tokenizer(list(text.words), max_length=max_length, **ENCODING)
         ids = batch.word_ids(0)
         first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
         if len(first) < 2:
