@@ -26,8 +26,6 @@ from jat_graph.hf import attached_config
 from jat_graph.inspection import view_head
 from jat_graph.viz import save_figure
 
-SENTENCE = "A friend of John hit the dog, then the dog bite Kate."
-
 
 @dataclass
 class Options:
@@ -35,7 +33,7 @@ class Options:
 
     model: str = option("folder or Hub name of a pretrained model")
     output: Path = option("PNG file to write")
-    sentence: str = option("the JAT paper's, of Figure 5", SENTENCE)
+    sentence: str = option("of Figure 5", "A friend of John hit the dog, then the dog bite Kate.")
     layer: int = option("layer, from 0", 5)
     head: int | None = option("head, from 0 (default: the mean of all that jump)", None)
     density: float = option("pairs to join, where the model has no jump heads", 0.2)

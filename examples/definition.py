@@ -22,7 +22,6 @@ from transformers import AutoModel, AutoTokenizer
 from examples.data import draw_rows
 from examples.options import example, option
 from examples.sweeps.connections import ALL, Links, TypedText, count_links, read_words
-from examples.sweeps.figures import COLOURS
 from examples.tasks import get_task
 from jat_graph.files import write_text
 from jat_graph.viz import save_figure
@@ -47,8 +46,7 @@ class Options:
 def main(args: Options) -> Iterator[str]:
     """Measure and draw; yield the means over the heads."""
     rows = get_task("wnut17").load(args.data_dir, ["validation"])["validation"]
-    words = draw_rows(rows, args.texts)["tokens"]
-    texts = [TypedText(own, [None] * len(own)) for own in words]
+    texts = [TypedText(r["tokens"], [None] * len(r["tokens"])) for r in draw_rows(rows, args.texts)]
     found = {links: measure(args.model, texts, links) for links in get_args(Links)}
     save_figure(draw(found), args.output)
     heads = pd.concat(found, names=["links"])
@@ -60,10 +58,7 @@ def main(args: Options) -> Iterator[str]:
 
 
 def measure(model: str, texts: Iterable[TypedText], links: Links) -> pd.DataFrame:
-    """Return the shares of pairs above p by c, layer and head; NaN of no pairs.
-
-    ``both`` is where both words look at a third, ``otherwise`` where they do not, ``any`` anywhere.
-    """
+    """Return shares of pairs above p by c, layer and head, as ``SHARES`` says; NaN of no pairs."""
     loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
     counts, size = torch.zeros(()), (0, 0)
     for types, rows in read_words(loaded, tokenizer, texts, 128, links):
@@ -94,14 +89,13 @@ def draw(found: dict[str, pd.DataFrame]) -> Figure:
         mesh = left.pcolormesh(SPREADS, DELTAS, grid, vmin=0, vmax=1, cmap="Blues")
         figure.colorbar(mesh, ax=left, label="share of the heads that fit")
         left.set(title=f"{links}: where the definition holds", ylabel="δ")
-        for (name, label), colour in zip(SHARES.items(), COLOURS, strict=False):
+        for name, label in SHARES.items():
             ends = shares[name].groupby("c").quantile([0.25, 0.5, 0.75]).unstack()
-            right.plot(SPREADS, ends[0.5], color=colour, marker="o", ms=3, label=label)
-            right.fill_between(SPREADS, ends[0.25], ends[0.75], color=colour, alpha=0.15, lw=0)
+            right.plot(SPREADS, ends[0.5], marker="o", ms=3, label=label)
+            right.fill_between(SPREADS, ends[0.25], ends[0.75], alpha=0.15, lw=0)
         right.set(title=f"{links}: share of pairs above p", ylabel="median and quartiles of heads")
         right.set_ylim(0, 1)
-        for axis in (left, right):
-            axis.set_xlabel("p: mean + so many standard deviations")
+    figure.supxlabel("p: mean + so many standard deviations", fontsize=10)
     axes[0, 1].legend(frameon=False)
     return figure
 

@@ -163,10 +163,7 @@ def read_words(
     max_length: int,
     links: Links,
 ) -> Iterator[tuple[list[str | None], Tensor]]:
-    """Yield the types of each text's words, and what heads have for them ``[layers, H, n, n]``.
-
-    A text is cut at ``max_length``; one with fewer than two words left says nothing.
-    """
+    """Yield types of words and ``[layers, H, n, n]`` of each text that has two words when cut."""
     model.eval()  # type: ignore[no-untyped-call]
     if attached_config(model) is None:  # fused attention gives no probabilities
         model.set_attn_implementation("eager" if links == PROBABILITIES else "sdpa")
@@ -187,11 +184,7 @@ def read_words(
 
 
 def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
-    """Return the scores that a model takes the softmax of, of one text ``[layers, H, L, L]``.
-
-    Those of jump heads are propagated, and come in a row of their own before or after the others of
-    their layer.
-    """
+    """Return the scores that softmax takes ``[layers, H, L, L]``; jump heads may come first."""
     calls: list[Tensor] = []
 
     class Recorder(TorchFunctionMode):  # of fused attention, which ordinary and jump heads call
@@ -205,14 +198,12 @@ def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     return torch.cat(calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
 
 
-def count_links(
-    rows: Tensor, types: Sequence[str | None], spread: float = SPREADS[STONES]
-) -> dict[str, Tensor]:
+def count_links(rows: Tensor, types: Sequence[str | None], c: float = 1.0) -> dict[str, Tensor]:
     r"""Count the links of one text, layer by layer: how many are found, and among how many.
 
     Four kinds of ordered pairs are counted: words of different types, a word with a type and one
     without, all words that differ, and a word with itself. Definition 3.1 is about three words, i,
-    j and k, all different, where "high" is a probability of at least p = mean + spread · std:
+    j and k, all different, where "high" is a probability of at least p = mean + c · std:
 
     .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
         \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
@@ -231,7 +222,7 @@ def count_links(
     values = rows.double()
     mean, std = values.mean(), values.std(correction=0)
     found = {name: values > mean + spread * std for name, spread in SPREADS.items()}
-    high = values >= mean + spread * std
+    high = values >= mean + c * std
     differ = ~torch.eye(len(types), dtype=torch.bool)
     thirds = _thirds(high, differ)
     others = (len(types) - 2 - thirds) * differ

@@ -164,10 +164,7 @@ def _row(
 
 
 def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
-    """The number that the paper prints, of a split as a whole; without a metric the primary one.
-
-    A printed mean counts where it is over the tasks of the sweep.
-    """
+    """The number that the paper prints, of a split as a whole, a mean if of the same tasks."""
     task, split, metric = place
     scores = sweep.paper.scores.get(variant.name, {})
     found = scores.get(task)
@@ -175,9 +172,7 @@ def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> flo
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    if found is None or task == MEAN:
-        return found
-    return found if metric == _primary(sweep, task) else None
+    return found if found is None or task == MEAN or metric == _primary(sweep, task) else None
 
 
 def _change(
