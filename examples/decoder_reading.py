@@ -143,7 +143,8 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Yield a table a case: means over seeds, and how many these are where they are not three.
 
     Of a text it has the loss that is more than dense, in thousandths, its deviation, and the share
-    of other next tokens, by block and keys; of facts the percent that are found, by length and keys.
+    of other next tokens, by keys and block; of facts the percent that are found, by length and
+    keys.
     """
     cases: dict[str, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:

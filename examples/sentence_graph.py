@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from examples.options import example, option
 from jat_graph import JatConfig, attach, calibrate
@@ -62,12 +62,16 @@ def main(args: Options) -> Iterator[str]:
 
 def look(model: str, sentence: str, layer: int, head: int, density: float) -> HeadView:
     """Return one head of the model on the sentence, after calibration on it."""
-    loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    loaded.eval()
-    every_head = JatConfig(heads=loaded.config.num_attention_heads)
-    batch = tokenizer(sentence, return_tensors="pt")
-    attach(loaded, calibrate(loaded, [batch], density=density, config=every_head))
+    loaded, tokenizer = calibrated(model, sentence, density), AutoTokenizer.from_pretrained(model)
     return view_head(loaded, tokenizer, sentence, layer=layer, head=head)
+
+
+def calibrated(model: str, sentence: str, density: float) -> PreTrainedModel:
+    """Return the model with jumps in all heads, each along a share of the sentence's pairs."""
+    loaded = AutoModel.from_pretrained(model).eval()
+    every_head = JatConfig(heads=loaded.config.num_attention_heads)
+    batch = AutoTokenizer.from_pretrained(model)(sentence, return_tensors="pt")
+    return attach(loaded, calibrate(loaded, [batch], density=density, config=every_head))
 
 
 def draw(view: HeadView, marked: list[str]) -> Figure:

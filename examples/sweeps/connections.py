@@ -2,18 +2,21 @@
 
 A tagger of named entities is trained, or with ``study.model = "pretrained"`` a model is taken as it
 comes. A head links word i to word k if the probability with which i attends to k is above mean +
-c · std, both over all layers, heads and pairs of words of one text, a word with itself too. A word
-is its first piece; special tokens and other pieces are left out before the mean is taken, as much
-attention rests on them. Beside the dev set the paper's example is measured.
+c · std, both over all layers, heads and pairs of words of one text, a word with itself too; with
+``study.links = "scores"`` the score takes the place of the probability, of jump heads that after
+the jump. A word is its first piece; special tokens and other pieces are left out before the mean is
+taken, as much attention rests on them. Beside the dev set the paper's example is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoModel,
     AutoModelForTokenClassification,
@@ -26,14 +29,20 @@ from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
-from jat_graph import attach, from_pretrained
+from jat_graph import attach, calibrate, from_pretrained
+from jat_graph.adjacency.scores import attention_scores
 from jat_graph.hf import attached_config
 
 # How far above the mean a probability must be to make a link, in standard deviations.
 SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}
+CALIBRATION_TEXTS = 128
+ENCODING: Any = {"is_split_into_words": True, "truncation": True, "return_tensors": "pt"}
 STONES = "mean + std"  # the links that stepping stones are made of, and p of Definition 3.1
 TRIPLES = ("δ", "otherwise", "bridged")
 DIFFERENT, MIXED, ALL, SELF = "different types", "entity and other", "all words", "self"
+
+Links = Literal["probabilities", "scores"]  # what a threshold is laid upon
+PROBABILITIES: Links = "probabilities"
 
 
 class TypedText(NamedTuple):
@@ -58,9 +67,9 @@ _SHOWN = (
 def check(run: Run) -> None:
     """Refuse tasks without entities, heads without links, and an unknown model."""
     training.check(run)
-    model = run.sweep.study.get("model", "trained")
-    if model not in ("trained", "pretrained") or set(run.sweep.study) - {"model"}:
-        raise ValueError(f"study must have model 'trained' or 'pretrained', got {run.sweep.study}")
+    study, known = run.sweep.study, {"model": ("trained", "pretrained"), "links": get_args(Links)}
+    if any(value not in known.get(name, ()) for name, value in study.items()):
+        raise ValueError(f"study must have {known}, one of each, got {study}")
     if get_task(run.task).kind != "tagging":
         raise ValueError(f"tasks must be of named entities, as wnut17, got {run.task!r}")
     if run.variant.heads in ("triplet", "gfsa", "ppr") or run.variant.triplets is not None:
@@ -73,9 +82,10 @@ def run(run: Run) -> dict[str, Any]:
     Beside those of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on have a
     share by what is counted, of the dev set and of the paper's example.
     """
-    limit = run.options.get("max_eval_samples")
-    rows = get_task(run.task).load(run.data_dir, ["validation"])["validation"]
-    rows = draw_rows(rows, limit)
+    limit, length = run.options.get("max_eval_samples"), run.options.get("max_length", 128)
+    splits = ["validation", *(["train"] if run.variant.density else [])]
+    data = get_task(run.task).load(run.data_dir, splits)
+    rows = draw_rows(data["validation"], limit)
     names = rows.features["tags"].feature.names
     texts = [TypedText(row["tokens"], [_type(names[tag]) for tag in row["tags"]]) for row in rows]
     heads = training.chosen_heads(run)
@@ -83,6 +93,10 @@ def run(run: Run) -> dict[str, Any]:
         record: dict[str, Any] = {"scores": {}, "seconds": 0.0}
         tokenizer = AutoTokenizer.from_pretrained(run.model)
         model = AutoModel.from_pretrained(run.model)
+        if run.variant.density is not None:
+            some = draw_rows(data["train"], CALIBRATION_TEXTS)["tokens"]
+            inputs = tokenizer(list(some), padding=True, max_length=length, **ENCODING)
+            heads[0] = calibrate(model, [inputs], density=run.variant.density, config=heads[0])
         for config in heads:
             attach(model, config, tokenizer)
     else:
@@ -94,7 +108,7 @@ def run(run: Run) -> dict[str, Any]:
             if heads
             else load(run.folder)
         )
-    shares = measure(model, tokenizer, texts, run.options.get("max_length", 128))
+    shares = measure(model, tokenizer, texts, length, run.sweep.study.get("links", PROBABILITIES))
     return {**record, "scores": {**record["scores"], **shares}}
 
 
@@ -107,13 +121,12 @@ def measure(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[TypedText],
     max_length: int,
+    links: Links = PROBABILITIES,
 ) -> dict[str, dict[str, float | None]]:
     """Return the shares of links by layer, in some texts and in the paper's example."""
-    if attached_config(model) is None:
-        model.set_attn_implementation("eager")  # SDPA gives no probabilities
-    shares = measure_links(model, tokenizer, texts, max_length)
+    shares = measure_links(model, tokenizer, texts, max_length, links)
     for text, kind, shown in _SHOWN:
-        for layer, found in measure_links(model, tokenizer, [text], max_length).items():
+        for layer, found in measure_links(model, tokenizer, [text], max_length, links).items():
             row = shares.setdefault(layer, {})
             row |= {f"{shown} > {name}": found[f"{kind} > {name}"] for name in SPREADS}
     return shares
@@ -124,27 +137,15 @@ def measure_links(
     tokenizer: PreTrainedTokenizerBase,
     texts: Iterable[TypedText],
     max_length: int,
+    links: Links = PROBABILITIES,
 ) -> dict[str, dict[str, float | None]]:
     """Count the links of texts; see :func:`count_links`.
 
-    All heads of a layer count together, those that jump and those that do not. A text is cut at
-    ``max_length``; one with fewer than two words left says nothing.
+    All heads of a layer count together, those that jump and those that do not.
     """
     totals: dict[str, Tensor] = {}
-    model.eval()  # type: ignore[no-untyped-call]
-    for text in texts:
-        cut: dict[str, Any] = {"truncation": True, "max_length": max_length}
-        words = list(text.words)
-        batch = tokenizer(words, is_split_into_words=True, return_tensors="pt", **cut)
-        ids = batch.word_ids(0)
-        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
-        if len(first) < 2:
-            continue
-        with torch.no_grad():
-            found = model(**batch.to(model.device), output_attentions=True).attentions
-        indices = list(first.values())
-        rows = torch.cat(found).cpu()[..., indices, :][..., indices]
-        for what, counts in count_links(rows, [text.types[word] for word in first]).items():
+    for types, rows in read_words(model, tokenizer, texts, max_length, links):
+        for what, counts in count_links(rows, types).items():
             totals[what] = totals[what] + counts if what in totals else counts
     shares: dict[str, dict[str, float | None]] = {}
     for what, counts in totals.items():
@@ -155,12 +156,54 @@ def measure_links(
     return shares
 
 
-def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
+def read_words(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Iterable[TypedText],
+    max_length: int,
+    links: Links,
+) -> Iterator[tuple[list[str | None], Tensor]]:
+    """Yield types of words and ``[layers, H, n, n]`` of each text that has two words when cut."""
+    model.eval()  # type: ignore[no-untyped-call]
+    if attached_config(model) is None:  # fused attention gives no probabilities
+        model.set_attn_implementation("eager" if links == PROBABILITIES else "sdpa")
+    for text in texts:
+        batch = tokenizer(list(text.words), max_length=max_length, **ENCODING)
+        ids = batch.word_ids(0)
+        first = {word: ids.index(word) for word in dict.fromkeys(ids) if word is not None}
+        if len(first) < 2:
+            continue
+        batch = batch.to(model.device)
+        with torch.no_grad():
+            if links == PROBABILITIES:
+                rows = torch.cat(model(**batch, output_attentions=True).attentions)
+            else:
+                rows = read_scores(model, batch)
+        indices = list(first.values())
+        yield [text.types[word] for word in first], rows.cpu()[..., indices, :][..., indices]
+
+
+def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return the scores that softmax takes ``[layers, H, L, L]``; jump heads may come first."""
+    calls: list[Tensor] = []
+
+    class Recorder(TorchFunctionMode):  # of fused attention, which ordinary and jump heads call
+        def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is F.scaled_dot_product_attention:
+                calls.append(attention_scores(*args[:2], kwargs["scale"]))
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Recorder():
+        model(**batch)
+    return torch.cat(calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
+
+
+def count_links(rows: Tensor, types: Sequence[str | None], c: float = 1.0) -> dict[str, Tensor]:
     r"""Count the links of one text, layer by layer: how many are found, and among how many.
 
     Four kinds of ordered pairs are counted: words of different types, a word with a type and one
     without, all words that differ, and a word with itself. Definition 3.1 is about three words, i,
-    j and k, all different, where "high" is a probability of at least p = mean + std:
+    j and k, all different, where "high" is a probability of at least p = mean + c · std:
 
     .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
         \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
@@ -170,16 +213,16 @@ def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     link joins, how many have a third word that both are linked to.
 
     Shapes:
-        - **rows:** probabilities ``[layers, H, n, n]``
+        - **rows:** probabilities or scores ``[layers, H, n, n]``
         - **output:** ``[layers, 2]``, by what is counted
 
     Reference:
-        Figures 2 and 7 and Definition 3.1 of the JAT paper, whose scores probabilities stand for.
+        Figures 2 and 7 and Definition 3.1 of the JAT paper; those are of scores.
     """
     values = rows.double()
     mean, std = values.mean(), values.std(correction=0)
     found = {name: values > mean + spread * std for name, spread in SPREADS.items()}
-    high = values >= mean + SPREADS[STONES] * std
+    high = values >= mean + c * std
     differ = ~torch.eye(len(types), dtype=torch.bool)
     thirds = _thirds(high, differ)
     others = (len(types) - 2 - thirds) * differ

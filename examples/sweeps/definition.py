@@ -224,7 +224,10 @@ def _check(sweep: Sweep, where: str) -> None:
 
 
 def read_sweep(name: str) -> Sweep:
-    """Return a sweep by the name of a file in this folder, or from one that ends in ``.toml``."""
+    """Return a sweep by the name of a file in this folder, or from one that ends in ``.toml``.
+
+    A file that says ``like = "glue"`` has all of that sweep which it does not say itself.
+    """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and not path.exists():
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
@@ -233,6 +236,10 @@ def read_sweep(name: str) -> Sweep:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"sweep {path} must be TOML: {str(error).splitlines()[0]}") from None
+    if (like := content.pop("like", None)) is not None:
+        if not isinstance(like, str) or like.endswith(".toml"):
+            raise ValueError(f"sweep {path.name}: like must be a sweep's name, got {like!r}")
+        content = read_sweep(like).model_dump(exclude_unset=True) | content
     return parse_sweep(content, f"sweep {path.name}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from itertools import groupby
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
@@ -34,7 +33,10 @@ def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
     sweep = results.sweep
     numbered = [row for row in rows if row.number is not None]
     shown = numbered or [row for row in rows if sweep.base.line or row.change is not None]
-    groups = [list(own) for _, own in groupby(shown, lambda r: r.stem if numbered else r.place)]
+    panels: dict[str, list[Row]] = {}  # rows of a number may stand between those of another
+    for row in shown:
+        panels.setdefault(row.stem if numbered else row.place, []).append(row)
+    groups = list(panels.values())
     if not groups:
         raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
     figure, axes = _panels(len(groups), sweep.title)

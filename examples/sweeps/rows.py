@@ -164,14 +164,15 @@ def _row(
 
 
 def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
-    """The number that the paper prints, of a split as a whole; without a metric the primary one."""
+    """The number that the paper prints, of a split as a whole, a mean if of the same tasks."""
     task, split, metric = place
-    found = sweep.paper.scores.get(variant.name, {}).get(task)
-    if _SPLIT.fullmatch(split):
+    scores = sweep.paper.scores.get(variant.name, {})
+    found = scores.get(task)
+    if _SPLIT.fullmatch(split) or (task == MEAN and scores.keys() - {MEAN} != set(sweep.tasks)):
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    return found if found is not None and metric == _primary(sweep, task) else None
+    return found if found is None or task == MEAN or metric == _primary(sweep, task) else None
 
 
 def _change(
@@ -234,7 +235,9 @@ def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
         own = [row for row in rows if row.variant == variant]
         of_tasks = [[row for row in own if row.task == task] for task in sweep.tasks]
         if all(of_tasks):
-            yield _mean_row([_mean_row(group) for group in of_tasks])
+            mean = _mean_row([_mean_row(group) for group in of_tasks])
+            printed = _printed(sweep, (MEAN, "", ""), variant)
+            yield mean if printed is None else replace(mean, paper=printed)
 
 
 def _mean_row(rows: Sequence[Row]) -> Row:
@@ -263,7 +266,7 @@ def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
         own = list(group)
         yield from own
         first = own[0]
-        for name in () if first.task == MEAN else sweep.paper.quoted:
+        for name in sweep.paper.quoted:
             quoted = Variant(name=name)
             index = first.task, first.split, first.metric
             if (number := _printed(sweep, index, quoted)) is not None:

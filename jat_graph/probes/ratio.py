@@ -30,9 +30,11 @@ ALONE, OPPOSITE, CHANCE = "alone", "with the other sense", "with a random senten
 
 CAPTION = (
     "How much nearer words are to the centroid of their own sense in SemCor than to that of "
-    "another sense: the ratio of both mean cosines, and the share of words to which the other one "
-    "is nearer (wrong), where a sentence stands alone, joined to one with the other sense by "
-    "'and', and joined to a random one; low and high are the ends of 95 % intervals over pairs. "
+    "another sense: the ratio of both mean cosines, the mean of each word's own ratio as in the "
+    "source (mean_of_ratios), and the share of words to which the other one is nearer (wrong), "
+    "where a sentence stands alone, joined to one with the other sense by 'and', and joined to a "
+    "random one; low and high are the ends of 95 % intervals over pairs. The mean of ratios hangs "
+    "on the few words whose cosine with the other sense is near 0. "
     "Only what the other sense does beyond the random sentence is an effect of the sense."
 )
 
@@ -49,9 +51,10 @@ def similarity_ratio(
 
     A pair are two sentences with a word in two senses, each pair with another word. The ratio is
     the mean cosine of words with the centroid of their own sense, without the word itself, divided
-    by the mean with that of the other one; a word is wrong where the other one is nearer. Both are
-    asked where each sentence stands alone, where "and" joins the two, and where a random sentence
-    takes the place of the other. In a decoder only the second word can see the other sentence.
+    by the mean with that of the other one; the mean of ratios is that of both cosines of each word;
+    a word is wrong where the other one is nearer. All are asked where each sentence stands alone,
+    where "and" joins the two, and where a random sentence takes the place of the other. In a
+    decoder only the second word can see the other sentence.
 
     Args:
         reader, training, layers: As for :func:`sense_probe`, which shares what is kept.
@@ -59,15 +62,15 @@ def similarity_ratio(
         seed: Seed of what is drawn, and of the semantic probe. (default: 0)
 
     Returns:
-        For each layer, as states are and after the semantic probe: the ratio and the share of
-        wrong words, each with its 95 % interval over pairs.
+        For each layer, as states are and after the semantic probe: the ratio of means, the mean of
+        ratios and the share of wrong words, each with its 95 % interval over pairs.
 
     Raises:
         ValueError: If an option is not in its range, or there is nothing to learn from.
 
     Reference:
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 4.3, where
-        a word counts in its own centroid, and the mean of ratios is shown.
+        a word counts in its own centroid, and the mean of ratios is shown alone.
     """
     chosen = check_layers(reader, layers)
     check_integer("pairs", pairs, least=1)
@@ -96,10 +99,12 @@ def similarity_ratio(
                 mapped, *two = (unit(part if one is None else part @ one.T) for part in three)
                 near, far = ((mapped * part).sum(-1) for part in two)
                 row = {"layer": layer, "states": name, "sentence": where}
-                # The mean of ratios would hang on the few words whose cosine is near 0.
-                ratio = resampled_ratio(near.sum(1), far.sum(1))
-                wrong = resampled_ratio((near < far).sum(1), np.full(len(far), 2))
-                row |= with_ends("ratio", ratio, "ratio_") | with_ends("wrong", wrong, "wrong_")
+                each = np.divide(near, far, out=np.full_like(near, np.nan), where=far != 0)
+                found = {"ratio": resampled_ratio(near.sum(1), far.sum(1))}
+                for which, of_words in (("mean_of_ratios", each), ("wrong", near < far)):
+                    found[which] = resampled_ratio(of_words.sum(1), np.full(len(far), 2))
+                for which, ends in found.items():
+                    row |= with_ends(which, ends, f"{which}_")
                 rows.append(row)
     table = pd.DataFrame(rows)
     settings = {"pairs": len(kept), "rank": reader.model.config.hidden_size, "seed": seed}

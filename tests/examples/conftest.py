@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "a", "is", "not"]
@@ -30,19 +30,20 @@ def _save_tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def save_tiny_bert(folder: Path) -> str:
+def save_tiny_bert(folder: Path, kind: str = "bert", **sizes: int) -> str:
     """Save a random BERT whose scores are large enough for keys to vote, and its tokenizer."""
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(SPECIAL + WORDS),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.25,  # 12 times the usual: with that, no product reaches any ρ
-    )
-    BertModel(config).save_pretrained(folder)
+    own: dict[str, Any] = {
+        "vocab_size": len(SPECIAL + WORDS),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.25,  # 12 times the usual: with that, no product reaches any ρ
+    }
+    config = AutoConfig.for_model(kind, **own | sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
     _save_tokenizer(folder)
     return str(folder)
 
@@ -51,6 +52,13 @@ def save_tiny_bert(folder: Path) -> str:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of the tiny BERT."""
     return save_tiny_bert(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def tiny_roberta(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of a random RoBERTa, which counts positions from behind that of padding."""
+    sizes = {"max_position_embeddings": 65, "pad_token_id": 0}
+    return save_tiny_bert(tmp_path_factory.mktemp("roberta"), "roberta", **sizes)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,9 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
 from examples.sweeps import statistics, strengths
+from examples.sweeps.definition import Sweep, read_sweep
 from examples.sweeps.measures import Scorer, make_scorer
-from examples.sweeps.rows import make_rows, make_verdicts
+from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
 from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
@@ -56,6 +57,61 @@ def test_the_page_has_the_tables_of_the_committed_records(
     (section,) = re.findall(rf"^## {re.escape(path.stem)}: .*?(?=^## |\Z)", page, re.M | re.S)
     report.main([str(path)])
     assert lines_of(capsys.readouterr().out) == lines_of(section)
+
+
+PRINTED = {
+    "glue-whole": {"base": "BERT-base", "A³": "BERT-A³", "JAT": "BERT-JAT", "JAT†": "BERT-JAT†"},
+    "superglue-whole": {"base": "RoBERTa-base", "JAT": "RoBERTa-JAT", "JAT†": "RoBERTa-JAT†"},
+    "squad": {"base": "BERT-base", "A³": "BERT-A³", "JAT": "BERT-JAT"},
+}
+UNLIKE = {("glue-whole", "RoBERTa-JAT†"): 87.3}  # printed as 87.1, which its own row does not give
+
+
+def printed_cells(sweep: Sweep, name: str) -> list[str]:
+    """Return what the paper prints of a model, as a page shows it."""
+    scores = sweep.paper.scores[name]
+    row = [scores.get(task) for task in (*sweep.tasks, MEAN)]
+    if sweep.name == "squad":
+        row = [scores[task].get(name) for task in sweep.tasks for name in sweep.columns]
+    texts = ["/".join(map(str, s.values())) if isinstance(s, dict) else f"{s}" for s in row]
+    return ["–" if text == "None" else text for text in texts]
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_the_page_has_the_papers_tables_whole(table: str) -> None:
+    page = lines_of((DOCS / "experiments.md").read_text(encoding="utf-8"))
+    sweep = read_sweep(table)
+    assert {*sweep.paper.quoted, *PRINTED[table]} == set(sweep.paper.scores)
+    for name in sweep.paper.scores:
+        row = "|".join(["", PRINTED[table].get(name, name), *printed_cells(sweep, name), ""])
+        assert any(line.startswith(row) for line in page), row
+
+
+@pytest.mark.parametrize("table", ["glue-whole", "superglue-whole"])
+def test_the_papers_means_are_those_of_its_rows(table: str) -> None:
+    for name, scores in read_sweep(table).paper.scores.items():
+        *row, mean = [next(iter(s.values())) if isinstance(s, dict) else s for s in scores.values()]
+        if MEAN in scores:  # what is printed with one digit is off by 0.05 at most, means as well
+            assert np.mean(row) == pytest.approx(UNLIKE.get((table, name), mean), abs=0.1), name
+
+
+def test_ablations_begin_at_the_roberta_of_table_1() -> None:
+    whole = read_sweep("glue").paper.scores["RoBERTa-base"]
+    for name in ("layers", "heads", "order"):
+        base = read_sweep(name).paper.scores["base"]
+        assert base == {task: whole[task] for task in base}
+
+
+@pytest.mark.parametrize(("without", "shown"), [(None, "ELMo"), ("wnli", "RoBERTa-base")])
+def test_a_printed_mean_stands_where_it_is_of_the_same_tasks(
+    without: str | None, shown: str
+) -> None:
+    sweep = read_sweep("glue-whole")
+    part = sweep.model_copy(update={"tasks": tuple({*sweep.tasks} - {without})})
+    quoted = list(quoted_rows(part, [Row(MEAN, "", "", sweep.base, {0: 0.5})]))[1:]
+    found = {row.variant.name: row.paper for row in quoted}
+    assert found[shown] == sweep.paper.scores[shown][MEAN]
+    assert ("ELMo" in found) != ("RoBERTa-base" in found)  # the paper has no WNLI of the latter
 
 
 def test_the_results_page_says_what_the_records_say() -> None:

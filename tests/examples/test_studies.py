@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from examples.sweeps.connections import EXAMPLE, SPREADS, count_links, measure
+from examples.sweeps.connections import EXAMPLE, SPREADS, count_links, measure, read_scores
 from examples.sweeps.small_models import comparison_tokenizer, word_tokenizer
 from examples.sweeps.small_reader import (
     Heads,
@@ -38,7 +38,9 @@ def kinds_of(types: Sequence[str | None], i: int, j: int) -> list[str]:
     return ["all words", *two, *(["entity and other"] if entities == 1 else [])]
 
 
-def counted_plainly(layers: Tensor, types: Sequence[str | None]) -> dict[str, list[int]]:
+def counted_plainly(
+    layers: Tensor, types: Sequence[str | None], high: float
+) -> dict[str, list[int]]:
     """Count as the definitions say, pair by pair; all layers together."""
     totals: dict[str, list[int]] = {}
 
@@ -55,8 +57,8 @@ def counted_plainly(layers: Tensor, types: Sequence[str | None]) -> dict[str, li
             note(f"{kind} > {name}", head[i, j] > mean + spread * std)
         others = [k for k in words if k not in (i, j)] if i != j else []
         for kind, k in product(kinds_of(types, i, j), others):
-            both = head[i, k] >= p and head[j, k] >= p
-            note(f"{'δ' if both else 'otherwise'}, {kind}", head[i, j] >= p)
+            both = min(head[i, k], head[j, k]) >= mean + high * std
+            note(f"{'δ' if both else 'otherwise'}, {kind}", head[i, j] >= mean + high * std)
         if i != j and head[i, j] <= p and head[j, i] <= p:
             for kind in kinds_of(types, i, j):
                 note(f"bridged, {kind}", any(head[i, k] > p and head[j, k] > p for k in others))
@@ -66,14 +68,19 @@ def counted_plainly(layers: Tensor, types: Sequence[str | None]) -> dict[str, li
 @given(
     seed=st.integers(0, 9999),
     types=st.lists(st.sampled_from(["person", "place", None]), min_size=2, max_size=7),
+    high=st.sampled_from([-0.5, 1.0, 2.0]),
 )
-def test_links_are_counted_as_plain_loops_do(seed: int, types: list[str | None]) -> None:
+def test_links_are_counted_as_plain_loops_do(
+    seed: int, types: list[str | None], high: float
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     shape = (2, 3, len(types), len(types))
     rows = (2 * torch.randn(shape, generator=generator)).softmax(dim=-1)
-    counts = count_links(rows, types)
+    counts = count_links(rows, types, high)
     got = {name: layers.sum(dim=0).tolist() for name, layers in counts.items()}
-    assert {name: both for name, both in got.items() if both[1]} == counted_plainly(rows, types)
+    assert {name: both for name, both in got.items() if both[1]} == counted_plainly(
+        rows, types, high
+    )
 
 
 def test_links_by_hand() -> None:
@@ -95,6 +102,30 @@ def test_links_of_a_model_with_and_without_heads(tiny_model: str) -> None:
     attach(model, JatConfig.paper(threshold=0.5, layers=(1,)), tokenizer)
     jumping = measure(model, tokenizer, [EXAMPLE], 32)
     assert jumping["layer 2"] != plain["layer 2"]
+
+
+@pytest.mark.parametrize("jumping", [False, True])
+def test_scores_are_those_whose_softmax_a_model_takes(jumping: bool, tiny_model: str) -> None:
+    model = AutoModel.from_pretrained(tiny_model, attn_implementation="sdpa").eval()
+    batch = AutoTokenizer.from_pretrained(tiny_model)("a book costs more", return_tensors="pt")
+    if jumping:
+        attach(model, JatConfig.paper(threshold=0.5, heads=(1, 2), layers=(1,)))
+    scores = read_scores(model, batch)
+    if not jumping:
+        model.set_attn_implementation("eager")
+    with torch.no_grad():
+        rows = torch.cat(model(**batch, output_attentions=True).attentions)
+    assert scores.shape == rows.shape  # the order of heads in a layer may be another
+    torch.testing.assert_close(scores.softmax(-1).sum(1), rows.sum(1))
+
+
+def test_links_by_scores_are_others_than_by_probabilities(tiny_model: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    found = [
+        measure(AutoModel.from_pretrained(tiny_model), tokenizer, [EXAMPLE], 32, links)
+        for links in ("probabilities", "scores")
+    ]
+    assert found[0].keys() == found[1].keys() and found[0] != found[1]
 
 
 def _projected(layer: NeighbourHeads, x: Tensor) -> list[Tensor]:

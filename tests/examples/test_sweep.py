@@ -231,6 +231,40 @@ def test_a_model_is_trained_once_and_read_in_several_ways(tiny_model: str, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table", ["glue-whole", "superglue-whole"])
+def test_roberta_goes_through_the_commands_of_the_tables(
+    table: str, tiny_roberta: str, tmp_path: Path
+) -> None:
+    sweep, printed = read_sweep(table), ["base", "A³", "JAT", "JAT†"]
+    small = {name: TEXTS[name] for name in ("tasks", "seeds", "options")}
+    small |= {"tuning": {"thresholds": [0.5], "held_out": 0.25}, "task_options": {}}
+    small |= {"variants": [sweep.variant(name).model_dump() for name in printed]}
+    changed = made(sweep.model_dump(exclude_unset=True), **small)
+    results = script.run_sweep(changed, tmp_path, model=tiny_roberta)
+    assert [record.variant for record in results.records] == printed
+
+
+def test_a_sweep_may_be_like_another(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('like = "glue"\nname = "mine"\ntasks = ["qqp"]\n[options]\nmax_steps = 3\n')
+    mine, glue = read_sweep(str(file)), read_sweep("glue")
+    assert (mine.name, mine.tasks, mine.options) == ("mine", ("qqp",), {"max_steps": 3})
+    assert mine.variants == glue.variants and mine.paper == glue.paper
+    file.write_text("like = 3\n")
+    with pytest.raises(ValueError, match="like must be a sweep's name, got 3"):
+        read_sweep(str(file))
+
+
+def test_depths_of_figure_4_are_there_for_any_model() -> None:
+    sweep = read_sweep("depth-15")
+    assert sweep.base.x == 12
+    assert {variant.x for variant in sweep.variants} == set(range(2, 16))
+    for variant in sweep.variants:
+        assert resolve_depth(variant.options["depth"], 6) == variant.x
+        assert sweep.base_of(variant).name == f"base {variant.x:g}"
+
+
+@pytest.mark.slow
 def test_times_are_compared(tiny_model: str, tmp_path: Path) -> None:
     sweep = made(TEXTS, columns=["seconds"], seeds=2)
     frame = numbers(script.run_sweep(sweep, tmp_path, model=tiny_model))
@@ -238,11 +272,15 @@ def test_times_are_compared(tiny_model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["trained", "pretrained"])
-def test_connections(model: str, minilm_path: str, data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "links"), [("trained", "probabilities"), ("pretrained", "scores")]
+)
+def test_connections(
+    model: str, links: str, minilm_path: str, data_dir: Path, tmp_path: Path
+) -> None:
     options = {"max_train_samples": 8, "max_eval_samples": 4, "max_steps": 2, "max_length": 32}
     changes = {"kind": "connections", "tasks": ["wnut17"], "options": options}
-    sweep = made(TEXTS, study={"model": model}, **changes)
+    sweep = made(TEXTS, study={"model": model, "links": links}, **changes)
     results = script.run_sweep(sweep, tmp_path, model=minilm_path, data_dir=data_dir)
     base, paper = scores(results).values()
     assert ("validation" in base) == (model == "trained")

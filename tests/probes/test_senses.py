@@ -227,8 +227,8 @@ def test_pairs_have_two_senses_of_a_word_each_of_another_lemma(tmp_path: Path) -
     assert len(read_pairs(model, tmp_path / "one", **options | {"pairs": 1})[1]) == 3
 
 
-def slow_rows(model: Any, layer: int, read: list[Any]) -> dict[str, tuple[float, float]]:
-    """The ratio of mean cosines and the share of wrong words, of states as they are."""
+def slow_rows(model: Any, layer: int, read: list[Any]) -> dict[str, tuple[float, float, float]]:
+    """The ratio of mean cosines, the mean ratio, and the share of wrong words, as states are."""
     own = [states_of(model, one.words)[layer][one.marked[0].indices[0]] for one in PAIRED]
 
     def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -260,7 +260,11 @@ def slow_rows(model: Any, layer: int, read: list[Any]) -> dict[str, tuple[float,
             ):
                 found.setdefault(name, []).append((cosine(one, near), cosine(one, far)))
     return {
-        name: (sum(a for a, _ in some) / sum(b for _, b in some), np.mean([a < b for a, b in some]))
+        name: (
+            sum(a for a, _ in some) / sum(b for _, b in some),
+            np.mean([a / b for a, b in some]),
+            np.mean([a < b for a, b in some]),
+        )
         for name, some in found.items()
     }
 
@@ -272,9 +276,10 @@ def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
     found, read = read_pairs(model, tmp_path, **options)
     rows = found.table.set_index(["layer", "states", "sentence"])
     for layer in (0, 2):
-        for where, (ratio, wrong) in slow_rows(model, layer, read).items():
+        for where, (ratio, mean, wrong) in slow_rows(model, layer, read).items():
             row = rows.loc[(layer, "as they are", where)]
             assert row["ratio"] == pytest.approx(ratio, rel=1e-4)
+            assert row["mean_of_ratios"] == pytest.approx(mean, rel=1e-4)
             assert row["wrong"] == pytest.approx(wrong)
             assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
     assert len(rows) == 2 * 2 * 3
