@@ -90,9 +90,10 @@ class StoneIncidence:
         cls, config: JatConfig, source: QueryKeyScores, mask: TokenMask
     ) -> StoneIncidence:
         """Return how queries stand on keys by their standard scores."""
-        graph = config.jump_graph
+        graph = config.graph
         assert isinstance(graph, StoneGraph)
-        keys = select_keys(config, source, mask)
+        every = SelectedKeys(None, mask.voting)
+        keys = every if graph.key_selection == "all" else select_keys(config, source, mask)
         return cls(source, keys, LinkRule.of(graph, source), mask)
 
     @property

@@ -105,7 +105,7 @@ def jump_attention(
         rules = config.graph.rules(query.size(1))
         return read_heads(query, key, value, rules, mask=mask, dropout_p=dropout_p, scale=scale)
     jumping = JumpHeads.everyone(config, query.size(1))
-    external = read_graph(graph, query, mask, jumping.heads)
+    external = None if graph is None else read_graph(graph, query, mask, jumping.heads)
     groups = head_groups(
         query, key, value, jumping, mask=mask, scale=scale, strength=strength, external=external
     )

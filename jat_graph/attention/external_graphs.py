@@ -24,14 +24,12 @@ Edges: TypeAlias = tuple[Tensor, Tensor]  # [2, E], rows (source, target), and w
 
 
 def read_graph(
-    graph: Graph | None,
+    graph: Graph,
     query: Tensor,  # [B, H, L, D]
     mask: TokenMask,
     heads: tuple[int, ...],  # what graphs of single heads call these
-) -> Operator | None:
-    """Return a given graph as Â, an operator as it is, and None for none."""
-    if graph is None:
-        return None
+) -> Operator:
+    """Return a given graph as Â, and an operator as it is."""
     from torch_geometric.utils import coalesce  # PyG takes seconds to load
 
     from jat_graph.operators.sparse import SparseOperator

@@ -18,7 +18,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
-from jat_graph.config import StoneGraph
+from jat_graph.config import PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, ShardStoneOperator
@@ -72,10 +72,11 @@ def graph_operator(
     scale: float,
 ) -> tuple[Operator, PairAdjacency | StoneIncidence, BackendChoice]:  # [B, H, L, L]
     """Return Â of heads that all jump (Eq. 2 to 4), or P of stones; all that fixes it; and how."""
-    graph = jumping.config.jump_graph
+    graph = jumping.config.graph
     stones = isinstance(graph, StoneGraph)
     backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    soft = stones or graph.soft_temperature is not None  # else votes are piecewise constant
+    # Other votes are piecewise constant.
+    soft = not isinstance(graph, PairGraph) or graph.soft_temperature is not None
     with torch.set_grad_enabled(soft and torch.is_grad_enabled()):
         kind = StoneIncidence if stones else PairAdjacency
         fixed: Any = kind.of_heads(jumping.config, query, key, scale, mask)
@@ -223,7 +224,7 @@ def _gated_group(
 
 def _keeps_much(query: Tensor, key: Tensor, jumping: JumpHeads, mask: TokenMask) -> bool:
     """Tell whether a forward pass in causal order would keep too many links for backward."""
-    graph = jumping.config.jump_graph
+    graph = jumping.config.graph
     if not (mask.causal and isinstance(graph, StoneGraph)) or mask.shard is not None:
         return False
     backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)

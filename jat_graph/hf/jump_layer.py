@@ -249,7 +249,7 @@ class JumpLayer(LayerHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        graph, external = self.config.jump_graph, inputs.external
+        graph, external = self.config.graph, inputs.external
         pairs = graph if isinstance(graph, PairGraph) else None
         whole = {  # what needs the queries of all tokens, so that no cache can serve it
             "on graphs from outside": external is not None,
@@ -264,7 +264,8 @@ class JumpLayer(LayerHeads):
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
-        external = read_graph(external, inputs.query, mask, self.heads)
+        if external is not None:
+            external = read_graph(external, inputs.query, mask, self.heads)
         options: dict[str, Any] = {"mask": mask, "scale": inputs.scale, "strength": strength}
         options |= {"external": external, "layers": getattr(inputs.module, "jump_conv", None)}
         return head_groups(*features, self.jumping, **options)

@@ -11,7 +11,7 @@ import torch
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence, expected_share
-from jat_graph.config import JatConfig, PairGraph, StoneGraph
+from jat_graph.config import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
 from jat_graph.operators.sparse import SparseOperator
@@ -73,7 +73,7 @@ def build_operator(
         return StoneOperator(fixed.links(), fixed.rule.self_weight, fixed.mask.causal)
     if backend == "dense":
         return DenseOperator.of_pairs(fixed)
-    graph = config.jump_graph
+    graph = config.graph
     if backend == "sparse" and isinstance(graph, PairGraph):
         return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
     from jat_graph.operators.threshold import ThresholdOperator  # its loops come with it
@@ -83,8 +83,9 @@ def build_operator(
 
 def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     """Say why a backend cannot run, one phrase a reason."""
-    graph = config.jump_graph
-    soft = {"soft votes need every pair": graph.soft_temperature is not None}
+    graph = config.graph
+    votes = isinstance(graph, PairGraph) and graph.soft_temperature is not None
+    soft = {"soft votes need every pair": votes}
     masks = {"it takes padding and causal masks only": mask.pairs is not None}
     sigmoid = isinstance(graph, StoneGraph) and graph.incidence == "sigmoid"
     against = {  # what holds of each kind of graph and backend
@@ -108,9 +109,9 @@ def work_for(
     batch, heads, length = fixed.source.shape
     # Backward multiplies for the features, with stones for the links, too.
     num_keys, linked, again = fixed.num_keys, None, int(backward)
-    if isinstance(config.jump_graph, StoneGraph):
-        num_keys *= 2 if config.jump_graph.sides == "both" else 1
-        linked, again = expected_share(config.jump_graph), 2 * again
+    if isinstance(config.graph, StoneGraph):
+        num_keys *= 2 if config.graph.sides == "both" else 1
+        linked, again = expected_share(config.graph), 2 * again
     return Workload(
         graphs=batch * heads,
         length=length,
@@ -127,7 +128,7 @@ def choose_backend(
     config: JatConfig, mask: TokenMask, work: Workload, device: str
 ) -> BackendChoice:
     """Return the config's backend; for ``"auto"`` the cheaper one of two that could run."""
-    graph, linked, width, num_keys = config.jump_graph, work.linked, work.width, work.num_keys
+    graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
     if mask.shard is not None:
         return BackendChoice("dense", "each process holds the links of its own shard")
     if isinstance(graph, PairGraph) and (
@@ -135,6 +136,7 @@ def choose_backend(
     ):
         backend = "sparse" if graph.soft_temperature is None else "dense"
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")
+    assert not isinstance(graph, ClusterGraph)  # which has no operator
     if graph.backend != "auto":
         return BackendChoice(graph.backend, "the config asks for it")
     other, matrix = ("threshold", "A") if linked is None else ("sparse", "B")

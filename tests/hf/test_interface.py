@@ -1,6 +1,7 @@
 """Models with jump heads: the base where nothing jumps, the reference where something does."""
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, detach
 from tests.hf.models import (
     ARCHITECTURES,
@@ -41,6 +43,26 @@ IDENTITIES = [
 
 def on(device: torch.device, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.to(device) for name, value in inputs.items()}
+
+
+@pytest.mark.parametrize("config", [JatConfig.paper(threshold=0.5), JatConfig.stones()])
+def test_a_forward_is_a_short_way_through_the_library(config: JatConfig) -> None:
+    model, inputs = attach(tiny_model("bert"), config), tiny_inputs("bert")
+    for name, parameter in model.named_parameters():
+        if name.endswith("strength.theta"):
+            torch.nn.init.normal_(parameter)
+    run(model, inputs)
+    called = set[tuple[str, str, int]]()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/jat_graph/" in code.co_filename and "<" not in code.co_name:
+            called.add((code.co_filename, code.co_name, code.co_firstlineno))
+
+    sys.setprofile(note)
+    run(model, inputs)
+    sys.setprofile(None)
+    assert len({file for file, *_ in called}) <= 14 and len(called) <= 75
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
