@@ -157,8 +157,8 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
             cases[name][column][row["method"]].append(row)
     for name, own in cases.items():
         facts = "," in next(iter(own))
-        numbers = {column: tuple(map(int, re.findall(r"\d+", column))) for column in own}
-        order = sorted(own, key=lambda column: numbers[column][::-1])
+        compared = [column for column, methods in own.items() if methods.keys() != {DENSE}]
+        order = sorted(compared, key=lambda column: [*map(int, re.findall(r"\d+", column))][::-1])
         yield f"{name:<28}" + "".join(f"{column:>{10 if facts else 18}}" for column in order)
         for method in COLOURS:
             cells = [own[column][method] for column in order]
@@ -197,7 +197,8 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
             method[100 * share_read(row["keys"], row["block"], int(length))].append(row["more"])
     figure = Figure(figsize=(3 * len(panels), 3.8), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (name, methods) in zip(axes, panels.items(), strict=True):
+    ordered = sorted(panels.items(), key=lambda panel: panel[0].startswith("facts"))
+    for axis, (name, methods) in zip(axes, ordered, strict=True):
         facts = name.startswith("facts")
         for method, colour in COLOURS.items():
             places = sorted(methods[method])
@@ -210,7 +211,6 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         ticks = sorted({place for own in methods.values() for place in own})
         axis.set_xticks(ticks, [f"{place:.2g}" if place < 100 else str(place) for place in ticks])
         axis.set_xticks([], minor=True)
-        axis.set_yscale("linear" if facts else "log")
         axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
         axis.set_ylabel("% of answers right" if facts else "loss more than dense", fontsize=8)
         axis.grid(alpha=0.3)
