@@ -12,6 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.external_graphs import (
+    ATTRIBUTES,
+    GivenEdges,
+    GivenOperator,
+    check_numbers,
+)
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
@@ -25,6 +31,7 @@ class HeadGraphs:
     edge_index: Tensor  # [2, E], rows (source, target) by target; with stones (token, stone)
     edge_weight: Tensor  # [E]
     nodes: Tensor | None  # their indices among all tokens, [N]; None if no token is padding
+    given: GivenEdges | None = None  # those of a graph from outside, one by one
 
     @classmethod
     def of(cls, operator: Operator, valid: Tensor | None, on_stones: bool) -> HeadGraphs:
@@ -38,14 +45,19 @@ class HeadGraphs:
         else:
             base = operator.base if isinstance(operator, NormalizedOperator) else operator
             (token, stone), weight = base.to_edge_index()
+        given = getattr(operator, "base", operator)
+        given = given.given if isinstance(given, GivenOperator) else None
         if valid is None:
-            return cls(operator.shape[:3].numel(), torch.stack([token, stone]), weight, None)
+            index = torch.stack([token, stone])
+            return cls(operator.shape[:3].numel(), index, weight, None, given)
         valid = valid.expand(operator.shape[:3]).flatten()
         number = valid.cumsum(0) - 1
         if not on_stones:
             stone = number[stone]
         nodes = valid.nonzero().squeeze(-1)
-        return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes)
+        if given is not None:
+            given = given.at(number[given.index], slice(None))
+        return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes, given)
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -78,10 +90,12 @@ class HeadLayers(nn.Module):
 
     def try_on(self, size: int) -> None:
         """Refuse what cannot be called on heads of a size, by a copy on two joined tokens."""
-        index = torch.tensor([[0, 1], [1, 0]])
-        graphs = HeadGraphs(2, index, torch.ones(2), None)
+        index, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
         trial = deepcopy(self).eval()
         for side, layer in enumerate(trial.layers):
+            attr = torch.ones(2, _said(layer, "edge_dim") or 1)
+            given = GivenEdges(index, ones, torch.zeros(2, dtype=torch.long), attr)
+            graphs = HeadGraphs(2, index, ones, None, given)
             try:
                 with torch.no_grad():
                     trial(side, torch.zeros(2, size), graphs)
@@ -91,6 +105,11 @@ class HeadLayers(nn.Module):
                     f"conv must give layers to call on heads of size {size} and a graph, got "
                     f"{type(layer).__name__}: {why}"
                 ) from error
+
+    @cached_property
+    def takes(self) -> frozenset[str]:
+        """Name what some layer takes of edges beside their weights."""
+        return frozenset().union(*map(_taken, self.layers))
 
     def hops(
         self, operator: Operator, mask: TokenMask, near: dict[int, Tensor], highest: int
@@ -122,9 +141,13 @@ class HeadLayers(nn.Module):
     def forward(self, side: int, x: Tensor, graphs: HeadGraphs) -> Tensor:  # [N, D]
         """Return what the layer of queries, of keys or of values makes of them."""
         layer = self.layers[side if len(self.layers) > 1 else 0]
+        edges = graphs.given or GivenEdges(graphs.edge_index, graphs.edge_weight)
+        attributes = _attributes_for(layer, edges, x.dtype)
         # Products by a matrix are several times as fast, but not the gradient of its entries.
-        if not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
-            y: Tensor = layer(x, graphs.matrix)
+        if attributes:
+            y: Tensor = layer(x, edges.index, **attributes)
+        elif not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
+            y = layer(x, graphs.matrix)
         else:
             y = layer(x, graphs.edge_index, *_weights_for(layer, graphs.edge_weight.to(x.dtype)))
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -164,17 +187,65 @@ def _takes_matrix(layer: nn.Module, x: Tensor, graphs: HeadGraphs) -> bool:
 
 
 # What PyG's layers take in the place of weights: one for each hyperedge, which no link has, the
-# sizes of two kinds of nodes, kinds of edges, and edges that are none.
-NO_WEIGHTS = (None, "hyperedge_weight", "size", "edge_type", "neg_edge_index")
+# sizes of two kinds of nodes, kinds and features of edges, and edges that are none.
+NO_WEIGHTS = (None, "edge_attr", "hyperedge_weight", "size", "edge_type", "neg_edge_index")
 
 
 def _weights_for(layer: nn.Module, weight: Tensor) -> tuple[Tensor, ...]:  # [E]
-    """Return the weights as a layer takes them: PyG's layers have three ways."""
+    """Return the weights as a layer takes them, that takes nothing else of edges."""
     names = _positional(type(layer).forward)
     third = names[2] if len(names) > 2 else None
-    if third == "edge_attr":  # features of edges, for layers that were made with them
-        return () if getattr(layer, "edge_dim", None) is None else (weight.unsqueeze(-1),)
     return (weight,) if "*" in names or third not in NO_WEIGHTS else ()
+
+
+def _arguments(layer: nn.Module) -> tuple[str, ...]:
+    """Name what a layer takes by position; PyG's Sequential says it in words."""
+    import torch_geometric.nn  # PyG takes seconds to load
+
+    if isinstance(layer, torch_geometric.nn.Sequential):
+        return tuple(layer.signature.param_dict)
+    return _positional(type(layer).forward)
+
+
+def _taken(layer: nn.Module) -> set[str]:
+    """Name what a layer takes of edges beside weights; features only if it was made with some."""
+    found = set(ATTRIBUTES) & set(_arguments(layer)[2:])
+    return found - ({"edge_attr"} if _said(layer, "edge_dim") is None else set())
+
+
+def _said(layer: nn.Module, name: str) -> int | None:
+    """Return a number with which a layer, or one inside it, was made."""
+    numbers = (getattr(module, name, None) for module in layer.modules())
+    return next((number for number in numbers if isinstance(number, int)), None)
+
+
+def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return what a layer takes of edges, by name; nothing if it is weights alone."""
+    takes, name = _taken(layer), type(layer).__name__
+    found: dict[str, Tensor] = {}
+    if "edge_weight" in _arguments(layer) and takes:
+        found["edge_weight"] = edges.weight.to(dtype)
+    if "edge_attr" in takes:
+        width, attr = _said(layer, "edge_dim"), edges.attr
+        if attr is None and width == 1:
+            attr = edges.weight.unsqueeze(-1)
+        if attr is None or attr.size(1) != width:
+            got = "none" if attr is None else list(attr.shape)
+            raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
+        found["edge_attr"] = attr.to(dtype)
+    if "edge_type" in takes:
+        number, kind = _said(layer, "num_relations"), edges.type
+        if kind is None and number == 1:
+            kind = torch.zeros_like(edges.index[0])
+        if kind is None:
+            raise ValueError(
+                f"graph must have edge_type [E] for {name}, got none; jat_graph.using_graphs gives "
+                "heads a graph"
+            )
+        if number is not None:
+            check_numbers("edge_type", kind, number)
+        found["edge_type"] = kind
+    return found
 
 
 @cache
