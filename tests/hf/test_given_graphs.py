@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.typing import SparseTensor
 
-from jat_graph import JatConfig, attach, using_graphs
+from jat_graph import JatConfig, attach, detach, using_graphs
 from jat_graph.nn import JumpConv
 from tests.hf.models import (
     DECODERS,
@@ -204,7 +205,9 @@ def test_a_compiled_model_takes_other_graphs() -> None:
     for causal in (False, True):
         edges = chain(7, causal).edge_index
         with using_graphs(model, edges):
-            assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
+            wanted = run(model, inputs)
+            assert_close(run(compiled, inputs), wanted, rtol=1e-5, atol=1e-5)
+        assert_close(run(compiled, inputs, graphs=edges), wanted, rtol=1e-5, atol=1e-5)
     assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
 
 
@@ -222,3 +225,64 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
         out = model.generate(**inputs, **options, use_cache=False)
         assert out[0, 8] == main_output(model(out[:, :8], use_cache=False))[0, -1].argmax()
     assert not torch.equal(out, model.generate(**inputs, **options))
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_graphs_are_an_argument_of_the_forward(name: str) -> None:
+    causal = name in DECODERS
+    model, inputs = attach(tiny_model(name), tiny_config()), tiny_inputs(name, LENGTHS)
+    graphs, kwargs = [chain(n, causal) for n in LENGTHS], {"use_cache": False} if causal else {}
+    with using_graphs(model, graphs):
+        wanted = run(model, inputs, **kwargs)
+    without = run(model, inputs, **kwargs)
+    for form in (graphs, Batch.from_data_list(graphs)):
+        assert torch.equal(run(model, inputs, graphs=form, **kwargs), wanted)
+        assert torch.equal(run(model, inputs, graphs=None, **kwargs), without)
+    assert not torch.allclose(wanted, without, atol=1e-4)
+
+
+def test_a_forward_takes_word_ids_beside_graphs_and_forgets_both() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (6,))
+    words = [[None, 0, 0, 1, 2, None]]
+    without = run(model, inputs)
+    with using_graphs(model, [chain(3)], word_ids=words):
+        wanted = run(model, inputs)
+    assert torch.equal(run(model, inputs, graphs=[chain(3)], word_ids=words), wanted)
+    for graphs in ([chain(3)], [chain(6), chain(6)]):  # one is refused late, in a layer
+        with pytest.raises(ValueError, match="graph"):
+            model(**inputs, graphs=graphs)
+        assert torch.equal(run(model, inputs), without)
+    detach(model)
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_graphs_of_a_forward_are_there_in_backward(reentrant: bool) -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()).train(), tiny_inputs("bert", LENGTHS)
+    graphs = [chain(length) for length in LENGTHS]
+    wanted = later_gradients(model, inputs, graphs)
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    model.zero_grad()
+    torch.manual_seed(0)  # dropout
+    main_output(model(**inputs, graphs=graphs)).square().sum().backward()
+    for parameter, gradient in wanted.items():
+        assert_close(model.get_parameter(parameter).grad, gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_a_part_of_a_model_takes_graphs_as_the_model_does() -> None:
+    config = tiny_model("bert").config
+    model = attach(hf.BertForSequenceClassification(config).eval(), tiny_config(threshold=0.0))
+    inputs, graphs = tiny_inputs("bert", LENGTHS), [chain(length) for length in LENGTHS]
+    with using_graphs(model, graphs):
+        wanted = run(model.bert, inputs)
+    assert torch.equal(run(model.bert, inputs, graphs=graphs), wanted)
+
+
+def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
+    inputs = tiny_inputs("bert", LENGTHS)
+    with pytest.raises(ValueError, match="got graph='stones'"):
+        attach(tiny_model("bert"), JatConfig.stones())(**inputs, graphs=[chain(3)])
+    attach(tiny_model("bert"), tiny_config()).save_pretrained(tmp_path)
+    by_name = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="jat")
+    with pytest.raises(ValueError, match="cannot take graphs: load its model with jat_graph.from"):
+        by_name(**inputs, graphs=[chain(n) for n in LENGTHS])

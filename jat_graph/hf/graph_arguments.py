@@ -1,0 +1,93 @@
+"""Graphs from outside on their way to the layers of a model, as an argument of its forward, too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import add_hooks, layers_around, remove_hooks
+from jat_graph.hf.state import GRAPHS, Attachment, heads_of
+
+if TYPE_CHECKING:
+    from jat_graph.attention.external_graphs import Graph
+
+WordIds = Sequence[Sequence[int | None]]
+
+
+@contextmanager
+def hand_graphs(
+    attachment: Attachment | None, model: nn.Module, graphs: Graph, word_ids: WordIds | None
+) -> Iterator[None]:
+    """Let the layers of a model hand graphs on to their jump heads, inside the ``with``."""
+    config = None if attachment is None else attachment.configs.get(JumpLayer)
+    if attachment is None or config is None or config.jump_graph.kind != "pairs":
+        got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
+        raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
+    if word_ids is not None:
+        graphs = _of_tokens(graphs, word_ids)
+    previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
+    if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
+        raise ValueError("using_graphs must be left before another thread enters it, got two in it")
+    layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
+    attachment.graphs, attachment.graphs_thread = graphs, thread
+    # An argument of each layer, which gradient checkpointing keeps.
+    hooks = add_hooks(
+        [(layer, lambda _, args, kwargs: (args, {**kwargs, GRAPHS: graphs})) for layer in layers]
+    )
+    try:
+        yield
+    finally:
+        remove_hooks(hooks)
+        attachment.graphs, attachment.graphs_thread = previous
+
+
+def _of_tokens(graphs: Any, word_ids: WordIds) -> Graph:
+    """Return graphs of words as those of tokens."""
+    from jat_graph.graphs.pairs import token_graph  # PyG takes seconds to load
+
+    words: Any = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
+    known = isinstance(words, list | tuple)
+    if not known or len(words) != len(word_ids):
+        wanted = f"one of words for each of {len(word_ids)} sequences"
+        found = len(words) if known else type(words).__name__
+        raise ValueError(f"graphs must be {wanted}, got {found}")
+    return [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
+
+
+def take_graphs(
+    attachment: Attachment, module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]] | None:
+    """Take graphs out of the arguments of a model, which would swallow them, for its layers."""
+    if "graphs" not in kwargs:
+        return None
+    rest = {name: value for name, value in kwargs.items() if name not in ("graphs", "word_ids")}
+    if kwargs["graphs"] is not None:
+        _enter(attachment, module, kwargs["graphs"], kwargs.get("word_ids"))
+    return args, rest
+
+
+def leave_graphs(attachment: Attachment, module: nn.Module, args: Any, output: Any) -> None:
+    """End what :func:`take_graphs` began, when the forward has given something or has raised."""
+    if attachment.entered:
+        _leave(attachment, module)
+
+
+# Hooks come and go, which is not for torch.compile to trace; what is between them is.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _enter(attachment: Attachment, module: nn.Module, graphs: Any, words: WordIds | None) -> None:
+    context = hand_graphs(attachment, module, graphs, words)
+    context.__enter__()
+    attachment.entered[threading.get_ident(), module] = context
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _leave(attachment: Attachment, module: nn.Module) -> None:
+    context = attachment.entered.pop((threading.get_ident(), module), None)
+    if context is not None:
+        context.__exit__(None, None, None)
