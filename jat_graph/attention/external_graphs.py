@@ -12,7 +12,7 @@ from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import flat_weights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import NormalizedOperator, Operator
-from jat_graph.operators.sparse import SparseOperator
+from jat_graph.operators.sparse import SparseOperator, csr_matrix
 
 if TYPE_CHECKING:
     from torch_geometric.data import Batch, Data
@@ -28,20 +28,29 @@ ATTRIBUTES = ("edge_type", "edge_attr")  # what layers may take of edges beside 
 class GivenEdges(NamedTuple):
     """GivenEdges as they were given, and what layers of PyG take of each."""
 
-    index: Tensor  # [2, E], rows (source, target)
-    weight: Tensor  # [E]
-    type: Tensor | None = None  # [E]
-    attr: Tensor | None = None  # [E, F]
+    edge_index: Tensor  # [2, E], rows (source, target)
+    edge_weight: Tensor  # [E]
+    edge_type: Tensor | None = None  # [E]
+    edge_attr: Tensor | None = None  # [E, F]
 
-    def at(self, index: Tensor, which: Tensor | slice) -> GivenEdges:
+    def at(self, edge_index: Tensor, which: Tensor | slice) -> GivenEdges:
         """Return some edges, by their numbers or a mask, between nodes that are now so numbered."""
-        return GivenEdges(index, *(None if x is None else x[which] for x in self[1:]))  # type: ignore[arg-type]
+        kind, attr = (None if x is None else x[which] for x in self[2:])
+        return GivenEdges(edge_index, self.edge_weight[which], kind, attr)
+
+    def to(self, like: Tensor, dtype: torch.dtype) -> GivenEdges:
+        """Return the edges where a tensor is, with weights of a dtype."""
+        kind, attr = (None if x is None else x.to(like.device) for x in self[2:])
+        weight = self.edge_weight.to(like.device, dtype)
+        return GivenEdges(self.edge_index.to(like.device), weight, kind, attr)
 
 
 class GivenOperator(SparseOperator):
     """A graph from outside, which knows its edges one by one: two may join the same tokens."""
 
-    given: GivenEdges
+    def __init__(self, matrix: Tensor, shape: torch.Size, given: GivenEdges) -> None:
+        super().__init__(matrix, shape)
+        self.given = given
 
 
 def read_graph(
@@ -63,21 +72,19 @@ def read_graph(
         if graph.shape != shape:
             raise ValueError(f"graph must be {list(shape)}, got {list(graph.shape)}")
         base = graph.base if isinstance(graph, NormalizedOperator) else graph
-        edges, _ = base.to_edge_index()
-        _check_sight(edges[:, edges[0] != edges[1]], shape, mask)
+        index, _ = base.to_edge_index()
+        _check_sight(index[:, index[0] != index[1]], shape, mask)
         return graph
-    edges = _read_edges(graph, shape, mask, heads, takes)
-    edges = GivenEdges(*(None if x is None else x.to(query.device) for x in edges))  # type: ignore[arg-type]
-    edges = edges._replace(weight=edges.weight.to(score_dtype(query, query)))
-    apart = edges.index[0] != edges.index[1]  # Â has loops of its own
-    edges = edges.at(edges.index[:, apart], apart)
-    if not bool((edges.weight.isfinite() & (edges.weight >= 0)).all()):
+    found = _read_edges(graph, shape, mask, heads, takes)
+    edges = found.to(query, score_dtype(query, query))
+    apart = edges.edge_index[0] != edges.edge_index[1]  # Â has loops of its own
+    edges = edges.at(edges.edge_index[:, apart], apart)
+    if not bool((edges.edge_weight.isfinite() & (edges.edge_weight >= 0)).all()):
         raise ValueError("graph must have finite weights of at least 0, got others")
-    _check_sight(edges.index, shape, mask)
-    by_target, weight = coalesce(edges.index.flip(0), edges.weight, shape[:3].numel())
-    operator = GivenOperator.of_edges(by_target.flip(0), weight, shape)
-    operator.given = edges
-    return NormalizedOperator(operator)
+    _check_sight(edges.edge_index, shape, mask)
+    by_target, weight = coalesce(edges.edge_index.flip(0), edges.edge_weight, shape[:3].numel())
+    matrix = csr_matrix(by_target.flip(0), weight, shape[:3].numel())
+    return NormalizedOperator(GivenOperator(matrix, shape, edges))
 
 
 def _read_edges(
@@ -117,7 +124,9 @@ def _read_edges(
     return _of_tokens(edges, weight, (tokens, tokens), shape)
 
 
-def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size) -> GivenEdges:
+def _of_tokens(
+    edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size
+) -> GivenEdges:
     """Return edges between the tokens of one sequence, of all, or of all heads, for all heads."""
     batch, heads, length, _ = shape
     copies = {length: batch * heads, batch * length: heads, batch * heads * length: 1}
@@ -141,7 +150,7 @@ def _of_batch(
     # By the numbers of their nodes: edges may have been changed since the graphs were batched.
     batch, number, length, _ = shape
     edges = edges_of(graph, takes)
-    device = edges.index.device
+    device = edges.edge_index.device
     start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
     sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
     if by_head:
@@ -157,15 +166,15 @@ def _of_batch(
     tokens = first + _tokens(graph, sequence, sizes, mask, shape)
     if head is None:
         copies = torch.arange(number, device=device).view(-1, 1, 1) * length
-        copied = (tokens[edges.index] + copies).transpose(0, 1).flatten(1)
-        return edges.at(copied, torch.arange(len(edges.weight), device=device).repeat(number))
+        copied = (tokens[edges.edge_index] + copies).transpose(0, 1).flatten(1)
+        return edges.at(copied, torch.arange(len(edges.edge_weight), device=device).repeat(number))
     indices = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
     indices[list(heads)] = torch.arange(number, device=device)
     index = indices[head].repeat_interleave(sizes)
     if not bool((index >= 0).any()):
         raise ValueError(f"graph must have graphs of heads {list(heads)}, got none of them")
-    kept = index[edges.index[0]] >= 0
-    return edges.at((tokens + index * length)[edges.index[:, kept]], kept)
+    kept = index[edges.edge_index[0]] >= 0
+    return edges.at((tokens + index * length)[edges.edge_index[:, kept]], kept)
 
 
 def _tokens(
@@ -211,7 +220,9 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
         raise ValueError(f"edge_type must be integers [{number}], got {list(kind.shape)}")
     if attr is not None and (attr.dim() > 2 or len(attr) != number):
         raise ValueError(f"edge_attr must be [{number}, F], got {list(attr.shape)}")
-    return GivenEdges(index, weight, kind, attr if attr is None or attr.dim() > 1 else attr[:, None])
+    return GivenEdges(
+        index, weight, kind, attr if attr is None or attr.dim() > 1 else attr[:, None]
+    )
 
 
 def _weights_of(graph: Any, takes: Collection[str]) -> Tensor:  # [E]

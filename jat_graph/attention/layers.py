@@ -56,7 +56,7 @@ class HeadGraphs:
             stone = number[stone]
         nodes = valid.nonzero().squeeze(-1)
         if given is not None:
-            given = given.at(number[given.index], slice(None))
+            given = given.at(number[given.edge_index], slice(None))
         return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes, given)
 
     @cached_property
@@ -145,7 +145,7 @@ class HeadLayers(nn.Module):
         attributes = _attributes_for(layer, edges, x.dtype)
         # Products by a matrix are several times as fast, but not the gradient of its entries.
         if attributes:
-            y: Tensor = layer(x, edges.index, **attributes)
+            y: Tensor = layer(x, edges.edge_index, **attributes)
         elif not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
             y = layer(x, graphs.matrix)
         else:
@@ -224,19 +224,19 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
     takes, name = _taken(layer), type(layer).__name__
     found: dict[str, Tensor] = {}
     if "edge_weight" in _arguments(layer) and takes:
-        found["edge_weight"] = edges.weight.to(dtype)
+        found["edge_weight"] = edges.edge_weight.to(dtype)
     if "edge_attr" in takes:
-        width, attr = _said(layer, "edge_dim"), edges.attr
+        width, attr = _said(layer, "edge_dim"), edges.edge_attr
         if attr is None and width == 1:
-            attr = edges.weight.unsqueeze(-1)
+            attr = edges.edge_weight.unsqueeze(-1)
         if attr is None or attr.size(1) != width:
             got = "none" if attr is None else list(attr.shape)
             raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
         found["edge_attr"] = attr.to(dtype)
     if "edge_type" in takes:
-        number, kind = _said(layer, "num_relations"), edges.type
+        number, kind = _said(layer, "num_relations"), edges.edge_type
         if kind is None and number == 1:
-            kind = torch.zeros_like(edges.index[0])
+            kind = torch.zeros_like(edges.edge_index[0])
         if kind is None:
             raise ValueError(
                 f"graph must have edge_type [E] for {name}, got none; jat_graph.using_graphs gives "

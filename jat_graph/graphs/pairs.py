@@ -196,7 +196,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
             f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
         )
     edges = edges_of(graph, ATTRIBUTES)
-    (source, target), weight = edges.index, edges.weight
+    (source, target), weight = edges.edge_index, edges.edge_weight
     device = weight.device
     word = torch.tensor(words, device=device)
     order = word.argsort(stable=True)  # special tokens first, then word after word
@@ -214,10 +214,14 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
         num_nodes=len(words),
         token=torch.arange(len(words), device=device),
     )
-    for name, value in zip(ATTRIBUTES, (edges.type, edges.attr), strict=True):
+    for name, value in zip(ATTRIBUTES, edges[2:], strict=True):
         if value is not None:
             found[name] = value[edge]
-    if edges.attr is not None and edges.attr.size(1) > 1 and getattr(graph, "edge_weight", None) is None:
+    if (
+        edges.edge_attr is not None
+        and edges.edge_attr.size(1) > 1
+        and getattr(graph, "edge_weight", None) is None
+    ):
         del found["edge_weight"]  # so that heads that can use neither refuse the graph
     return found
 
