@@ -26,7 +26,7 @@ ATTRIBUTES = ("edge_type", "edge_attr")  # what layers may take of edges beside 
 
 
 class GivenEdges(NamedTuple):
-    """GivenEdges as they were given, and what layers of PyG take of each."""
+    """Edges as they were given, and what layers of PyG take of each."""
 
     edge_index: Tensor  # [2, E], rows (source, target)
     edge_weight: Tensor  # [E]
@@ -37,20 +37,6 @@ class GivenEdges(NamedTuple):
         """Return some edges, by their numbers or a mask, between nodes that are now so numbered."""
         kind, attr = (None if x is None else x[which] for x in self[2:])
         return GivenEdges(edge_index, self.edge_weight[which], kind, attr)
-
-    def to(self, like: Tensor, dtype: torch.dtype) -> GivenEdges:
-        """Return the edges where a tensor is, with weights of a dtype."""
-        kind, attr = (None if x is None else x.to(like.device) for x in self[2:])
-        weight = self.edge_weight.to(like.device, dtype)
-        return GivenEdges(self.edge_index.to(like.device), weight, kind, attr)
-
-
-class GivenOperator(SparseOperator):
-    """A graph from outside, which knows its edges one by one: two may join the same tokens."""
-
-    def __init__(self, matrix: Tensor, shape: torch.Size, given: GivenEdges) -> None:
-        super().__init__(matrix, shape)
-        self.given = given
 
 
 def read_graph(
@@ -75,8 +61,10 @@ def read_graph(
         index, _ = base.to_edge_index()
         _check_sight(index[:, index[0] != index[1]], shape, mask)
         return graph
-    found = _read_edges(graph, shape, mask, heads, takes)
-    edges = found.to(query, score_dtype(query, query))
+    edges = _read_edges(graph, shape, mask, heads, takes)
+    weight = edges.edge_weight.to(score_dtype(query, query))
+    given = (edges.edge_index, weight, *edges[2:])
+    edges = GivenEdges(*(x if x is None else x.to(query.device) for x in given))  # type: ignore[arg-type]
     apart = edges.edge_index[0] != edges.edge_index[1]  # Â has loops of its own
     edges = edges.at(edges.edge_index[:, apart], apart)
     if not bool((edges.edge_weight.isfinite() & (edges.edge_weight >= 0)).all()):
@@ -84,7 +72,7 @@ def read_graph(
     _check_sight(edges.edge_index, shape, mask)
     by_target, weight = coalesce(edges.edge_index.flip(0), edges.edge_weight, shape[:3].numel())
     matrix = csr_matrix(by_target.flip(0), weight, shape[:3].numel())
-    return NormalizedOperator(GivenOperator(matrix, shape, edges))
+    return NormalizedOperator(SparseOperator(matrix, shape, edges))
 
 
 def _read_edges(
@@ -211,31 +199,21 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
         index, weight = to_edge_index(graph.adj_t)  # rows (target, source)
         index = index.flip(0)
     else:
-        index = graph.edge_index
+        index, weight = graph.edge_index, None
         check_numbers("edge_index", index, graph.num_nodes)
-        weight = _weights_of(graph, takes)
     kind, attr = (getattr(graph, name, None) if name in takes else None for name in ATTRIBUTES)
     number = index.size(1)
     if kind is not None and (kind.shape != (number,) or kind.is_floating_point()):
         raise ValueError(f"edge_type must be integers [{number}], got {list(kind.shape)}")
     if attr is not None and (attr.dim() > 2 or len(attr) != number):
         raise ValueError(f"edge_attr must be [{number}, F], got {list(attr.shape)}")
-    return GivenEdges(
-        index, weight, kind, attr if attr is None or attr.dim() > 1 else attr[:, None]
-    )
-
-
-def _weights_of(graph: Any, takes: Collection[str]) -> Tensor:  # [E]
-    """Return the weights of edges; what several numbers say of each is for layers that take it."""
-    number = graph.edge_index.size(1)
-    for name in ("edge_weight", "edge_attr"):
-        found = getattr(graph, name, None)
-        if found is None or (name in takes and found.dim() == 2 and found.size(1) != 1):
-            continue
-        weight = flat_weights(name, found, number)
-        assert weight is not None
-        return weight
-    return torch.ones(number, device=graph.edge_index.device)
+    attr = attr if attr is None or attr.dim() > 1 else attr[:, None]
+    if weight is None:
+        weight = flat_weights("edge_weight", getattr(graph, "edge_weight", None), number)
+    if weight is None and (attr is None or attr.size(1) == 1):  # more are for a layer alone
+        weight = flat_weights("edge_attr", getattr(graph, "edge_attr", None), number)
+    weight = torch.ones(number, device=index.device) if weight is None else weight
+    return GivenEdges(index, weight, kind, attr)
 
 
 def check_numbers(name: str, numbers: Tensor, end: int) -> None:

@@ -12,12 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.external_graphs import (
-    ATTRIBUTES,
-    GivenEdges,
-    GivenOperator,
-    check_numbers,
-)
+from jat_graph.attention.external_graphs import ATTRIBUTES, GivenEdges, check_numbers
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
@@ -45,8 +40,7 @@ class HeadGraphs:
         else:
             base = operator.base if isinstance(operator, NormalizedOperator) else operator
             (token, stone), weight = base.to_edge_index()
-        given = getattr(operator, "base", operator)
-        given = given.given if isinstance(given, GivenOperator) else None
+        given = getattr(getattr(operator, "base", None), "given", None)
         if valid is None:
             index = torch.stack([token, stone])
             return cls(operator.shape[:3].numel(), index, weight, None, given)
@@ -80,6 +74,7 @@ class HeadLayers(nn.Module):
         for layer in layers:
             _check_layer(layer, config.jump_graph.kind)
         self.layers, self.on_stones = nn.ModuleList(layers), config.jump_graph.kind == "stones"
+        self.takes = {name for layer in layers for name in _taken(layer)}
         if not 1 <= len(self.layers) <= 3:
             raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
         if len(self.layers) == 2 and any(triple[-1] != 0 for triple in config.strengths()):
@@ -93,8 +88,8 @@ class HeadLayers(nn.Module):
         index, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
         trial = deepcopy(self).eval()
         for side, layer in enumerate(trial.layers):
-            attr = torch.ones(2, _said(layer, "edge_dim") or 1)
-            given = GivenEdges(index, ones, torch.zeros(2, dtype=torch.long), attr)
+            attr = torch.ones(2, getattr(layer, "edge_dim", None) or 1)
+            given = GivenEdges(index, ones, torch.zeros_like(index[0]), attr)
             graphs = HeadGraphs(2, index, ones, None, given)
             try:
                 with torch.no_grad():
@@ -105,11 +100,6 @@ class HeadLayers(nn.Module):
                     f"conv must give layers to call on heads of size {size} and a graph, got "
                     f"{type(layer).__name__}: {why}"
                 ) from error
-
-    @cached_property
-    def takes(self) -> frozenset[str]:
-        """Name what some layer takes of edges beside their weights."""
-        return frozenset().union(*map(_taken, self.layers))
 
     def hops(
         self, operator: Operator, mask: TokenMask, near: dict[int, Tensor], highest: int
@@ -198,50 +188,34 @@ def _weights_for(layer: nn.Module, weight: Tensor) -> tuple[Tensor, ...]:  # [E]
     return (weight,) if "*" in names or third not in NO_WEIGHTS else ()
 
 
-def _arguments(layer: nn.Module) -> tuple[str, ...]:
-    """Name what a layer takes by position; PyG's Sequential says it in words."""
-    import torch_geometric.nn  # PyG takes seconds to load
-
-    if isinstance(layer, torch_geometric.nn.Sequential):
-        return tuple(layer.signature.param_dict)
-    return _positional(type(layer).forward)
-
-
-def _taken(layer: nn.Module) -> set[str]:
+def _taken(layer: nn.Module) -> list[str]:
     """Name what a layer takes of edges beside weights; features only if it was made with some."""
-    found = set(ATTRIBUTES) & set(_arguments(layer)[2:])
-    return found - ({"edge_attr"} if _said(layer, "edge_dim") is None else set())
-
-
-def _said(layer: nn.Module, name: str) -> int | None:
-    """Return a number with which a layer, or one inside it, was made."""
-    numbers = (getattr(module, name, None) for module in layer.modules())
-    return next((number for number in numbers if isinstance(number, int)), None)
+    names = _positional(type(layer).forward)[2:]
+    lacks = getattr(layer, "edge_dim", None) is None
+    return [name for name in ATTRIBUTES if name in names and not (lacks and name == "edge_attr")]
 
 
 def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> dict[str, Tensor]:
     """Return what a layer takes of edges, by name; nothing if it is weights alone."""
-    takes, name = _taken(layer), type(layer).__name__
+    takes, kind, name = _taken(layer), edges.edge_type, type(layer).__name__
     found: dict[str, Tensor] = {}
-    if "edge_weight" in _arguments(layer) and takes:
+    if takes and "edge_weight" in _positional(type(layer).forward):
         found["edge_weight"] = edges.edge_weight.to(dtype)
     if "edge_attr" in takes:
-        width, attr = _said(layer, "edge_dim"), edges.edge_attr
+        width, attr = layer.edge_dim, edges.edge_attr
         if attr is None and width == 1:
             attr = edges.edge_weight.unsqueeze(-1)
         if attr is None or attr.size(1) != width:
-            got = "none" if attr is None else list(attr.shape)
+            got = "none" if attr is None else f"[E, {attr.size(1)}]"
             raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
         found["edge_attr"] = attr.to(dtype)
     if "edge_type" in takes:
-        number, kind = _said(layer, "num_relations"), edges.edge_type
+        number: Any = getattr(layer, "num_relations", None)
         if kind is None and number == 1:
             kind = torch.zeros_like(edges.edge_index[0])
         if kind is None:
-            raise ValueError(
-                f"graph must have edge_type [E] for {name}, got none; jat_graph.using_graphs gives "
-                "heads a graph"
-            )
+            cure = "jat_graph.using_graphs gives heads a graph"
+            raise ValueError(f"graph must have edge_type [E] for {name}, got none; {cure}")
         if number is not None:
             check_numbers("edge_type", kind, number)
         found["edge_type"] = kind

@@ -22,10 +22,8 @@ from jat_graph.hf.modules import (
     KindConfigs,
     LayerHeads,
     ModuleHeads,
-    add_hooks,
     attention_modules,
     model_parts,
-    remove_hooks,
     transformer_of,
 )
 from jat_graph.hf.state import (
@@ -39,7 +37,7 @@ from jat_graph.hf.state import (
     layer_state,
     saved_configs,
 )
-from jat_graph.hf.switching import switch_off, switch_on
+from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 
 if TYPE_CHECKING:

@@ -15,15 +15,9 @@ from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.graph_arguments import hand_graphs
 from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import ClusterLayer
-from jat_graph.hf.modules import (
-    add_hooks,
-    attention_modules,
-    layers_around,
-    model_parts,
-    remove_hooks,
-    takes_any_argument,
-)
+from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
 from jat_graph.hf.state import GLOBAL, layer_state
+from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
     from jat_graph.attention.external_graphs import Graph
@@ -38,10 +32,9 @@ def using_graphs(
 ) -> Iterator[ModelT]:
     """Let all jump heads of a model jump along graphs from outside, inside the ``with``.
 
-    Backward may come later, with gradient checkpointing, too. A model with heads takes the same in
-    its forward: ``model(**batch, graphs=graphs)``, and ``word_ids`` beside it
-    (:class:`jat_graph.training.GraphCollator` makes such batches). Layers of PyG in heads get
-    ``edge_type`` and ``edge_attr`` of the graphs if they take them.
+    Backward may come later, with gradient checkpointing, too. The model takes the same in its
+    forward, ``model(**batch, graphs=graphs)``, as :class:`jat_graph.training.GraphCollator` makes
+    it. Layers of PyG in heads get ``edge_type`` and ``edge_attr`` if they take them.
 
     Args:
         model: A model with jump heads on pairs, or a wrapper around it.

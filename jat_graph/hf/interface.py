@@ -214,10 +214,8 @@ def _check_arguments(
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which our heads cannot use")
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
-        raise ValueError(
-            f"{name} cannot take graphs: load its model with jat_graph.from_pretrained, and call "
-            "the model, not a part of it"
-        )
+        cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
+        raise ValueError(f"{name} cannot take graphs: {cure}")
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(

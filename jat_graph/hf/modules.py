@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadParts
@@ -109,17 +108,6 @@ def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Mod
         for inner in layer.modules()
     }
     return list({around.get(module, module): None for module in modules})
-
-
-def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
-    """Let hooks see what their modules are called with."""
-    return [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks]
-
-
-def remove_hooks(handles: list[RemovableHandle]) -> None:
-    """Take hooks off their modules, and forget them."""
-    while handles:
-        handles.pop().remove()
 
 
 def takes_any_argument(kind: type[nn.Module]) -> bool:

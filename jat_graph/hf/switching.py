@@ -7,18 +7,12 @@ from functools import partial
 from typing import Any
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.hf.graph_arguments import leave_graphs, take_graphs
 from jat_graph.hf.interface import hand_inputs, start_forward
-from jat_graph.hf.modules import (
-    AttentionModule,
-    ModuleHeads,
-    add_hooks,
-    model_parts,
-    remove_hooks,
-    takes_any_argument,
-)
+from jat_graph.hf.modules import AttentionModule, ModuleHeads, model_parts, takes_any_argument
 from jat_graph.hf.positions import position_tables
 from jat_graph.hf.state import (
     NAME,
@@ -71,11 +65,9 @@ def switch_on(
         own = [table for table in tables if table.part is part]
         hooks.append((part, partial(start_forward, attachment, part is base, own)))
         hooks.append((part, partial(take_graphs, attachment)))
-    attachment.hooks = add_hooks(hooks)
-    leave = partial(leave_graphs, attachment)
-    attachment.hooks += [
-        part.register_forward_hook(leave, always_call=True) for part in model_parts(base)
-    ]
+        leave = partial(leave_graphs, attachment)
+        attachment.hooks.append(part.register_forward_hook(leave, always_call=True))
+    attachment.hooks += add_hooks(hooks)
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = SAVED_NAME
     return attachment
@@ -104,6 +96,17 @@ def own_configs(model: nn.Module) -> list[tuple[nn.Module, str, PreTrainedConfig
     for module, name, value in held:
         setattr(module, name, deepcopy(value, copies))
     return held
+
+
+def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
+    """Let hooks see what their modules are called with."""
+    return [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks]
+
+
+def remove_hooks(handles: list[RemovableHandle]) -> None:
+    """Take hooks off their modules, and forget them."""
+    while handles:
+        handles.pop().remove()
 
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:

