@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.typing import SparseTensor
 
-from jat_graph import JatConfig, attach, detach, using_graphs
+from jat_graph import JatConfig, attach, using_graphs
 from jat_graph.nn import JumpConv
 from tests.hf.models import (
     DECODERS,
@@ -54,7 +54,10 @@ def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
         out = run(model, inputs, **kwargs)
         alone = run(model, inputs, **kwargs)
     assert torch.equal(out, alone)
-    assert not torch.allclose(out, run(model, inputs, **kwargs), atol=1e-4)
+    assert torch.equal(run(model, inputs, graphs=graphs, **kwargs), out)
+    with pytest.raises(ValueError, match="graph"):  # late, in a layer
+        run(model, inputs, graphs=[chain(3)] * 2, **kwargs)
+    assert not torch.allclose(out, run(model, inputs, graphs=None, **kwargs), atol=1e-4)
     with using_graphs(model, graphs[1:]):
         short = run(model, _row(inputs, 1), **kwargs)
     valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
@@ -85,6 +88,7 @@ def test_graphs_of_words_reach_their_tokens() -> None:
     )
     with using_graphs(model, [graph], word_ids=words):
         out = main_output(model(**inputs))
+    assert torch.equal(main_output(model(**inputs, graphs=[graph], word_ids=words)), out)
     with using_graphs(model, [by_hand]):
         assert_close(main_output(model(**inputs)), out)
     with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
@@ -223,30 +227,6 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
         out = model.generate(**inputs, **options, use_cache=False)
         assert out[0, 8] == main_output(model(out[:, :8], use_cache=False))[0, -1].argmax()
     assert not torch.equal(out, model.generate(**inputs, **options))
-
-
-@pytest.mark.parametrize("name", TEXT)
-def test_graphs_are_an_argument_of_the_forward(name: str) -> None:
-    causal = name in DECODERS
-    model, inputs = attach(tiny_model(name), tiny_config()), tiny_inputs(name, LENGTHS)
-    graphs, kwargs = [chain(n, causal) for n in LENGTHS], {"use_cache": False} if causal else {}
-    without = run(model, inputs, graphs=None, **kwargs)
-    with using_graphs(model, graphs):
-        wanted = run(model, inputs, **kwargs)
-    assert torch.equal(run(model, inputs, graphs=graphs, **kwargs), wanted)
-    with pytest.raises(ValueError, match="graph"):  # late, in a layer
-        run(model, inputs, graphs=[chain(3)] * 2, **kwargs)
-    assert torch.equal(run(model, inputs, **kwargs), without)
-    assert not detach(model)._forward_hooks
-
-
-def test_a_part_of_a_model_takes_graphs_of_words() -> None:
-    whole = hf.BertForSequenceClassification(tiny_model("bert").config).eval()
-    model, inputs = attach(whole, JatConfig(strength=0.5)).bert, tiny_inputs("bert", (6,))
-    given: dict[str, Any] = {"graphs": [chain(3)], "word_ids": [[None, 0, 0, 1, 2, None]]}
-    with using_graphs(whole, **given):
-        wanted = run(model, inputs)
-    assert torch.equal(run(model, inputs, **given), wanted)
 
 
 def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:

@@ -6,34 +6,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import transformers as hf
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader as GraphLoader
 from torch_geometric.nn import RGCNConv
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
-    DataCollatorForTokenClassification,
-    Trainer,
-    TrainingArguments,
-)
 
 from jat_graph import JatConfig, attach, using_graphs
-from jat_graph.training import GraphCollator, JatTrainerMixin
+from jat_graph.training import GraphCollator
+from tests.training.test_strengths import JatTrainer
 
 TEXTS = (["Unbelievable", "dogs", "bark"], ["Marie Curie", "was born in", "Warsaw", "long", "ago"])
 
 
-class JatTrainer(JatTrainerMixin, Trainer):
-    """A Trainer of somebody's own."""
-
-
 @pytest.fixture(params=["right", "left"])
 def tokenizer(request: Any, minilm_path: str) -> Any:
-    return AutoTokenizer.from_pretrained(minilm_path, padding_side=request.param)
+    return hf.AutoTokenizer.from_pretrained(minilm_path, padding_side=request.param)
 
 
 def graph_of(nodes: int, **more: Any) -> Data:
@@ -51,13 +40,13 @@ def rows_of(as_data: bool = False) -> Any:
 def tiny() -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-    model = BertForSequenceClassification(BertConfig(num_hidden_layers=2, **sizes)).eval()
-    config = JatConfig(heads=2, strength=0.5)
-    return attach(model, config, conv=partial(RGCNConv, num_relations=3))
+    model = hf.BertForSequenceClassification(hf.BertConfig(num_hidden_layers=2, **sizes)).eval()
+    conv = partial(RGCNConv, num_relations=3)
+    return attach(model, JatConfig(heads=2, strength=0.5), conv=conv)
 
 
 @torch.no_grad()
-def by_hand(model: Any, tokenizer: Any) -> Tensor:
+def by_hand(model: Any, tokenizer: Any) -> torch.Tensor:
     encoding = tokenizer(list(TEXTS), is_split_into_words=True, padding=True, return_tensors="pt")
     words = [encoding.word_ids(row) for row in range(len(TEXTS))]
     with using_graphs(model, [graph_of(len(text)) for text in TEXTS], word_ids=words):
@@ -75,64 +64,52 @@ def test_loaders_give_what_the_model_takes(tokenizer: Any) -> None:
             assert_close(model(**batch).logits, by_hand(model, tokenizer))
 
 
+@torch.no_grad()
 def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer: Any) -> None:
-    model, pad = tiny(), DataCollatorForTokenClassification(tokenizer)
-    rows, tokens = [], []
-    for row in rows_of():
-        encoding = tokenizer(row["text"], is_split_into_words=True)
-        number = len(encoding["input_ids"])
-        rows.append({**encoding, "graph": row["graph"], "word_ids": encoding.word_ids()})
-        tokens.append({**encoding, "graph": graph_of(number), "labels": [1] * number})
-    batch = GraphCollator(tokenizer, pad)(tokens)
+    model, words, tokens = tiny(), [], []
+    for text in TEXTS:
+        row = tokenizer(text, is_split_into_words=True)
+        number = len(row["input_ids"])
+        words.append({**row, "graph": graph_of(len(text)), "word_ids": row.word_ids()})
+        tokens.append({**row, "graph": graph_of(number), "labels": [1] * number})
+    assert_close(model(**GraphCollator(tokenizer)(words)).logits, by_hand(model, tokenizer))
+    batch = GraphCollator(tokenizer, hf.DataCollatorForTokenClassification(tokenizer))(tokens)
     assert batch.pop("labels").shape == batch["input_ids"].shape
-    with torch.no_grad():
-        assert_close(model(**GraphCollator(tokenizer)(rows)).logits, by_hand(model, tokenizer))
-        found = model(**batch | {"graphs": [row["graph"] for row in tokens]}).logits
-        assert_close(model(**batch).logits, found)
+    found = model(**batch | {"graphs": [row["graph"] for row in tokens]}).logits
+    assert_close(model(**batch).logits, found)
 
 
 def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
-    collator = GraphCollator(AutoTokenizer.from_pretrained(minilm_path), max_length=6)
+    collator = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path), max_length=6)
     batch = collator([{"text": "Dogs that bark, seldom bite.", "graph": graph_of(7)}])
-    assert batch["input_ids"].shape == (1, 6)
     assert batch["graphs"].edge_index.tolist() == [[1, 2, 3], [2, 3, 4]]
 
 
-@pytest.mark.parametrize("kind", [Trainer, JatTrainer])
-@pytest.mark.parametrize("as_data", [False, True])
-def test_a_trainer_trains_and_evaluates(
-    kind: Any, as_data: bool, minilm_path: str, tmp_path: Path
-) -> None:
-    tokenizer, model, rows = AutoTokenizer.from_pretrained(minilm_path), tiny(), rows_of(as_data)
+@pytest.mark.parametrize("kind", [hf.Trainer, JatTrainer])
+@pytest.mark.parametrize("rows", [rows_of(), rows_of(as_data=True)])
+def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path) -> None:
+    tokenizer, model = hf.AutoTokenizer.from_pretrained(minilm_path), tiny()
     options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
     made = {"train_dataset": rows, "data_collator": GraphCollator(tokenizer)}
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    if kind is Trainer and not as_data:
+    if kind is hf.Trainer and isinstance(rows[0], dict):
         with pytest.raises(ValueError, match="got label; a Trainer leaves them with remove_unused"):
-            Trainer(model, TrainingArguments(tmp_path, **options), **made).train()
+            kind(model, hf.TrainingArguments(tmp_path, **options), **made).train()
         options["remove_unused_columns"] = False
-    trainer = kind(model, TrainingArguments(tmp_path, num_train_epochs=2, **options), **made)
-    trainer.train()
-    moved = [name for name, p in model.named_parameters() if not torch.equal(p, before[name])]
-    assert any(".jump_conv." in name for name in moved)
+    trainer = kind(model, hf.TrainingArguments(tmp_path, **options), **made)
+    assert trainer.train().global_step == 3
     assert_close(torch.tensor(trainer.predict(rows).predictions), by_hand(model, tokenizer))
-
-
-TOKENS = {"text": None, "input_ids": [5, 6]}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"graph": None}, "row 1 must have a graph of PyG, and text or input_ids, got text, graph"),
-        ({"text": None}, "row 1 must have a graph of PyG, and text or input_ids"),
         ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
-        (TOKENS, "graph of row 1 must have the 2 tokens as nodes, or word_ids beside it, got 5"),
-        (TOKENS | {"word_ids": [0]}, "word_ids of row 1 must be 2, got 1"),
+        ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(change: Any, message: str, minilm_path: str) -> None:
-    collator, rows = GraphCollator(AutoTokenizer.from_pretrained(minilm_path)), rows_of()
+    collator, rows = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path)), rows_of()
     with pytest.raises(ValueError, match=message):
         collator([rows[0], rows[1] | change])
