@@ -47,12 +47,12 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_415,
+    "jat_graph/attention": 4_417,
     "jat_graph/checks": 225,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_365,
+    "jat_graph/hf": 3_363,
     "jat_graph/inspection": 2_430,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,

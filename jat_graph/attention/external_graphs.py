@@ -203,14 +203,16 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
         check_numbers("edge_index", index, graph.num_nodes)
     kind, attr = (getattr(graph, name, None) if name in takes else None for name in ATTRIBUTES)
     number = index.size(1)
-    if kind is not None and (kind.shape != (number,) or kind.is_floating_point()):
+    for name, value in zip(ATTRIBUTES, (kind, attr), strict=True):
+        if value is not None and (not isinstance(value, Tensor) or len(value) != number):
+            got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name} must be a tensor of {number} edges, got {got}")
+    if kind is not None and (kind.dim() != 1 or kind.is_floating_point()):
         raise ValueError(f"edge_type must be integers [{number}], got {list(kind.shape)}")
-    if attr is not None and (attr.dim() > 2 or len(attr) != number):
-        raise ValueError(f"edge_attr must be [{number}, F], got {list(attr.shape)}")
     attr = attr if attr is None or attr.dim() > 1 else attr[:, None]
     if weight is None:
         weight = flat_weights("edge_weight", getattr(graph, "edge_weight", None), number)
-    if weight is None and (attr is None or attr.size(1) == 1):  # more are for a layer alone
+    if weight is None and attr is None:  # else it is for a layer
         weight = flat_weights("edge_attr", getattr(graph, "edge_attr", None), number)
     weight = torch.ones(number, device=index.device) if weight is None else weight
     return GivenEdges(index, weight, kind, attr)

@@ -185,7 +185,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     Returns:
         ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens,
         ``token`` ``[L]``, their positions, and ``edge_type`` and ``edge_attr`` where the graph has
-        them. Beside an ``edge_attr`` of several numbers there are no weights that it does not have.
+        them. Beside an ``edge_attr`` that cannot be weights there are none that it does not have.
 
     Raises:
         ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
@@ -195,8 +195,11 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
         raise ValueError(
             f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
         )
-    edges = edges_of(graph, ATTRIBUTES)
-    (source, target), weight = edges.edge_index, edges.edge_weight
+    edges, own = edges_of(graph, ATTRIBUTES), getattr(graph, "edge_weight", None)
+    (source, target), weight, attr = edges.edge_index, edges.edge_weight, edges.edge_attr
+    are_weights = attr is None or (attr.size(1) == 1 and bool((attr >= 0).all()))
+    if own is None and attr is not None and are_weights:
+        weight = attr[:, 0]
     device = weight.device
     word = torch.tensor(words, device=device)
     order = word.argsort(stable=True)  # special tokens first, then word after word
@@ -217,11 +220,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     for name, value in zip(ATTRIBUTES, edges[2:], strict=True):
         if value is not None:
             found[name] = value[edge]
-    if (
-        edges.edge_attr is not None
-        and edges.edge_attr.size(1) > 1
-        and getattr(graph, "edge_weight", None) is None
-    ):
+    if own is None and not are_weights:
         del found["edge_weight"]  # so that heads that can use neither refuse the graph
     return found
 

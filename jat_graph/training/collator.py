@@ -101,7 +101,6 @@ class GraphCollator:
         if text is not None:
             is_split, cut = not isinstance(text, str), self.max_length is not None
             options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
-            text = list(text) if is_split else text
             encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
             words, features = encoding.word_ids(), dict(encoding) | features
             if is_split and len(text) != nodes:
