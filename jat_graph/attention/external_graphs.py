@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from jat_graph.adjacency.scores import score_dtype
 from jat_graph.checks.tensors import flat_weights
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import NormalizedOperator, Operator
+from jat_graph.operators.sparse import SparseOperator, csr_matrix
 
 if TYPE_CHECKING:
     from torch_geometric.data import Batch, Data
@@ -20,7 +22,21 @@ Graph: TypeAlias = (
     "Operator | Data | Batch | SparseTensor | Tensor | tuple[Tensor, Tensor] | list[Data]"
 )
 
-Edges: TypeAlias = tuple[Tensor, Tensor]  # [2, E], rows (source, target), and weights [E]
+ATTRIBUTES = ("edge_type", "edge_attr")  # what layers may take of edges beside their weights
+
+
+class GivenEdges(NamedTuple):
+    """Edges as they were given, and what layers of PyG take of each."""
+
+    edge_index: Tensor  # [2, E], rows (source, target)
+    edge_weight: Tensor  # [E]
+    edge_type: Tensor | None = None  # [E]
+    edge_attr: Tensor | None = None  # [E, F]
+
+    def at(self, edge_index: Tensor, which: Tensor | slice) -> GivenEdges:
+        """Return some edges, by their numbers or a mask, between nodes that are now so numbered."""
+        kind, attr = (None if x is None else x[which] for x in self[2:])
+        return GivenEdges(edge_index, self.edge_weight[which], kind, attr)
 
 
 def read_graph(
@@ -28,11 +44,10 @@ def read_graph(
     query: Tensor,  # [B, H, L, D]
     mask: TokenMask,
     heads: tuple[int, ...],  # what graphs of single heads call these
+    takes: Collection[str] = (),  # which of ATTRIBUTES the layers of the heads take
 ) -> Operator:
     """Return a given graph as Â, and an operator as it is."""
     from torch_geometric.utils import coalesce  # PyG takes seconds to load
-
-    from jat_graph.operators.sparse import SparseOperator
 
     shape = torch.Size((*query.shape[:3], query.size(2)))
     if mask.shard is not None:
@@ -41,22 +56,26 @@ def read_graph(
         if graph.shape != shape:
             raise ValueError(f"graph must be {list(shape)}, got {list(graph.shape)}")
         base = graph.base if isinstance(graph, NormalizedOperator) else graph
-        edges, _ = base.to_edge_index()
-        _check_sight(edges[:, edges[0] != edges[1]], shape, mask)
+        index, _ = base.to_edge_index()
+        _check_sight(index[:, index[0] != index[1]], shape, mask)
         return graph
-    edges, weight = _read_edges(graph, shape, mask, heads)
-    edges, weight = edges.to(query.device), weight.to(query.device, score_dtype(query, query))
-    apart = edges[0] != edges[1]  # Â has loops of its own
-    edges, weight = edges[:, apart], weight[apart]
-    if not bool((weight.isfinite() & (weight >= 0)).all()):
+    edges = _read_edges(graph, shape, mask, heads, takes)
+    weight = edges.edge_weight.to(score_dtype(query, query))
+    given = (edges.edge_index, weight, *edges[2:])
+    edges = GivenEdges(*(x if x is None else x.to(query.device) for x in given))  # type: ignore[arg-type]
+    apart = edges.edge_index[0] != edges.edge_index[1]  # Â has loops of its own
+    edges = edges.at(edges.edge_index[:, apart], apart)
+    if not bool((edges.edge_weight.isfinite() & (edges.edge_weight >= 0)).all()):
         raise ValueError("graph must have finite weights of at least 0, got others")
-    _check_sight(edges, shape, mask)
-    by_target, weight = coalesce(edges.flip(0), weight, shape[:3].numel())
-    edges = by_target.flip(0)
-    return NormalizedOperator(SparseOperator.of_edges(edges, weight, shape))
+    _check_sight(edges.edge_index, shape, mask)
+    by_target, weight = coalesce(edges.edge_index.flip(0), edges.edge_weight, shape[:3].numel())
+    matrix = csr_matrix(by_target.flip(0), weight, shape[:3].numel())
+    return NormalizedOperator(SparseOperator(matrix, shape, edges))
 
 
-def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...]) -> Edges:
+def _read_edges(
+    graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...], takes: Collection[str]
+) -> GivenEdges:
     """Return the edges over the tokens of all sequences and heads, number (b · H + h) · L + i."""
     from torch_geometric.data import Batch
     from torch_geometric.typing import SparseTensor
@@ -68,10 +87,13 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
                 raise ValueError(
                     f"graph must be a list of graphs with edge_index, got {one!r} in it"
                 )
-            edges_of(one)
+            edges_of(one, takes)
+        for name in takes:
+            if len({getattr(one, name, None) is None for one in graph}) > 1:
+                raise ValueError(f"graph must have {name} in all of its graphs, or in none")
         graph = Batch.from_data_list(graph)
     if has_edges(graph):
-        return _of_batch(graph, shape, mask, heads)
+        return _of_batch(graph, shape, mask, heads, takes)
     if isinstance(graph, SparseTensor) or is_torch_sparse_tensor(graph):
         edges, weight = to_edge_index(graph)  # rows (target, source)
         return _of_tokens(edges.flip(0), weight, (graph.size(0), graph.size(1)), shape)
@@ -88,7 +110,9 @@ def _read_edges(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int
     return _of_tokens(edges, weight, (tokens, tokens), shape)
 
 
-def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size) -> Edges:
+def _of_tokens(
+    edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torch.Size
+) -> GivenEdges:
     """Return edges between the tokens of one sequence, of all, or of all heads, for all heads."""
     batch, heads, length, _ = shape
     copies = {length: batch * heads, batch * length: heads, batch * heads * length: 1}
@@ -96,21 +120,23 @@ def _of_tokens(edges: Tensor, weight: Tensor, size: tuple[int, int], shape: torc
     if size[0] != size[1] or number not in copies:
         wanted = " or ".join(f"[{n}, {n}]" for n in dict.fromkeys(copies))
         raise ValueError(f"graph must be a matrix {wanted} of tokens, got {list(size)}")
-    _check_numbers("edge_index", edges, number)
+    check_numbers("edge_index", edges, number)
     copy = torch.arange(copies[number], device=edges.device).view(-1, 1, 1)
     if number == batch * length and batch > 1:  # the heads of a sequence follow each other
         copied = (edges // length * heads + copy) * length + edges % length  # [H, 2, E]
     else:
         copied = edges + copy * number
-    return copied.transpose(0, 1).flatten(1), weight.repeat(len(copied))
+    return GivenEdges(copied.transpose(0, 1).flatten(1), weight.repeat(len(copied)))
 
 
-def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...]) -> Edges:
+def _of_batch(
+    graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, ...], takes: Collection[str]
+) -> GivenEdges:
     """Return the edges of graphs of sequences, for all heads, or of sequences and heads."""
     # By the numbers of their nodes: edges may have been changed since the graphs were batched.
     batch, number, length, _ = shape
-    edges, weight = edges_of(graph)
-    device = edges.device
+    edges = edges_of(graph, takes)
+    device = edges.edge_index.device
     start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
     sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
     if by_head:
@@ -126,15 +152,15 @@ def _of_batch(graph: Any, shape: torch.Size, mask: TokenMask, heads: tuple[int, 
     tokens = first + _tokens(graph, sequence, sizes, mask, shape)
     if head is None:
         copies = torch.arange(number, device=device).view(-1, 1, 1) * length
-        copied = (tokens[edges] + copies).transpose(0, 1).flatten(1)
-        return copied, weight.repeat(number)
+        copied = (tokens[edges.edge_index] + copies).transpose(0, 1).flatten(1)
+        return edges.at(copied, torch.arange(len(edges.edge_weight), device=device).repeat(number))
     indices = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
     indices[list(heads)] = torch.arange(number, device=device)
     index = indices[head].repeat_interleave(sizes)
     if not bool((index >= 0).any()):
         raise ValueError(f"graph must have graphs of heads {list(heads)}, got none of them")
-    kept = index[edges[0]] >= 0
-    return (tokens + index * length)[edges[:, kept]], weight[kept]
+    kept = index[edges.edge_index[0]] >= 0
+    return edges.at((tokens + index * length)[edges.edge_index[:, kept]], kept)
 
 
 def _tokens(
@@ -144,7 +170,7 @@ def _tokens(
     batch, _, length, _ = shape
     if "token" in graph:
         token: Tensor = graph.token
-        _check_numbers("token", token, length)
+        check_numbers("token", token, length)
         return token
     valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
     valid = valid.expand(batch, -1, -1)[:, 0].to(sizes.device)[sequence]  # [G, L]
@@ -163,23 +189,34 @@ def has_edges(graph: Any) -> bool:
     return any(getattr(graph, name, None) is not None for name in ("edge_index", "adj_t"))
 
 
-def edges_of(graph: Any) -> Edges:
-    """Return the edges of a graph of PyG, and their weights, wherever transforms have put them."""
+def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
+    """Return the edges of a graph of PyG with their weights, wherever transforms have put them."""
     from torch_geometric.utils import to_edge_index
 
     if graph.edge_index is None:
-        edges, weight = to_edge_index(graph.adj_t)  # rows (target, source)
-        return edges.flip(0), weight
-    edges, number = graph.edge_index, graph.edge_index.size(1)
-    _check_numbers("edge_index", edges, graph.num_nodes)
-    for name in ("edge_weight", "edge_attr"):
-        weight = flat_weights(name, getattr(graph, name, None), number)
-        if weight is not None:
-            return edges, weight
-    return edges, torch.ones(number, device=edges.device)
+        index, weight = to_edge_index(graph.adj_t)  # rows (target, source)
+        index = index.flip(0)
+    else:
+        index, weight = graph.edge_index, None
+        check_numbers("edge_index", index, graph.num_nodes)
+    kind, attr = (getattr(graph, name, None) if name in takes else None for name in ATTRIBUTES)
+    number = index.size(1)
+    for name, value in zip(ATTRIBUTES, (kind, attr), strict=True):
+        if value is not None and (not isinstance(value, Tensor) or len(value) != number):
+            got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name} must be a tensor of {number} edges, got {got}")
+    if kind is not None and (kind.dim() != 1 or kind.is_floating_point()):
+        raise ValueError(f"edge_type must be integers [{number}], got {list(kind.shape)}")
+    attr = attr if attr is None or attr.dim() > 1 else attr[:, None]
+    if weight is None:
+        weight = flat_weights("edge_weight", getattr(graph, "edge_weight", None), number)
+    if weight is None and attr is None:  # else it is for a layer
+        weight = flat_weights("edge_attr", getattr(graph, "edge_attr", None), number)
+    weight = torch.ones(number, device=index.device) if weight is None else weight
+    return GivenEdges(index, weight, kind, attr)
 
 
-def _check_numbers(name: str, numbers: Tensor, end: int) -> None:
+def check_numbers(name: str, numbers: Tensor, end: int) -> None:
     """Refuse numbers of nodes or tokens that are not there."""
     if numbers.is_floating_point():
         raise ValueError(f"{name} must hold integers, got {numbers.dtype}")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from jat_graph.attention.external_graphs import ATTRIBUTES, GivenEdges, check_numbers
 from jat_graph.config import JatConfig
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators import NormalizedOperator, Operator, StoneOperator
@@ -25,6 +26,7 @@ class HeadGraphs:
     edge_index: Tensor  # [2, E], rows (source, target) by target; with stones (token, stone)
     edge_weight: Tensor  # [E]
     nodes: Tensor | None  # their indices among all tokens, [N]; None if no token is padding
+    given: GivenEdges | None = None  # those of a graph from outside, one by one
 
     @classmethod
     def of(cls, operator: Operator, valid: Tensor | None, on_stones: bool) -> HeadGraphs:
@@ -38,14 +40,18 @@ class HeadGraphs:
         else:
             base = operator.base if isinstance(operator, NormalizedOperator) else operator
             (token, stone), weight = base.to_edge_index()
+        given = getattr(getattr(operator, "base", None), "given", None)
         if valid is None:
-            return cls(operator.shape[:3].numel(), torch.stack([token, stone]), weight, None)
+            index = torch.stack([token, stone])
+            return cls(operator.shape[:3].numel(), index, weight, None, given)
         valid = valid.expand(operator.shape[:3]).flatten()
         number = valid.cumsum(0) - 1
         if not on_stones:
             stone = number[stone]
         nodes = valid.nonzero().squeeze(-1)
-        return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes)
+        if given is not None:
+            given = given.at(number[given.edge_index], slice(None))
+        return cls(len(nodes), torch.stack([number[token], stone]), weight, nodes, given)
 
     @cached_property
     def matrix(self) -> Tensor:
@@ -68,6 +74,7 @@ class HeadLayers(nn.Module):
         for layer in layers:
             _check_layer(layer, config.jump_graph.kind)
         self.layers, self.on_stones = nn.ModuleList(layers), config.jump_graph.kind == "stones"
+        self.takes = {name for layer in layers for name in _taken(layer)}
         if not 1 <= len(self.layers) <= 3:
             raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
         if len(self.layers) == 2 and any(triple[-1] != 0 for triple in config.strengths()):
@@ -78,10 +85,12 @@ class HeadLayers(nn.Module):
 
     def try_on(self, size: int) -> None:
         """Refuse what cannot be called on heads of a size, by a copy on two joined tokens."""
-        index = torch.tensor([[0, 1], [1, 0]])
-        graphs = HeadGraphs(2, index, torch.ones(2), None)
+        index, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
         trial = deepcopy(self).eval()
         for side, layer in enumerate(trial.layers):
+            attr = torch.ones(2, getattr(layer, "edge_dim", None) or 1)
+            given = GivenEdges(index, ones, torch.zeros_like(index[0]), attr)
+            graphs = HeadGraphs(2, index, ones, None, given)
             try:
                 with torch.no_grad():
                     trial(side, torch.zeros(2, size), graphs)
@@ -122,9 +131,13 @@ class HeadLayers(nn.Module):
     def forward(self, side: int, x: Tensor, graphs: HeadGraphs) -> Tensor:  # [N, D]
         """Return what the layer of queries, of keys or of values makes of them."""
         layer = self.layers[side if len(self.layers) > 1 else 0]
+        edges = graphs.given or GivenEdges(graphs.edge_index, graphs.edge_weight)
+        attributes = _attributes_for(layer, edges, x.dtype)
         # Products by a matrix are several times as fast, but not the gradient of its entries.
-        if not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
-            y: Tensor = layer(x, graphs.matrix)
+        if attributes:
+            y: Tensor = layer(x, edges.edge_index, **attributes)
+        elif not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
+            y = layer(x, graphs.matrix)
         else:
             y = layer(x, graphs.edge_index, *_weights_for(layer, graphs.edge_weight.to(x.dtype)))
         if not isinstance(y, Tensor) or y.shape != x.shape:
@@ -164,17 +177,49 @@ def _takes_matrix(layer: nn.Module, x: Tensor, graphs: HeadGraphs) -> bool:
 
 
 # What PyG's layers take in the place of weights: one for each hyperedge, which no link has, the
-# sizes of two kinds of nodes, kinds of edges, and edges that are none.
-NO_WEIGHTS = (None, "hyperedge_weight", "size", "edge_type", "neg_edge_index")
+# sizes of two kinds of nodes, kinds and features of edges, and edges that are none.
+NO_WEIGHTS = (None, "edge_attr", "hyperedge_weight", "size", "edge_type", "neg_edge_index")
 
 
 def _weights_for(layer: nn.Module, weight: Tensor) -> tuple[Tensor, ...]:  # [E]
-    """Return the weights as a layer takes them: PyG's layers have three ways."""
+    """Return the weights as a layer takes them, that takes nothing else of edges."""
     names = _positional(type(layer).forward)
     third = names[2] if len(names) > 2 else None
-    if third == "edge_attr":  # features of edges, for layers that were made with them
-        return () if getattr(layer, "edge_dim", None) is None else (weight.unsqueeze(-1),)
     return (weight,) if "*" in names or third not in NO_WEIGHTS else ()
+
+
+def _taken(layer: nn.Module) -> list[str]:
+    """Name what a layer takes of edges beside weights; features only if it was made with some."""
+    names = _positional(type(layer).forward)[2:]
+    lacks = getattr(layer, "edge_dim", None) is None
+    return [name for name in ATTRIBUTES if name in names and not (lacks and name == "edge_attr")]
+
+
+def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return what a layer takes of edges, by name; nothing if it is weights alone."""
+    takes, kind, name = _taken(layer), edges.edge_type, type(layer).__name__
+    found: dict[str, Tensor] = {}
+    if takes and "edge_weight" in _positional(type(layer).forward):
+        found["edge_weight"] = edges.edge_weight.to(dtype)
+    if "edge_attr" in takes:
+        width, attr = layer.edge_dim, edges.edge_attr
+        if attr is None and width == 1:
+            attr = edges.edge_weight.unsqueeze(-1)
+        if attr is None or attr.size(1) != width:
+            got = "none" if attr is None else f"[E, {attr.size(1)}]"
+            raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
+        found["edge_attr"] = attr.to(dtype)
+    if "edge_type" in takes:
+        number: Any = getattr(layer, "num_relations", None)
+        if kind is None and number == 1:
+            kind = torch.zeros_like(edges.edge_index[0])
+        if kind is None:
+            cure = "jat_graph.using_graphs gives heads a graph"
+            raise ValueError(f"graph must have edge_type [E] for {name}, got none; {cure}")
+        if number is not None:
+            check_numbers("edge_type", kind, number)
+        found["edge_type"] = kind
+    return found
 
 
 @cache

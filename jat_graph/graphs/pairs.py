@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import ScoreSource
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.external_graphs import edges_of
+from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import JatConfig, PairGraph, check_config
@@ -172,7 +172,8 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
 
     An edge from word u to word v becomes one from each token of u to each of v, and its weight is
     shared among the tokens of u: what reaches a token of v is the mean over u. Tokens of one word
-    are not joined, special tokens not at all, and a word that was cut off has no edges.
+    are not joined, special tokens not at all, and a word that was cut off has no edges. Each of the
+    new edges has the ``edge_type`` and ``edge_attr`` of the old one.
 
     Args:
         graph: A graph of n words: ``edge_index`` with rows (source, target), ``edge_weight`` or 1
@@ -182,8 +183,9 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
             ``encoding.word_ids(i)`` of a tokenizer says.
 
     Returns:
-        ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens, and
-        ``token`` ``[L]``, their positions.
+        ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens,
+        ``token`` ``[L]``, their positions, and ``edge_type`` and ``edge_attr`` where the graph has
+        them. Beside an ``edge_attr`` that cannot be weights there are none that it does not have.
 
     Raises:
         ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
@@ -193,7 +195,11 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
         raise ValueError(
             f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
         )
-    (source, target), weight = edges_of(graph)
+    edges, own = edges_of(graph, ATTRIBUTES), getattr(graph, "edge_weight", None)
+    (source, target), weight, attr = edges.edge_index, edges.edge_weight, edges.edge_attr
+    are_weights = attr is None or (attr.size(1) == 1 and bool((attr >= 0).all()))
+    if own is None and attr is not None and are_weights:
+        weight = attr[:, 0]
     device = weight.device
     word = torch.tensor(words, device=device)
     order = word.argsort(stable=True)  # special tokens first, then word after word
@@ -205,12 +211,18 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     across = size[target][edge]
     from_token = order[first[source][edge] + number.div(across, rounding_mode="floor")]
     to_token = order[first[target][edge] + number % across]
-    return Data(
+    found = Data(
         edge_index=torch.stack([from_token, to_token]),
         edge_weight=(weight / size[source])[edge],
         num_nodes=len(words),
         token=torch.arange(len(words), device=device),
     )
+    for name, value in zip(ATTRIBUTES, edges[2:], strict=True):
+        if value is not None:
+            found[name] = value[edge]
+    if own is None and not are_weights:
+        del found["edge_weight"]  # so that heads that can use neither refuse the graph
+    return found
 
 
 class StoneHypergraph(Data):  # type: ignore[misc]  # PyG is not typed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,10 +12,11 @@ from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.graph_arguments import hand_graphs
 from jat_graph.hf.inputs import window_of
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
-from jat_graph.hf.state import GLOBAL, GRAPHS, heads_of, layer_state
+from jat_graph.hf.state import GLOBAL, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def using_graphs(
 ) -> Iterator[ModelT]:
     """Let all jump heads of a model jump along graphs from outside, inside the ``with``.
 
-    Backward may come later, with gradient checkpointing, too.
+    Backward may come later, with gradient checkpointing, too. The model takes the same in its
+    forward, ``model(**batch, graphs=graphs)``, as :class:`jat_graph.training.GraphCollator` makes
+    it. Layers of PyG in heads get ``edge_type`` and ``edge_attr`` if they take them.
 
     Args:
         model: A model with jump heads on pairs, or a wrapper around it.
@@ -61,35 +63,8 @@ def using_graphs(
         >>> out.shape
         torch.Size([1, 3, 32])
     """
-    attachment = find_attachment(model)
-    config = None if attachment is None else attachment.configs.get(JumpLayer)
-    if attachment is None or config is None or config.jump_graph.kind != "pairs":
-        got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
-        raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
-    if word_ids is not None:
-        from jat_graph.graphs.pairs import token_graph  # PyG takes seconds to load
-
-        words: Any = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
-        known = isinstance(words, list | tuple)
-        if not known or len(words) != len(word_ids):
-            wanted = f"one of words for each of {len(word_ids)} sequences"
-            found = len(words) if known else type(words).__name__
-            raise ValueError(f"graphs must be {wanted}, got {found}")
-        graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
-    previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
-    if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
-        raise ValueError("using_graphs must be left before another thread enters it, got two in it")
-    layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
-    attachment.graphs, attachment.graphs_thread = graphs, thread
-    # An argument of each layer, which gradient checkpointing keeps.
-    hooks = add_hooks(
-        [(layer, lambda _, args, kwargs: (args, {**kwargs, GRAPHS: graphs})) for layer in layers]
-    )
-    try:
+    with hand_graphs(find_attachment(model), model, graphs, word_ids):
         yield model
-    finally:
-        remove_hooks(hooks)
-        attachment.graphs, attachment.graphs_thread = previous
 
 
 @contextmanager

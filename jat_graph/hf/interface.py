@@ -21,6 +21,7 @@ from jat_graph.attention.heads import (
 )
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import default_scale, read_global
+from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.positions import PositionTable
@@ -53,8 +54,8 @@ def start_forward(
     module: nn.Module,
     args: Any,
     kwargs: dict[str, Any],
-) -> None:
-    """Refuse long inputs, and note a wish for probabilities, which GPT-2 and OPT do not pass on."""
+) -> tuple[Any, dict[str, Any]] | None:
+    """Refuse long inputs, note a wish for probabilities, which GPT-2 swallows, and take graphs."""
     wish = kwargs.get("output_attentions")
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
@@ -65,6 +66,13 @@ def start_forward(
     for table in tables:
         if known is None or known > table.rows.num_embeddings - table.first:
             table.check_length(module, args, kwargs)
+    return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
+
+
+def end_forward(attachment: Attachment, module: nn.Module, args: Any, output: Any) -> None:
+    """End what the forward of a part has begun, when it has given something or has raised."""
+    if attachment.entered:
+        hold_graphs(attachment, module, None)
 
 
 def hand_inputs(
@@ -113,11 +121,12 @@ def jat_attention_forward(
     runs = shared.enabled and (bool(kinds) or pattern is not None)
     recorded = shared.recorder is not None and bool(state.heads)
     _check_arguments(module, query, kwargs, state, runs or recorded)
+    marks = kwargs.pop(GLOBAL, None)
     given = (
         *kwargs.pop(INPUTS, (None, None)),
         kwargs.pop(ARGUMENT, None),
         kwargs.pop(GRAPHS, None),
-        _global_tokens(query, kwargs.pop(GLOBAL, None), state),
+        None if marks is None else _global_tokens(query, marks, state),
     )
     if pattern is not None and given[-1] is not None:
         pattern = pattern.with_global(given[-1])
@@ -145,7 +154,7 @@ def jat_attention_forward(
 
 def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | None:  # bool [B, L]
     """Return which tokens of a self-attention module are global, if a mask says so."""
-    if mask is None or not state.takes_heads:
+    if not state.takes_heads:
         return None
     if not state.attachment.takes_global:
         raise ValueError(
@@ -213,6 +222,9 @@ def _check_arguments(
     for argument in (*SDPA_IGNORES, *(HEADS_REFUSE if runs else ())):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which our heads cannot use")
+    if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
+        cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
+        raise ValueError(f"{name} cannot take graphs: {cure}")
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(

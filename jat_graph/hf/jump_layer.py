@@ -264,8 +264,10 @@ class JumpLayer(LayerHeads):
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
+        layers = getattr(inputs.module, "jump_conv", None)
         if external is not None:
-            external = read_graph(external, inputs.query, mask, self.heads)
+            takes = () if layers is None else layers.takes
+            external = read_graph(external, inputs.query, mask, self.heads, takes)
         options: dict[str, Any] = {"mask": mask, "scale": inputs.scale, "strength": strength}
-        options |= {"external": external, "layers": getattr(inputs.module, "jump_conv", None)}
+        options |= {"external": external, "layers": layers}
         return head_groups(*features, self.jumping, **options)

@@ -46,6 +46,7 @@ class Attachment:
     enabled: bool = True  # but inside jat_graph.disabled
     graphs: Any = None  # from outside, inside jat_graph.using_graphs
     graphs_thread: int | None = None  # that is inside it
+    entered: dict[tuple[int, nn.Module], Any] = field(default_factory=dict)  # forwards on graphs
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionInputs], None] | None = None

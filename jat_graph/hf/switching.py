@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from jat_graph.hf.interface import hand_inputs, start_forward
+from jat_graph.hf.interface import end_forward, hand_inputs, start_forward
 from jat_graph.hf.modules import AttentionModule, ModuleHeads, model_parts, takes_any_argument
 from jat_graph.hf.positions import position_tables
 from jat_graph.hf.state import (
@@ -63,7 +63,9 @@ def switch_on(
     for part in model_parts(base):
         own = [table for table in tables if table.part is part]
         hooks.append((part, partial(start_forward, attachment, part is base, own)))
-    attachment.hooks = add_hooks(hooks)
+        end = partial(end_forward, attachment)
+        attachment.hooks.append(part.register_forward_hook(end, always_call=True))
+    attachment.hooks += add_hooks(hooks)
     # Saved with the model, so that a plain from_pretrained does not run stock attention silently.
     base.config.attn_implementation = SAVED_NAME
     return attachment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,10 +31,11 @@ class SparseOperator(Operator):
         matrix: ``[B·H·L, B·H·L]``, rows are targets: a torch CSR tensor, or a
             ``torch_sparse.SparseTensor`` if given one.
         shape: ``(B, H, L, L)``.
+        given: Edges from outside, one by one, that the matrix was made of. (default: None)
     """
 
-    def __init__(self, matrix: Tensor | SparseTensor, shape: torch.Size) -> None:
-        self.matrix, self.shape = matrix, shape
+    def __init__(self, matrix: Tensor | SparseTensor, shape: torch.Size, given: Any = None) -> None:
+        self.matrix, self.shape, self.given = matrix, shape, given
         self.dtype = matrix.dtype if isinstance(matrix, Tensor) else matrix.dtype()
         self.device = matrix.device if isinstance(matrix, Tensor) else matrix.device()
 

@@ -1,4 +1,4 @@
-"""Training models with heads of ours: a learning rate for strengths, and a Trainer that knows them.
+"""Training models with heads of ours: rates of strengths, a Trainer, and batches with graphs.
 
 The scripts that train on tasks and on files of one's own are in ``examples/`` of a clone.
 """

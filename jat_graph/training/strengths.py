@@ -93,8 +93,8 @@ class JatTrainerMixin(_Base):
 
     Learned strengths get a learning rate of their own, with the schedule of the rest and without
     weight decay (:func:`parameter_groups`). Activations that are computed again in the backward
-    pass take the graphs of the forward pass. Saved models and adapters say which heads they have,
-    and so does the model card.
+    pass take the graphs of the forward pass. Rows keep what a :class:`GraphCollator` makes batches
+    of. Saved models and adapters say which heads they have, and so does the model card.
 
     Attributes:
         strength_learning_rate: Of learned strengths; None is 100 times that of the rest. Set it
@@ -126,6 +126,12 @@ class JatTrainerMixin(_Base):
                 {"use_reentrant": False, "context_fn": keep_graphs}
             )
         return super().train(*args, **kwargs)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        known: Any = self._signature_columns
+        own = getattr(self.data_collator, "columns", ())  # those of GraphCollator
+        known += [name for name in own if name not in known]
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write the Trainer's model card, and which heads the model has."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +54,10 @@ def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
         out = run(model, inputs, **kwargs)
         alone = run(model, inputs, **kwargs)
     assert torch.equal(out, alone)
-    assert not torch.allclose(out, run(model, inputs, **kwargs), atol=1e-4)
+    assert torch.equal(run(model, inputs, graphs=graphs, **kwargs), out)
+    with pytest.raises(ValueError, match="graph"):  # late, in a layer
+        run(model, inputs, graphs=[chain(3)] * 2, **kwargs)
+    assert not torch.allclose(out, run(model, inputs, graphs=None, **kwargs), atol=1e-4)
     with using_graphs(model, graphs[1:]):
         short = run(model, _row(inputs, 1), **kwargs)
     valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
@@ -84,6 +88,7 @@ def test_graphs_of_words_reach_their_tokens() -> None:
     )
     with using_graphs(model, [graph], word_ids=words):
         out = main_output(model(**inputs))
+    assert torch.equal(main_output(model(**inputs, graphs=[graph], word_ids=words)), out)
     with using_graphs(model, [by_hand]):
         assert_close(main_output(model(**inputs)), out)
     with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
@@ -166,9 +171,7 @@ def test_backward_may_come_later(name: str, reentrant: bool) -> None:
 def later_gradients(model: hf.PreTrainedModel, inputs: Any, graphs: Any) -> dict[str, Tensor]:
     model.zero_grad()
     torch.manual_seed(0)  # dropout
-    with using_graphs(model, graphs):
-        loss = main_output(model(**inputs)).square().sum()
-    loss.backward()
+    main_output(model(**inputs, graphs=graphs)).square().sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -204,7 +207,9 @@ def test_a_compiled_model_takes_other_graphs() -> None:
     for causal in (False, True):
         edges = chain(7, causal).edge_index
         with using_graphs(model, edges):
-            assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
+            wanted = run(model, inputs)
+            assert_close(run(compiled, inputs), wanted, rtol=1e-5, atol=1e-5)
+        assert_close(run(compiled, inputs, graphs=edges), wanted, rtol=1e-5, atol=1e-5)
     assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
 
 
@@ -222,3 +227,13 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
         out = model.generate(**inputs, **options, use_cache=False)
         assert out[0, 8] == main_output(model(out[:, :8], use_cache=False))[0, -1].argmax()
     assert not torch.equal(out, model.generate(**inputs, **options))
+
+
+def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
+    inputs, graphs = tiny_inputs("bert", LENGTHS), [chain(n) for n in LENGTHS]
+    with pytest.raises(ValueError, match="got graph='stones'"):
+        attach(tiny_model("bert"), JatConfig.stones())(**inputs, graphs=graphs)
+    attach(tiny_model("bert"), tiny_config()).save_pretrained(tmp_path)
+    by_name = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="jat")
+    with pytest.raises(ValueError, match="cannot take graphs: load its model with jat_graph"):
+        by_name(**inputs, graphs=graphs)

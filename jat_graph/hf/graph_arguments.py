@@ -1,0 +1,76 @@
+"""Graphs from outside on their way to the layers of a model, as an argument of its forward, too."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.modules import layers_around
+from jat_graph.hf.state import GRAPHS, Attachment, heads_of
+
+
+@contextmanager
+def hand_graphs(
+    attachment: Attachment | None, model: nn.Module, graphs: Any, word_ids: Any
+) -> Iterator[None]:
+    """Let the layers of a model hand graphs on to their jump heads, inside the ``with``."""
+    config = None if attachment is None else attachment.configs.get(JumpLayer)
+    if attachment is None or config is None or config.jump_graph.kind != "pairs":
+        got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
+        raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
+    if word_ids is not None:
+        from jat_graph.graphs.pairs import token_graph  # PyG takes seconds to load
+
+        words = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
+        known = isinstance(words, list | tuple)
+        if not known or len(words) != len(word_ids):
+            wanted = f"one of words for each of {len(word_ids)} sequences"
+            found = len(words) if known else type(words).__name__
+            raise ValueError(f"graphs must be {wanted}, got {found}")
+        graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
+    previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
+    if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
+        raise ValueError("using_graphs must be left before another thread enters it, got two in it")
+    layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
+    attachment.graphs, attachment.graphs_thread = graphs, thread
+    # An argument of each layer, which gradient checkpointing keeps.
+    hooks = [
+        layer.register_forward_pre_hook(
+            lambda _, args, kwargs: (args, {**kwargs, GRAPHS: graphs}), with_kwargs=True
+        )
+        for layer in layers
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        attachment.graphs, attachment.graphs_thread = previous
+
+
+def take_graphs(
+    attachment: Attachment, module: nn.Module, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Take graphs out of the arguments of a model, which would swallow them, for its layers."""
+    rest = {name: value for name, value in kwargs.items() if name not in ("graphs", "word_ids")}
+    if kwargs["graphs"] is not None:
+        context = hand_graphs(attachment, module, kwargs["graphs"], kwargs.get("word_ids"))
+        hold_graphs(attachment, module, context)
+    return args, rest
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # hooks that come and go are not traced
+def hold_graphs(attachment: Attachment, module: nn.Module, context: Any) -> None:
+    """Enter a context for the forward of a module, or leave the one that it has."""
+    key = threading.get_ident(), module
+    if context is not None:
+        context.__enter__()
+        attachment.entered[key] = context
+    elif key in attachment.entered:
+        attachment.entered.pop(key).__exit__(None, None, None)

