@@ -38,12 +38,13 @@ from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 import jat_graph
 from examples.options import example, option
 from examples.sweeps.statistics import over_seeds
-from examples.tasks.base import read_lines
+from examples.tasks.base import read_lines, reading
 from examples.tasks.programs import (
     BUCKETS,
     KINDS,
     LONGEST,
     PIECES,
+    SPLITS,
     Function,
     Pair,
     Program,
@@ -65,7 +66,8 @@ RATE, GRAPH_RATE = 2e-3, 1e-2  # of weights; of strengths and of the bias
 LEAST = torch.finfo(torch.float32).min
 NONE, GRAPHS, WAYS = "none", ("program", "random", "nearby"), ("propagation", "bias", "pairs")
 VARIANTS = (NONE, *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS))
-MEASURES = ("localisation", "repair", "joint", "uncorrupted")
+MEASURES = ("localisation", "repair", "joint", "uncorrupted", "right")
+KEPT = ("variant", "size", "seed", *MEASURES)  # of a line, to go on and for tables
 COMPARED = [(name, NONE) for name in VARIANTS[1:]]
 COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in GRAPHS[1:]]
 COLOURS = dict(zip((NONE, *GRAPHS), ("#222222", "#0072b2", "#e69f00", "#009e73"), strict=True))
@@ -97,7 +99,7 @@ class Finder(nn.Module):
             hidden_size=FEATURES,
             num_hidden_layers=LAYERS,
             num_attention_heads=HEADS,
-            intermediate_size=4 * FEATURES,
+            intermediate_size=2 * FEATURES,
             max_position_embeddings=LONGEST,
             type_vocab_size=3,
             attention_probs_dropout_prob=0.0,
@@ -148,7 +150,7 @@ class Options:
     variants: list[str] = option(f"of {', '.join(VARIANTS)}", [*VARIANTS])
     sizes: list[int] = option("functions to train on", [500, 2000, 8000])
     tests: int = option("functions to test on, half of them with a wrong variable", 1000)
-    steps: int = option(f"of {BATCH} programs", 2000)
+    steps: int = option(f"of {BATCH} programs", 1000)
     seeds: int = 5
 
 
@@ -160,8 +162,7 @@ def main(args: Options) -> Iterator[str]:
         raise ValueError(f"variants must be of {', '.join(VARIANTS)}, got {unknown!r}")
     for path in (args.output, args.plot):
         check_target(path)
-    rows = read_runs(args.output)
-    done = {(row["variant"], row["size"], row["seed"]) for row in rows}
+    done = {(row["variant"], row["size"], row["seed"]) for row in read_runs(args)}
     every = (
         (name, size, seed)
         for seed in range(args.seeds)
@@ -174,31 +175,41 @@ def main(args: Options) -> Iterator[str]:
         with args.output.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         yield line
-    rows = read_runs(args.output)
+    rows = read_runs(args)
     if not missing:
         yield from tables(rows)
     if args.plot is not None:
         save_figure(draw(rows), args.plot)
 
 
-def read_runs(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file, if it is there."""
-    return [row for _, row in read_lines(path)] if path.exists() else []
+def read_runs(args: Options) -> list[dict[str, Any]]:
+    """Return the lines of the file, if it is there; they must be of as many steps and tests."""
+    rows = []
+    for where, row in read_lines(args.output) if args.output.exists() else ():
+        with reading(where, "a run of variable_misuse"):
+            found = row["steps"], row["tests"]
+            row = {name: row[name] for name in KEPT}
+        if found != (args.steps, args.tests):
+            wanted = f"{args.steps} steps and {args.tests} tests"
+            raise ValueError(f"{where} must be a run of {wanted}, got {found[0]} and {found[1]}")
+        rows.append(row)
+    return rows
 
 
 def run(name: str, size: int, seed: int, args: Options) -> dict[str, Any]:
     """Train one model and test it; return what there is to say of it."""
-    train, test = read_functions("train"), read_functions("test")[: args.tests]
-    if not 0 < size <= len(train):
-        raise ValueError(f"sizes must be 1 to {len(train)}, the functions there are, got {size}")
+    train, test = map(read_functions, SPLITS)
+    for what, number, functions in (("sizes", size, train), ("tests", args.tests, test)):
+        if not 2 <= number <= len(functions):
+            raise ValueError(f"{what} must be 2 to {len(functions)} functions, got {number}")
     start = time.perf_counter()
     graph, _, way = name.partition("-")
     torch.manual_seed(seed)
     model = Finder(way)
     edges = edges_by(graph, random.Random(f"edges {seed}"))
     losses = fit(model, train[:size], edges, args.steps, seed)
-    own = {"variant": name, "size": size, "seed": seed, "steps": args.steps, "tests": len(test)}
-    own |= measure(model, show(test), edges_by(graph, random.Random("edges")))
+    own = {"variant": name, "size": size, "seed": seed, "steps": args.steps, "tests": args.tests}
+    own |= measure(model, show(test[: args.tests]), edges_by(graph, random.Random("edges")))
     seconds = round(time.perf_counter() - start)
     return own | {"losses": losses, "seconds": seconds, "python": platform.python_version()}
 
@@ -289,7 +300,8 @@ def fit(
 def measure(model: Finder, programs: Sequence[Program], graph: Graph) -> dict[str, float]:
     """Return shares: of wrong tokens found, of names repaired, of both, of nothing found amiss.
 
-    The first three are of the programs with a wrong variable, the last of those without one.
+    The first three are of the programs with a wrong variable, the fourth of those without one;
+    ``right`` counts both, and of all programs those about which all that is said is right.
     """
     model.eval()
     wrong, clean = [], []
@@ -307,7 +319,8 @@ def measure(model: Finder, programs: Sequence[Program], graph: Graph) -> dict[st
                 by_name[word] += share
             repaired = max(by_name, key=by_name.__getitem__) == program.right
             wrong.append((place == program.wrong, repaired, place == program.wrong and repaired))
-    means = [*map(fmean, zip(*wrong, strict=True)), fmean(clean)]
+    right = [*clean, *(both for _, _, both in wrong)]
+    means = [*map(fmean, zip(*wrong, strict=True)), fmean(clean), fmean(right)]
     return dict(zip(MEASURES, means, strict=True))
 
 
@@ -330,7 +343,9 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
             if any(cells):
                 yield variant.ljust(44) + "".join(f"{cell:>24}" for cell in cells)
         for variant, base in COMPARED:
-            cells = [difference(*(scores.get((x, size), {}) for x in (variant, base))) for size in sizes]
+            cells = [
+                difference(*(scores.get((x, size), {}) for x in (variant, base))) for size in sizes
+            ]
             if any(cells):
                 yield f"{variant} less {base}".ljust(44) + "".join(f"{x:>24}" for x in cells)
 

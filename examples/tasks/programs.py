@@ -36,7 +36,7 @@ from typing import NamedTuple, TypeAlias
 
 KINDS = ("last use", "computed from", "parent and child", "same name")
 SPLITS = ("train", "test")
-LONGEST = 128  # tokens of a function, with <start>
+LONGEST = 96  # tokens of a function, with <start>
 PIECES, BUCKETS = 4, 4096  # parts of a name that are read, and the numbers that they share
 START, NEWLINE, INDENT, DEDENT = "<start>", "<newline>", "<indent>", "<dedent>"
 
