@@ -1,14 +1,10 @@
 """Functions of Python's standard library, in some of which one variable is the wrong one.
 
-They are read from the library that runs this, with ``ast`` and ``tokenize``. A use of a local
-variable is put in the place of another one; which token is wrong, and what should be there, is
-known exactly, and as many examples can be drawn as are wanted. Comments and docstrings are left
-out, and so is what is harder to follow: functions within functions, classes, lambdas, f-strings,
-``global`` and ``nonlocal``. ``self``, ``cls`` and what a comprehension binds are no variables here.
-
-Edges join tokens, of four kinds: a variable's use and its last one before, in the text's order; a
-variable and those that it is computed from; a node of the syntax tree and its parent; and all
-names that read alike. They are those of the program as it is shown, with the wrong variable.
+They are read from the library that runs this, with ``ast`` and ``tokenize``. Another local variable
+is put in the place of one; which token is wrong, and what should be there, is known exactly, and as
+many examples can be drawn as are wanted. Comments are left out, and so is what is harder to follow:
+functions within functions, classes, lambdas, f-strings, ``global`` and ``nonlocal``. ``self``,
+``cls`` and what a comprehension binds are no variables here.
 
 Reference:
     Allamanis et al., *Learning to Represent Programs with Graphs*, ICLR 2018, for task and edges;
@@ -28,75 +24,62 @@ import warnings
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import combinations, dropwhile, pairwise, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-KINDS = ("last use", "computed from", "parent and child", "same name")
+KINDS = ("last use", "computed from", "parent and child", "same name")  # of edges
 SPLITS = ("train", "test")
-LONGEST = 96  # tokens of a function, with <start>
+LONGEST = 96  # tokens of a function
 PIECES, BUCKETS = 4, 4096  # parts of a name that are read, and the numbers that they share
-START, NEWLINE, INDENT, DEDENT = "<start>", "<newline>", "<indent>", "<dedent>"
 
-_SHORT = {tokenize.NEWLINE: NEWLINE, tokenize.INDENT: INDENT, tokenize.DEDENT: DEDENT}
-_SHORT |= {tokenize.STRING: "<string>"}
+_LAYOUT = ("<newline>", "<indent>", "<dedent>")
+_SHORT = dict(zip((tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT), _LAYOUT, strict=True))
+_SHORT[tokenize.STRING] = "<string>"
 _LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
-_HARDER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.JoinedStr)
-_HARDER += (ast.Global, ast.Nonlocal)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+_HARDER = (*_FUNCTION, ast.ClassDef, ast.Lambda, ast.JoinedStr, ast.Global, ast.Nonlocal)
+_VALUE, _TARGET = ("value", "iter", "context_expr"), ("target", "targets", "optional_vars")
 
 Pair: TypeAlias = tuple[int, int]  # of tokens
 Place: TypeAlias = tuple[int, int]  # line and column
 
 
-class Function(NamedTuple):
-    """A function as it is in the library; tokens are told by their number, with <start> as 0."""
+class Program(NamedTuple):
+    """A function; its tokens are told by their number, ``<start>`` is 0."""
 
-    module: str  # the first part of its dotted name
-    name: str
     tokens: tuple[str, ...]
     reads: tuple[int, ...]  # where local variables are used
     binds: tuple[int, ...]  # where they get values
-    tree: frozenset[Pair]  # of the syntax, parent first
-    flows: frozenset[Pair]  # from a variable to one that is computed from it
-
-
-class Program(NamedTuple):
-    """A function as it is shown."""
-
-    function: Function
-    tokens: tuple[str, ...]
-    wrong: int  # the token that should be another variable; 0 if none should
-    right: str  # what it should be
+    tree: frozenset[Pair]  # a node of the syntax and its parent, the lower number first
+    flows: frozenset[Pair]  # a variable and one that is computed from it
+    wrong: int = 0  # the token that should be another variable, if one should
+    right: str = ""  # what it should be
 
 
 @cache
-def read_functions(split: str, folder: Path | None = None) -> tuple[Function, ...]:
+def read_functions(split: str, folder: Path | None = None) -> tuple[Program, ...]:
     """Read the functions of a split in an order that is shuffled, and always the same.
 
-    A fifth of the modules are for the test; a package counts as one, with its own tests, and so do
-    functions that are alike. Most of the functions are in the package ``test``, from which is
-    trained; some Pythons come without it.
+    A fifth of the modules are for the test; a package is one, with its own tests. Most functions to
+    train on are in the package ``test``, which some Pythons lack. Functions alike are there once.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
     home = Path(sysconfig.get_path("stdlib")) if folder is None else folder
-    found: dict[tuple[str, ...], Function] = {}
+    found: dict[tuple[str, ...], Program] = {}
     for path in sorted(home.rglob("*.py")):
         parts = path.relative_to(home).with_suffix("").parts
-        tests = zlib.crc32(parts[0].encode()) % 5 == 0
-        if tests == (split == "test") and "site-packages" not in parts:
-            for function in functions_of(path.read_bytes(), parts[0]):
+        own = SPLITS[zlib.crc32(parts[0].encode()) % 5 == 0]
+        if own == split and "site-packages" not in parts:
+            for function in functions_of(path.read_bytes()):
                 found.setdefault(function.tokens, function)
-    if not found:
-        raise ValueError(f"{home} must hold modules with functions to {split} on, got none")
     functions = [*found.values()]
     random.Random(split).shuffle(functions)
     return tuple(functions)
 
 
-def functions_of(source: bytes, module: str = "") -> Iterator[Function]:
+def functions_of(source: bytes) -> Iterator[Program]:
     """Yield the functions of a module in which a variable could be the wrong one."""
     try:
         text = source.decode("ascii")  # columns of ast are bytes, those of tokenize characters
@@ -108,98 +91,51 @@ def functions_of(source: bytes, module: str = "") -> Iterator[Function]:
         return
     kept = [token for token in every if token.type not in _LEFT_OUT]
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = (one for one in ast.walk(node) if one is not node)
-            if not any(isinstance(one, _HARDER) for one in inner):
-                function = _read(node, kept, module)
-                short = len(function.tokens) <= LONGEST
-                if short and any(others(function, read) for read in function.reads):
-                    yield function
+        if isinstance(node, _FUNCTION):
+            parts = [*ast.walk(node)]
+            found = None if any(isinstance(x, _HARDER) for x in parts[1:]) else _read(parts, kept)
+            if found is not None and len(found.tokens) <= LONGEST:
+                if any(others(found, read) for read in found.reads):
+                    yield found
 
 
-def _read(
-    node: ast.FunctionDef | ast.AsyncFunctionDef,
-    every: Sequence[tokenize.TokenInfo],
-    module: str,
-) -> Function:
-    """Read one function out of the tokens of its module."""
-    end, hidden = (node.end_lineno or 0, node.end_col_offset or 0), ((0, 0), (0, 0))
-    if ast.get_docstring(node) is not None:
-        text, node.body = node.body[0], node.body[1:]
-        hidden = (_start(text), (text.end_lineno or 0, (text.end_col_offset or 0) + 1))
-    low, high = (bisect_left(every, place, key=_place) for place in (_start(node), end))
-    inside = (one for one in every[low:high] if not hidden[0] <= one.start < hidden[1])
-    tokens = [*dropwhile(lambda one: not one.string, inside)]  # what ends the function before
+def _read(parts: Sequence[Any], every: Sequence[tokenize.TokenInfo]) -> Program:
+    """Read a function out of its nodes, itself as the first, and the tokens of its module."""
+    ends = (*_start(parts[0]), True), (parts[0].end_lineno, parts[0].end_col_offset, False)
+    low, high = (bisect_left(every, end, key=lambda t: (*t.start, t.string != "")) for end in ends)
+    tokens = every[low:high]  # what ends the function before is an empty token
     at = {token.start: number for number, token in enumerate(tokens, start=1) if token.string}
-    words = (_SHORT.get(token.type, token.string) for token in tokens)
-    names, binds, reads = _variables(node), set(), set()
-    for one in ast.walk(node):
-        if isinstance(one, ast.arg | ast.Name) and _name(one) in names and _start(one) in at:
-            is_bound = isinstance(one, ast.arg) or isinstance(one.ctx, ast.Store)
-            (binds if is_bound else reads).add(at[_start(one)])
-    flows = ((at.get(source, 0), at.get(target, 0)) for source, target in _flows(node))
-    return Function(
-        module,
-        node.name,
-        (START, *words),
-        tuple(sorted(reads)),
-        tuple(sorted(binds)),
-        frozenset(_tree(node, at.get(_start(node), 0), at)),
-        frozenset(pair for pair in flows if {*pair} <= binds | reads),
+    used = [one for one in parts if isinstance(one, ast.Name)]
+    names = {_start(one): one.id for one in used}
+    names |= {_start(one): one.arg for one in parts if isinstance(one, ast.arg)}
+    bound = names.keys() - {_start(one) for one in used if not isinstance(one.ctx, ast.Store)}
+    apart = [x for one in parts if isinstance(one, ast.comprehension) for x in _names(one, _TARGET)]
+    local = {names[x] for x in bound} - {names[x] for x in apart} - {"self", "cls"}
+    number = {place: at[place] for place in names.keys() & at.keys() if names[place] in local}
+    flows = [pair for one in parts for pair in product(_names(one, _VALUE), _names(one, _TARGET))]
+    return Program(
+        ("<start>", *(_SHORT.get(token.type, token.string) for token in tokens)),
+        tuple(sorted(number[place] for place in number.keys() - bound)),
+        tuple(sorted(number[place] for place in number.keys() & bound)),
+        _ordered(_tree(parts[0], at.get(_start(parts[0]), 0), at)),
+        _ordered((number[x], number[y]) for x, y in flows if {x, y} <= number.keys()),
     )
 
 
-def _place(token: tokenize.TokenInfo) -> Place:
-    return token.start
+def _ordered(pairs: Iterable[Pair]) -> frozenset[Pair]:
+    return frozenset((min(pair), max(pair)) for pair in pairs if pair[0] != pair[1])
 
 
-def _start(node: ast.AST) -> Place:
-    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+def _start(node: Any) -> Place:
+    return node.lineno, node.col_offset
 
 
-def _name(node: ast.arg | ast.Name) -> str:
-    return node.arg if isinstance(node, ast.arg) else node.id
-
-
-def _variables(node: ast.AST) -> set[str]:
-    """Return the names that a function binds, those of comprehensions left out."""
-    bound, apart = set(), {"self", "cls"}
-    for one in ast.walk(node):
-        if isinstance(one, ast.arg) or (
-            isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
-        ):
-            bound.add(_name(one))
-        elif isinstance(one, ast.comprehension):
-            apart |= {name.id for name in ast.walk(one.target) if isinstance(name, ast.Name)}
-    return bound - apart
-
-
-def _flows(node: ast.AST) -> Iterator[tuple[Place, Place]]:
-    """Yield where a name is read, and where one is that gets its value from it."""
-    for one in ast.walk(node):
-        match one:
-            case ast.Assign(targets=targets, value=value):
-                pass
-            case (
-                ast.AugAssign(target=target, value=value)
-                | ast.NamedExpr(target=target, value=value)
-            ):
-                targets = [target]
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                targets = [target]
-            case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
-                targets = [target]
-            case ast.withitem(optional_vars=ast.expr() as target, context_expr=value):
-                targets = [target]
-            case _:
-                continue
-        for target in targets:
-            yield from product(_names(value), _names(target))
-
-
-def _names(node: ast.AST) -> list[Place]:
-    """Return where the names in an expression begin."""
-    return [_start(one) for one in ast.walk(node) if isinstance(one, ast.Name)]
+def _names(node: ast.AST, fields: tuple[str, ...]) -> list[Place]:
+    """Return where the names in some fields of a node begin."""
+    own = (value for field, value in ast.iter_fields(node) if field in fields)
+    parts = (part for value in own for part in (value if isinstance(value, list) else [value]))
+    every = (one for part in parts if isinstance(part, ast.AST) for one in ast.walk(part))
+    return [_start(one) for one in every if isinstance(one, ast.Name)]
 
 
 def _tree(node: ast.AST, above: int, at: Mapping[Place, int]) -> Iterator[Pair]:
@@ -221,47 +157,44 @@ def _anchor(node: ast.AST) -> Place:
     return _start(node)
 
 
-def others(function: Function, read: int) -> list[str]:
-    """Return the variables that could stand in the place of one, in the alphabet's order.
-
-    They have got a value in an earlier line.
-    """
-    tokens = function.tokens
-    line = next((i for i in range(read, 0, -1) if tokens[i] in (NEWLINE, INDENT, DEDENT)), 0)
-    return sorted({tokens[bind] for bind in function.binds if bind < line} - {tokens[read]})
+def others(program: Program, read: int) -> list[str]:
+    """Return the variables, with a value from an earlier line, that could stand in a place."""
+    tokens = program.tokens
+    line = next((i for i in range(read, 0, -1) if tokens[i] in _LAYOUT), 0)
+    return sorted({tokens[bind] for bind in program.binds if bind < line} - {tokens[read]})
 
 
-def corrupt(function: Function, draw: random.Random) -> Program:
+def corrupt(program: Program, draw: random.Random) -> Program:
     """Put another variable in the place of one use."""
-    read = draw.choice([read for read in function.reads if others(function, read)])
-    tokens = [*function.tokens]
-    tokens[read] = draw.choice(others(function, read))
-    return Program(function, tuple(tokens), read, function.tokens[read])
+    read = draw.choice([read for read in program.reads if others(program, read)])
+    tokens = [*program.tokens]
+    tokens[read] = draw.choice(others(program, read))
+    return program._replace(tokens=tuple(tokens), wrong=read, right=program.tokens[read])
 
 
-def intact(function: Function) -> Program:
-    """Show a function as it is."""
-    return Program(function, function.tokens, 0, "")
+def edges_of(program: Program, graph: str, draw: random.Random) -> list[Collection[Pair]]:
+    """Return the edges of each kind, as pairs of tokens, the lower number first.
 
-
-def edges_of(program: Program) -> list[set[Pair]]:
-    """Return the edges of each kind, as pairs of tokens, the lower number first."""
-    function, tokens = program.function, program.tokens
+    The graph is that of the ``program`` as it is shown, with the wrong variable; a ``random`` one
+    with as many edges at each token; or one of ``nearby`` tokens, one, two, three and four apart.
+    Any other has no edges. The last use of a variable is the one before in the text's order.
+    """
+    if graph not in ("program", "random"):
+        near, length = graph == "nearby", len(program.tokens)
+        return [[(i, i + gap) for i in range(near * (length - gap))] for gap in (1, 2, 3, 4)]
     variables, names = defaultdict(list), defaultdict(list)
-    for place in sorted({*function.reads, *function.binds}):
-        variables[tokens[place]].append(place)
-    for place, word in enumerate(tokens):
+    for place, word in enumerate(program.tokens):
         if word.isidentifier() and not keyword.iskeyword(word):
             names[word].append(place)
-    return [
-        {pair for places in variables.values() for pair in pairwise(places)},
-        {(min(pair), max(pair)) for pair in function.flows if pair[0] != pair[1]},
-        {(min(pair), max(pair)) for pair in function.tree},
-        {pair for places in names.values() for pair in combinations(places, 2)},
-    ]
+            if place in program.reads or place in program.binds:
+                variables[word].append(place)
+    last = {pair for places in variables.values() for pair in pairwise(places)}
+    same = {pair for places in names.values() for pair in combinations(places, 2)}
+    edges = [last, program.flows, program.tree, same]
+    return [rewired(own, draw) for own in edges] if graph == "random" else edges
 
 
-def rewired(edges: set[Pair], draw: random.Random) -> set[Pair]:
+def rewired(edges: Collection[Pair], draw: random.Random) -> set[Pair]:
     """Return other edges in which every token has as many: their ends are exchanged at random."""
     pairs, there = sorted(edges), set(edges)
     for _ in range(5 * len(pairs) if len(pairs) > 1 else 0):
@@ -273,11 +206,6 @@ def rewired(edges: set[Pair], draw: random.Random) -> set[Pair]:
             there |= {*new}
             pairs[first], pairs[second] = new
     return there
-
-
-def nearby(length: int) -> list[set[Pair]]:
-    """Return edges between tokens that are one, two, three and four apart, a kind each."""
-    return [{(i, i + gap) for i in range(length - gap)} for gap in range(1, len(KINDS) + 1)]
 
 
 @cache
