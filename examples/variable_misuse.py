@@ -28,12 +28,13 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from pandas import DataFrame
+from scipy.stats import t
 from torch import Tensor, nn
+from torch_geometric.utils import dense_to_sparse
 from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.options import example, option
-from examples.sweeps.statistics import over_seeds
 from examples.tasks import programs
 from examples.tasks.base import read_lines, reading
 from examples.tasks.programs import KINDS, Program, corrupt
@@ -44,14 +45,13 @@ from jat_graph.viz import save_figure
 LAYERS, FEATURES, BATCH = 2, 64, 32
 RATE, FASTER = 2e-3, 5  # of learning; by how much strengths and the bias learn faster
 LEAST = torch.finfo(torch.float32).min
-NONE, GRAPHS, WAYS = "none", ("program", "random", "nearby"), ("propagation", "bias", "pairs")
-VARIANTS = (NONE, *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS))
-COMPARED = [*((name, "") for name in VARIANTS), *((name, NONE) for name in VARIANTS[1:])]
-COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in GRAPHS[1:]]
+GRAPHS = {"program": "C0", "random": "C1", "nearby": "C2"}  # and how lines are drawn
+WAYS = {"propagation": "o-", "bias": "s--", "pairs": "^:"}
+VARIANTS = ["none", *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS)]
+COMPARED = [*((name, "") for name in VARIANTS), *((name, "none") for name in VARIANTS[1:])]
+COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
 # Of a wrong variable: found, repaired, both; of none: that nothing is amiss; of all: all is right.
 MEASURES = ("localisation", "repair", "joint", "uncorrupted", "right")
-COLOURS = dict(zip((NONE, *GRAPHS), ("#222222", "#0072b2", "#e69f00", "#009e73"), strict=True))
-STYLES = {"": "o-", "propagation": "o-", "bias": "s--", "pairs": "^:"}
 JUMPS = jat_graph.JatConfig(jat_graph.PairGraph(), heads="all", strength="learned")
 
 
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     roles: Tensor  # [B, L], 1 where a variable is read, 2 where it is bound, else 0
     edges: Tensor  # bool [B, kinds, L, L]
     wrong: Tensor  # [B], 0 if all variables are right
-    right: Tensor  # bool [B, L], where the right variable stands
+    right: Tensor  # bool [B, L], where its name is what should be there
 
 
 class Finder(nn.Module):
@@ -87,8 +87,13 @@ class Finder(nn.Module):
         """Return logits of tokens as the wrong one, and as one to copy, ``[B, 2, L]``."""
         given = (batch.words > 0).sum(-1, keepdim=True)
         vectors = self.names(batch.words).sum(-2) / given.clamp(min=1)
-        mask, jumps = self.mask(batch), self.way == "propagation"
-        with jat_graph.using_graphs(self.base, matrix(batch)) if jumps else nullcontext():
+        mask, jumps = self.mask(batch), nullcontext()
+        if self.way == "propagation":
+            edges = batch.edges.flatten(0, 1).float()  # of all sequences and heads
+            (index, weight), size = dense_to_sparse(edges), [edges[..., 0].numel()] * 2
+            graph = torch.sparse_coo_tensor(index, weight, size, check_invariants=False)
+            jumps = jat_graph.using_graphs(self.base, graph)
+        with jumps:
             out = self.base(inputs_embeds=vectors, attention_mask=mask, token_type_ids=batch.roles)
         first = torch.arange(batch.roles.size(1)) == 0
         allowed = torch.stack([first | (batch.roles == 1), batch.roles > 0], dim=1)
@@ -114,7 +119,7 @@ class Options:
 
     output: Path = option("file for the runs, a line each; what it has is kept")
     plot: Path | None = option("picture of all that the file has", None)
-    variants: list[str] = option(f"of {', '.join(VARIANTS)}", [*VARIANTS])
+    variants: list[str] = option(f"of {', '.join(VARIANTS)}", VARIANTS)
     sizes: list[int] = option("functions to train on", [500, 2000, 8000])
     tests: int = option("functions to test on, half of them with a wrong variable", 1000)
     steps: int = option(f"of {BATCH} programs", 1000)
@@ -145,17 +150,10 @@ def main(args: Options) -> Iterator[str]:
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
-    """Return what the file has, if it is there, of runs with as many steps and tests."""
-    rows = []
-    for where, row in read_lines(args.output) if args.output.exists() else ():
-        with reading(where, "a run of variable_misuse"):
-            kept = {name: row[name] for name in ("variant", "size", "seed", *MEASURES)}
-            found = row["steps"], row["tests"]
-        if found != (args.steps, args.tests):
-            wanted = f"{args.steps} steps and {args.tests} tests"
-            raise ValueError(f"{where} must be a run of {wanted}, got {found[0]} and {found[1]}")
-        rows.append(kept)
-    return rows
+    """Return the runs that the file has, if it is there, with as many steps and tests."""
+    rows = [row for _, row in read_lines(args.output)] if args.output.exists() else []
+    with reading(args.output, "runs of variable_misuse"):
+        return [row for row in rows if (row["steps"], row["tests"]) == (args.steps, args.tests)]
 
 
 def run(name: str, size: int, seed: int, args: Options) -> dict[str, Any]:
@@ -185,24 +183,16 @@ def make_batch(shown: Sequence[Program], graph: str, draw: random.Random) -> Bat
     joined = []
     for row, program in enumerate(shown):
         words[row, : len(program.tokens)] = torch.tensor([*map(programs.pieces, program.tokens)])
-        reads, binds = program.reads, program.binds
-        roles[row, list(reads)], roles[row, list(binds)] = 1, 2
-        right[row, [i for i in (*reads, *binds) if program.tokens[i] == program.right]] = True
+        roles[row, [*program.reads]], roles[row, [*program.binds]] = 1, 2
+        right[row, : len(program.tokens)] = torch.tensor(
+            [x == program.right for x in program.tokens]
+        )
         for kind, pairs in enumerate(programs.edges_of(program, graph, draw)):
             joined += [(row, kind, *pair) for pair in pairs]
     edges = torch.zeros(shape[0], len(KINDS), shape[1], shape[1], dtype=torch.bool)
     edges[tuple(torch.tensor(joined, dtype=torch.long).view(-1, 4).T)] = True
     wrong = torch.tensor([program.wrong for program in shown])
     return Batch(words, roles, edges | edges.mT, wrong, right)
-
-
-def matrix(batch: Batch) -> Tensor:
-    """Return the edges as one sparse matrix over the tokens of all sequences and heads."""
-    row, kind, target, source = batch.edges.nonzero().T
-    first, number = (row * len(KINDS) + kind) * batch.roles.size(1), batch.edges[..., 0].numel()
-    index = torch.stack([first + target, first + source])
-    weight = torch.ones(len(row))
-    return torch.sparse_coo_tensor(index, weight, (number, number), check_invariants=False)
 
 
 def loss_of(logits: Tensor, batch: Batch) -> Tensor:
@@ -213,9 +203,7 @@ def loss_of(logits: Tensor, batch: Batch) -> Tensor:
     return F.cross_entropy(found, batch.wrong) + missed.sum() / len(found)
 
 
-def fit(
-    model: Finder, functions: Sequence[Program], graph: str, steps: int, seed: int
-) -> list[float]:
+def fit(model: Finder, train: Sequence[Program], graph: str, steps: int, seed: int) -> list[float]:
     """Train on programs that are drawn anew each time; return the loss of tenths of the steps."""
     groups = parameter_groups(model, lr=RATE, strength_lr=FASTER * RATE, weight_decay=0.01)
     optimizer = torch.optim.AdamW(groups)
@@ -224,7 +212,7 @@ def fit(
     model.train()
     for _ in range(steps):
         while len(order) < BATCH:
-            order += draw.sample(functions, len(functions))
+            order += draw.sample(train, len(train))
         own, order = order[:BATCH], order[BATCH:]
         own = [corrupt(one, draw) if draw.random() < 0.5 else one for one in own]
         batch = make_batch(own, graph, edges)
@@ -270,7 +258,8 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
         for one, base in COMPARED:
             if {one, base or one} <= {*variants}:
                 own = (scores[one] - (scores[base] if base else 0)).reindex(columns=sizes)
-                cells = (told(own[size].dropna().to_dict()) for size in sizes)
+                mean, half = own.mean(), own.sem() * t.ppf(0.975, own.count() - 1)
+                cells = (f"{mean[size]:.1f} ± {half[size]:.1f}" for size in sizes)
                 title = f"{one} less {base}" if base else one
                 yield title.ljust(42) + "".join(f"{cell:>24}" for cell in cells)
 
@@ -280,27 +269,15 @@ def scores_of(rows: list[dict[str, Any]], name: str) -> DataFrame:
     return 100 * DataFrame(rows).pivot_table(name, "seed", ["variant", "size"])
 
 
-def told(scores: dict[int, float]) -> str:
-    """Return the mean over seeds, and its interval if there is one."""
-    if not scores:
-        return ""
-    found = over_seeds(scores)
-    ends = f" ({found.interval[0]:.1f} to {found.interval[1]:.1f})" if found.interval else ""
-    return f"{found.mean:.1f}{ends}"
-
-
 def draw(rows: list[dict[str, Any]]) -> Figure:
     """Draw each measure over the size of the training set, a line a variant."""
     figure = Figure(figsize=(15, 3.8), layout="constrained")
-    axes = figure.subplots(1, len(MEASURES))
-    for axis, name in zip(axes, MEASURES, strict=True):
-        means = scores_of(rows, name).mean()
-        for variant in (variant for variant in VARIANTS if variant in means):
-            graph, _, way = variant.partition("-")
-            means[variant].plot(ax=axis, style=STYLES[way], color=COLOURS[graph], label=variant)
-        axis.set(title=f"{name}, %", xscale="log", xlabel="functions to train on")
-        axis.grid(alpha=0.3)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    looks = {f"{g}-{w}": colour + line for g, colour in GRAPHS.items() for w, line in WAYS.items()}
+    for axis, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
+        means = scores_of(rows, name).mean().unstack("variant")
+        means.plot(ax=axis, style=looks | {"none": "ko-"}, logx=True, legend=False, title=name)
+        axis.set(xlabel="functions to train on", ylabel="%")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
 

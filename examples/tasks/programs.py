@@ -24,7 +24,7 @@ import warnings
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import combinations, pairwise, product
 from pathlib import Path
@@ -35,16 +35,14 @@ SPLITS = ("train", "test")
 LONGEST = 96  # tokens of a function
 PIECES, BUCKETS = 4, 4096  # parts of a name that are read, and the numbers that they share
 
-_LAYOUT = ("<newline>", "<indent>", "<dedent>")
-_SHORT = dict(zip((tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT), _LAYOUT, strict=True))
-_SHORT[tokenize.STRING] = "<string>"
+_LAYOUT = {tokenize.NEWLINE: "<newline>", tokenize.INDENT: "<indent>", tokenize.DEDENT: "<dedent>"}
+_SHORT = _LAYOUT | {tokenize.STRING: "<string>"}
 _LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HARDER = (*_FUNCTION, ast.ClassDef, ast.Lambda, ast.JoinedStr, ast.Global, ast.Nonlocal)
 _VALUE, _TARGET = ("value", "iter", "context_expr"), ("target", "targets", "optional_vars")
 
-Pair: TypeAlias = tuple[int, int]  # of tokens
-Place: TypeAlias = tuple[int, int]  # line and column
+Pair: TypeAlias = tuple[int, int]  # of tokens; or a line and a column
 
 
 class Program(NamedTuple):
@@ -91,12 +89,11 @@ def functions_of(source: bytes) -> Iterator[Program]:
         return
     kept = [token for token in every if token.type not in _LEFT_OUT]
     for node in ast.walk(tree):
-        if isinstance(node, _FUNCTION):
-            parts = [*ast.walk(node)]
-            found = None if any(isinstance(x, _HARDER) for x in parts[1:]) else _read(parts, kept)
-            if found is not None and len(found.tokens) <= LONGEST:
-                if any(others(found, read) for read in found.reads):
-                    yield found
+        parts = [*ast.walk(node)] if isinstance(node, _FUNCTION) else []
+        if parts and not any(isinstance(part, _HARDER) for part in parts[1:]):
+            found = _read(parts, kept)
+            if len(found.tokens) <= LONGEST and any(others(found, read) for read in found.reads):
+                yield found
 
 
 def _read(parts: Sequence[Any], every: Sequence[tokenize.TokenInfo]) -> Program:
@@ -117,20 +114,20 @@ def _read(parts: Sequence[Any], every: Sequence[tokenize.TokenInfo]) -> Program:
         ("<start>", *(_SHORT.get(token.type, token.string) for token in tokens)),
         tuple(sorted(number[place] for place in number.keys() - bound)),
         tuple(sorted(number[place] for place in number.keys() & bound)),
-        _ordered(_tree(parts[0], at.get(_start(parts[0]), 0), at)),
-        _ordered((number[x], number[y]) for x, y in flows if {x, y} <= number.keys()),
+        frozenset(_tree(parts[0], 1, at)),
+        frozenset(_pair(number[x], number[y]) for x, y in flows if {x, y} <= number.keys()),
     )
 
 
-def _ordered(pairs: Iterable[Pair]) -> frozenset[Pair]:
-    return frozenset((min(pair), max(pair)) for pair in pairs if pair[0] != pair[1])
+def _pair(one: int, other: int) -> Pair:
+    return min(one, other), max(one, other)
 
 
-def _start(node: Any) -> Place:
+def _start(node: Any) -> Pair:
     return node.lineno, node.col_offset
 
 
-def _names(node: ast.AST, fields: tuple[str, ...]) -> list[Place]:
+def _names(node: ast.AST, fields: tuple[str, ...]) -> list[Pair]:
     """Return where the names in some fields of a node begin."""
     own = (value for field, value in ast.iter_fields(node) if field in fields)
     parts = (part for value in own for part in (value if isinstance(value, list) else [value]))
@@ -138,16 +135,16 @@ def _names(node: ast.AST, fields: tuple[str, ...]) -> list[Place]:
     return [_start(one) for one in every if isinstance(one, ast.Name)]
 
 
-def _tree(node: ast.AST, above: int, at: Mapping[Place, int]) -> Iterator[Pair]:
+def _tree(node: ast.AST, above: int, at: Mapping[Pair, int]) -> Iterator[Pair]:
     """Yield the tokens of nodes and their parents; nodes that share a token are one."""
     for child in ast.iter_child_nodes(node):
         own = at.get(_anchor(child), above) if hasattr(child, "lineno") else above
         if own != above:
-            yield above, own
+            yield _pair(above, own)
         yield from _tree(child, own, at)
 
 
-def _anchor(node: ast.AST) -> Place:
+def _anchor(node: ast.AST) -> Pair:
     """Return where the token of a node begins: the name of an attribute, else the first one."""
     match node:
         case ast.Call(func=inner) | ast.Subscript(value=inner):
@@ -160,7 +157,7 @@ def _anchor(node: ast.AST) -> Place:
 def others(program: Program, read: int) -> list[str]:
     """Return the variables, with a value from an earlier line, that could stand in a place."""
     tokens = program.tokens
-    line = next((i for i in range(read, 0, -1) if tokens[i] in _LAYOUT), 0)
+    line = next((i for i in range(read, 0, -1) if tokens[i] in _LAYOUT.values()), 0)
     return sorted({tokens[bind] for bind in program.binds if bind < line} - {tokens[read]})
 
 
@@ -200,7 +197,7 @@ def rewired(edges: Collection[Pair], draw: random.Random) -> set[Pair]:
     for _ in range(5 * len(pairs) if len(pairs) > 1 else 0):
         first, second = draw.sample(range(len(pairs)), 2)
         (a, b), (c, d) = pairs[first], pairs[second][:: draw.choice((1, -1))]
-        new = [(min(a, d), max(a, d)), (min(b, c), max(b, c))]
+        new = [_pair(a, d), _pair(b, c)]
         if a != d and b != c and new[0] != new[1] and not there & {*new}:
             there -= {pairs[first], pairs[second]}
             there |= {*new}
