@@ -58,7 +58,7 @@ JUMPS = jat_graph.JatConfig(jat_graph.PairGraph(), heads="all", strength="learne
 class Batch(NamedTuple):
     """Programs as tensors."""
 
-    words: Tensor  # [B, L, programs.pieces of a name]
+    words: Tensor  # [B, L, pieces of a name]
     roles: Tensor  # [B, L], 1 where a variable is read, 2 where it is bound, else 0
     edges: Tensor  # bool [B, kinds, L, L]
     wrong: Tensor  # [B], 0 if all variables are right
@@ -72,9 +72,8 @@ class Finder(nn.Module):
         super().__init__()
         size: dict[str, Any] = {"hidden_size": FEATURES, "intermediate_size": 2 * FEATURES}
         size |= {"num_hidden_layers": LAYERS, "num_attention_heads": len(KINDS)}
-        size |= {"vocab_size": 1, "type_vocab_size": 3}  # it is given vectors, and roles
-        drawn = {"initializer_range": FEATURES**-0.5, "attention_probs_dropout_prob": 0.0}
-        config = BertConfig(**size, **drawn)
+        size |= {"initializer_range": FEATURES**-0.5, "attention_probs_dropout_prob": 0.0}
+        config = BertConfig(vocab_size=1, type_vocab_size=3, **size)  # it is given vectors
         self.base = BertModel(config, add_pooling_layer=False)
         self.names = nn.Embedding(programs.BUCKETS + 1, FEATURES, padding_idx=0)
         self.point = nn.Linear(FEATURES, 2)
@@ -142,11 +141,11 @@ def main(args: Options) -> Iterator[str]:
         with args.output.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         yield line
-    rows = read_runs(args)
+    frame = DataFrame(read_runs(args)).pivot_table([*MEASURES], "seed", ["variant", "size"])
     if not missing:
-        yield from tables(rows)
+        yield from tables(100 * frame)
     if args.plot is not None:
-        save_figure(draw(rows), args.plot)
+        save_figure(draw(100 * frame), args.plot)
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
@@ -170,9 +169,8 @@ def run(name: str, size: int, seed: int, args: Options) -> dict[str, Any]:
     draw = random.Random(0)  # the same programs for all, every second one with a wrong variable
     shown = [corrupt(x, draw) if i % 2 else x for i, x in enumerate(test[: args.tests])]
     own = {"variant": name, "size": size, "seed": seed, "steps": args.steps, "tests": args.tests}
-    own |= measure(model, shown, graph) | {"losses": losses}
-    seconds = round(time.perf_counter() - start)
-    return own | {"seconds": seconds, "python": platform.python_version()}
+    own |= measure(model, shown, graph) | {"losses": losses, "python": platform.python_version()}
+    return own | {"seconds": round(time.perf_counter() - start)}
 
 
 def make_batch(shown: Sequence[Program], graph: str, draw: random.Random) -> Batch:
@@ -191,8 +189,7 @@ def make_batch(shown: Sequence[Program], graph: str, draw: random.Random) -> Bat
             joined += [(row, kind, *pair) for pair in pairs]
     edges = torch.zeros(shape[0], len(KINDS), shape[1], shape[1], dtype=torch.bool)
     edges[tuple(torch.tensor(joined, dtype=torch.long).view(-1, 4).T)] = True
-    wrong = torch.tensor([program.wrong for program in shown])
-    return Batch(words, roles, edges | edges.mT, wrong, right)
+    return Batch(words, roles, edges | edges.mT, torch.tensor([x.wrong for x in shown]), right)
 
 
 def loss_of(logits: Tensor, batch: Batch) -> Tensor:
@@ -246,14 +243,10 @@ def measure(model: Finder, shown: Sequence[Program], graph: str) -> dict[str, fl
     return {name: x.double().mean().item() for name, x in zip(MEASURES, shares, strict=True)}
 
 
-def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a table a measure: means over seeds in percent, and how much more than others'.
-
-    Differences are paired by seeds; intervals are Student's, of 95 %.
-    """
-    for name in MEASURES:
-        scores = scores_of(rows, name)
-        variants, sizes = scores.columns.levels
+def tables(frame: DataFrame) -> Iterator[str]:
+    """Yield a table a measure: means over seeds and paired differences, intervals of 95 %."""
+    _, variants, sizes = frame.columns.levels
+    for name, scores in ((name, frame[name]) for name in MEASURES):
         yield f"{name}, %".ljust(42) + "".join(f"{size:>24}" for size in sizes)
         for one, base in COMPARED:
             if {one, base or one} <= {*variants}:
@@ -264,17 +257,12 @@ def tables(rows: list[dict[str, Any]]) -> Iterator[str]:
                 yield title.ljust(42) + "".join(f"{cell:>24}" for cell in cells)
 
 
-def scores_of(rows: list[dict[str, Any]], name: str) -> DataFrame:
-    """Return a measure in percent, with a row for each seed and columns of variants and sizes."""
-    return 100 * DataFrame(rows).pivot_table(name, "seed", ["variant", "size"])
-
-
-def draw(rows: list[dict[str, Any]]) -> Figure:
+def draw(frame: DataFrame) -> Figure:
     """Draw each measure over the size of the training set, a line a variant."""
     figure = Figure(figsize=(15, 3.8), layout="constrained")
     looks = {f"{g}-{w}": colour + line for g, colour in GRAPHS.items() for w, line in WAYS.items()}
     for axis, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
-        means = scores_of(rows, name).mean().unstack("variant")
+        means = frame[name].mean().unstack("variant")
         means.plot(ax=axis, style=looks | {"none": "ko-"}, logx=True, legend=False, title=name)
         axis.set(xlabel="functions to train on", ylabel="%")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)

@@ -59,10 +59,10 @@ class Program(NamedTuple):
 
 @cache
 def read_functions(split: str, folder: Path | None = None) -> tuple[Program, ...]:
-    """Read the functions of a split in an order that is shuffled, and always the same.
+    """Read the functions of a split, each once, in an order that is shuffled and always the same.
 
-    A fifth of the modules are for the test; a package is one, with its own tests. Most functions to
-    train on are in the package ``test``, which some Pythons lack. Functions alike are there once.
+    A fifth of the modules are for the test; a package is one. Most functions to train on are in the
+    package ``test``, which some Pythons lack.
     """
     home = Path(sysconfig.get_path("stdlib")) if folder is None else folder
     found: dict[tuple[str, ...], Program] = {}
@@ -72,9 +72,7 @@ def read_functions(split: str, folder: Path | None = None) -> tuple[Program, ...
         if own == split and "site-packages" not in parts:
             for function in functions_of(path.read_bytes()):
                 found.setdefault(function.tokens, function)
-    functions = [*found.values()]
-    random.Random(split).shuffle(functions)
-    return tuple(functions)
+    return tuple(random.Random(split).sample([*found.values()], len(found)))
 
 
 def functions_of(source: bytes) -> Iterator[Program]:
@@ -110,17 +108,14 @@ def _read(parts: Sequence[Any], every: Sequence[tokenize.TokenInfo]) -> Program:
     local = {names[x] for x in bound} - {names[x] for x in apart} - {"self", "cls"}
     number = {place: at[place] for place in names.keys() & at.keys() if names[place] in local}
     flows = [pair for one in parts for pair in product(_names(one, _VALUE), _names(one, _TARGET))]
+    flows = [(min(pair), max(pair)) for pair in flows]  # the earlier place first
     return Program(
         ("<start>", *(_SHORT.get(token.type, token.string) for token in tokens)),
         tuple(sorted(number[place] for place in number.keys() - bound)),
         tuple(sorted(number[place] for place in number.keys() & bound)),
         frozenset(_tree(parts[0], 1, at)),
-        frozenset(_pair(number[x], number[y]) for x, y in flows if {x, y} <= number.keys()),
+        frozenset((number[x], number[y]) for x, y in flows if {x, y} <= number.keys()),
     )
-
-
-def _pair(one: int, other: int) -> Pair:
-    return min(one, other), max(one, other)
 
 
 def _start(node: Any) -> Pair:
@@ -140,7 +135,7 @@ def _tree(node: ast.AST, above: int, at: Mapping[Pair, int]) -> Iterator[Pair]:
     for child in ast.iter_child_nodes(node):
         own = at.get(_anchor(child), above) if hasattr(child, "lineno") else above
         if own != above:
-            yield _pair(above, own)
+            yield min(above, own), max(above, own)
         yield from _tree(child, own, at)
 
 
@@ -172,9 +167,8 @@ def corrupt(program: Program, draw: random.Random) -> Program:
 def edges_of(program: Program, graph: str, draw: random.Random) -> list[Collection[Pair]]:
     """Return the edges of each kind, as pairs of tokens, the lower number first.
 
-    The graph is that of the ``program`` as it is shown, with the wrong variable; a ``random`` one
-    with as many edges at each token; or one of ``nearby`` tokens, one, two, three and four apart.
-    Any other has no edges. The last use of a variable is the one before in the text's order.
+    The graph is that of the ``program`` as it is shown; a ``random`` one with as many edges at each
+    token; or one of ``nearby`` tokens, one to four apart. Any other has no edges.
     """
     if graph not in ("program", "random"):
         near, length = graph == "nearby", len(program.tokens)
@@ -197,7 +191,7 @@ def rewired(edges: Collection[Pair], draw: random.Random) -> set[Pair]:
     for _ in range(5 * len(pairs) if len(pairs) > 1 else 0):
         first, second = draw.sample(range(len(pairs)), 2)
         (a, b), (c, d) = pairs[first], pairs[second][:: draw.choice((1, -1))]
-        new = [_pair(a, d), _pair(b, c)]
+        new = [(min(pair), max(pair)) for pair in ((a, d), (b, c))]
         if a != d and b != c and new[0] != new[1] and not there & {*new}:
             there -= {pairs[first], pairs[second]}
             there |= {*new}
