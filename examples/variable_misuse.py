@@ -50,8 +50,8 @@ WAYS = {"propagation": "o-", "bias": "s--", "pairs": "^:"}
 VARIANTS = ["none", *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS)]
 COMPARED = [*((name, "") for name in VARIANTS), *((name, "none") for name in VARIANTS[1:])]
 COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
-# Of a wrong variable: found, repaired, both; of none: that nothing is amiss; of all: all is right.
-MEASURES = ("localisation", "repair", "joint", "uncorrupted", "right")
+# Of a wrong variable: found, repaired, both, both if told of one; of none: that nothing is wrong.
+MEASURES = ("localisation", "repair", "joint", "told", "uncorrupted")
 JUMPS = jat_graph.JatConfig(jat_graph.PairGraph(), heads="all", strength="learned")
 
 
@@ -225,7 +225,7 @@ def fit(model: Finder, train: Sequence[Program], graph: str, steps: int, seed: i
 
 @torch.no_grad()
 def measure(model: Finder, shown: Sequence[Program], graph: str) -> dict[str, float]:
-    """Return shares: of programs with a wrong variable, of those without one, and of all."""
+    """Return shares of the programs with a wrong variable, and of those without one."""
     model.eval()
     rows, draw = [], random.Random(0)
     for start in range(0, len(shown), BATCH):
@@ -234,13 +234,13 @@ def measure(model: Finder, shown: Sequence[Program], graph: str) -> dict[str, fl
         whole = batch.words[..., 0]
         same = (whole.unsqueeze(-1) == whole.unsqueeze(-2)).float()  # a name is where it stands
         name = torch.einsum("bij, bj -> bi", same, copied.softmax(-1)).argmax(-1, keepdim=True)
-        answers = found.argmax(-1) == batch.wrong, batch.right.gather(1, name)[:, 0]
+        said = found.argmax(-1), found[:, 1:].argmax(-1) + 1  # the second one if told
+        answers = [batch.right.gather(1, name)[:, 0], *(place == batch.wrong for place in said)]
         rows.append(torch.stack([batch.wrong > 0, *answers]))
-    wrong, is_found, is_repaired = torch.cat(rows, dim=1)
-    both = is_found & is_repaired
-    of_wrong = [told[wrong] for told in (is_found, is_repaired, both)]
-    shares = [*of_wrong, is_found[~wrong], is_found & (is_repaired | ~wrong)]
-    return {name: x.double().mean().item() for name, x in zip(MEASURES, shares, strict=True)}
+    wrong, repair, found, told = torch.cat(rows, dim=1)
+    of_wrong = [own[wrong] for own in (found, repair, found & repair, told & repair)]
+    shares = zip(MEASURES, [*of_wrong, found[~wrong]], strict=True)
+    return {name: own.double().mean().item() for name, own in shares}
 
 
 def tables(frame: DataFrame) -> Iterator[str]:
