@@ -98,7 +98,7 @@ def _read(parts: Sequence[Any], every: Sequence[tokenize.TokenInfo]) -> Program:
     """Read a function out of its nodes, itself as the first, and the tokens of its module."""
     ends = (*_start(parts[0]), True), (parts[0].end_lineno, parts[0].end_col_offset, False)
     low, high = (bisect_left(every, end, key=lambda t: (*t.start, t.string != "")) for end in ends)
-    tokens = every[low:high]  # what ends the function before is an empty token
+    tokens = every[low:high]  # without the empty one that ends what was before
     at = {token.start: number for number, token in enumerate(tokens, start=1) if token.string}
     used = [one for one in parts if isinstance(one, ast.Name)]
     names = {_start(one): one.id for one in used}
