@@ -110,8 +110,9 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
     """
     fits = isinstance(mask, Tensor) and mask.dim() == 2 and not mask.is_floating_point()
     if not fits or bool(((mask != 0) & (mask != 1)).any()):
-        got = list(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"mask must be bool, or 0 and 1, [B, L], got {got}")
+        got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
+        values = ", other numbers" if fits else ""
+        raise ValueError(f"mask must be bool, or 0 and 1, [B, L], got {got}{values}")
     modules = _global_readers(model)
     layers = layers_around(model, modules)
     for module in (*layers, *modules):
