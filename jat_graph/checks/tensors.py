@@ -98,9 +98,13 @@ def read_global(mask: object, query: Tensor) -> Tensor | None:  # of queries [B,
     if mask is None:
         return None
     shape = query.size(0), query.size(2)
+    wanted = f"global_attention_mask must be bool or 0/1 {list(shape)}"
     if not isinstance(mask, Tensor) or mask.is_floating_point() or mask.shape != shape:
         got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, Tensor) else repr(mask)
-        raise ValueError(f"global_attention_mask must be bool or 0/1 {list(shape)}, got {got}")
+        raise ValueError(f"{wanted}, got {got}")
+    # No branch may depend on values while torch compiles.
+    if not torch.compiler.is_compiling() and not torch.equal(mask, mask.bool().to(mask.dtype)):
+        raise ValueError(f"{wanted}, got other numbers")
     return mask.to(query.device).bool()
 
 

@@ -178,6 +178,8 @@ def test_what_cannot_use_them_is_one_line() -> None:
     for wrong in (mask[:, 1:], mask[:1]):
         with refused(r"global_attention_mask must be bool or 0/1 \[3, "):
             globally(bert, inputs, wrong)
+    with refused(r"global_attention_mask must be bool or 0/1 \[3, \d+\], got other numbers"):
+        run(bert, inputs, global_attention_mask=mask.int() * 2)
     for other in (mask.float(), mask[0], mask.int() * 2, mask.tolist()):
         with refused(r"mask must be bool, or 0 and 1, \[B, L\], got "):
             globally(bert, inputs, other)
