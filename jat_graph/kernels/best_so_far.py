@@ -47,24 +47,16 @@ def follow_best(
         value = scores.new_full(none.shape, -torch.inf)
         before = none, value, scores.new_full(none.shape[:2], NOTHING), 0
     follow = choose(scores.device, follow_torch, follow_numba, follow_torch)
-    return follow(scores, row, step, min(first, scores.size(2) - 1), *before)
+    return follow(scores, row, step, min(first, scores.size(2) - 1), before)
 
 
 # --- torch ---------------------------------------------------------------------------------------
 
 
-def follow_torch(
-    scores: Tensor,
-    row: Tensor,
-    step: Tensor,
-    first: int,
-    kept: Tensor,
-    value: Tensor,
-    out: Tensor,
-    start: int,
-) -> Course:
+def follow_torch(scores: Tensor, row: Tensor, step: Tensor, first: int, before: Before) -> Course:
     """Follow all rows together, a block at a time."""
-    (heads, rows, steps, block), keys, out = scores.shape, kept.size(-1), out.unsqueeze(-1)
+    kept, value, others, start = before
+    (heads, rows, steps, block), keys, out = scores.shape, kept.size(-1), others.unsqueeze(-1)
     best = kept.new_full((*row.shape, keys), -1)
     largest, left, gone = scores.new_empty(heads, rows, steps), [], []
     for now in range(first, steps):
@@ -98,23 +90,14 @@ def follow_torch(
 # --- numba ---------------------------------------------------------------------------------------
 
 
-def follow_numba(
-    scores: Tensor,
-    row: Tensor,
-    step: Tensor,
-    first: int,
-    kept: Tensor,
-    value: Tensor,
-    out: Tensor,
-    start: int,
-) -> Course:
+def follow_numba(scores: Tensor, row: Tensor, step: Tensor, first: int, before: Before) -> Course:
     """Follow row after row; a block whose highest score is too low changes nothing."""
-    kept, value = kept.clone(), value.clone()
+    kept, value = (x.clone() for x in before[:2])
     best = kept.new_full((*row.shape, kept.size(-1)), -1)
     largest = scores.new_empty(scores.shape[:3])
-    given = scores, scores.flatten(2), scores.amax(-1), row, step, out
+    given = scores, scores.flatten(2), scores.amax(-1), row, step, before[2]
     arrays = (x.numpy() for x in (*given, best, largest, kept, value))
-    left, gone = _follow(first, start, *arrays)
+    left, gone = _follow(first, before[3], *arrays)
     return Course(best, largest, torch.from_numpy(left), torch.from_numpy(gone), kept, value)
 
 

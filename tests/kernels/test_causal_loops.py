@@ -31,7 +31,7 @@ def followed(form: str, seed: int, shape: tuple[int, ...]) -> tuple[Tensor, Tens
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(-4, 5, (heads, rows, steps, block), generator=generator).double()
     changed, follow = scores.clone(), getattr(best_so_far, f"follow_{form}")
-    course = follow(changed, *tokens_of(seed, heads, rows, steps), *nothing_before(scores, keys))
+    course = follow(changed, *tokens_of(seed, heads, rows, steps), nothing_before(scores, keys))
     return scores, changed, course
 
 
@@ -93,7 +93,7 @@ def test_later_blocks_go_on_from_what_came_of_earlier_ones(form, seed, shape, da
             continue
         part = scores[:, :, start:end].clone()
         earlier = before[0].clone()
-        parts.append(follow(part, none, none, min(begin, end - start - 1), *before))
+        parts.append(follow(part, none, none, min(begin, end - start - 1), before))
         assert torch.equal(before[0], earlier)
         if start >= first:
             assert torch.equal(part, changed[:, :, start:end])
