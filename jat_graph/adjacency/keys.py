@@ -129,10 +129,11 @@ def _measure(config: JatConfig, source: ScoreSource, valid: Tensor) -> Tensor:  
 
 def sample_size(config: JatConfig, count: int) -> int:
     """Return min(n, ⌈key_factor · ln n⌉), at least 1: how many queries or keys are sampled."""
-    # The released code rounds the logarithm before it multiplies, for the sample as for U.
+    # The released code rounds the logarithm before it multiplies, for the sample as for U. Of all
+    # logarithms torch.compile traces log2 alone.
     if count == 0:
         return 0
-    logarithm = math.log(count)
+    logarithm = math.log(2) * math.log2(count)
     if config.jump_graph.key_selection == "sampled_queries":
         logarithm = math.ceil(logarithm)
     return min(count, max(1, math.ceil(config.jump_graph.key_factor * logarithm)))
@@ -140,7 +141,7 @@ def sample_size(config: JatConfig, count: int) -> int:
 
 def sample_sizes(config: JatConfig, count: Tensor) -> Tensor:
     """Return the size of the sample for each number of tokens, as :func:`sample_size` for one."""
-    logarithm = count.clamp(min=1).double().log()
+    logarithm = math.log(2) * count.clamp(min=1).double().log2()
     if config.jump_graph.key_selection == "sampled_queries":
         logarithm = logarithm.ceil()
     return (config.jump_graph.key_factor * logarithm).ceil().clamp(min=1).long().minimum(count)

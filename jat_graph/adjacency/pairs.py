@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from jat_graph.adjacency.keys import draw, numbers_of_keys, positions_of_ranks, select_keys
 from jat_graph.adjacency.scores import BLOCK, MapScores, QueryKeyScores, ScoreSource, SelectedKeys
 from jat_graph.adjacency.standard import standard_features, standard_map
+from jat_graph.checks.tracing import steps
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
 
@@ -118,7 +119,7 @@ def sum_soft_votes(
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold, temperature = rule.threshold[..., None, None, None], rule.soft_temperature
     assert temperature is not None
-    number = len(range(*rows.indices(length)))
+    number = scores[:, :, rows].size(2)
     block = max(1, SOFT_VOTES // max(1, batch * heads * number * length))
 
     # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
@@ -134,8 +135,7 @@ def sum_soft_votes(
         return votes.masked_fill(masked, 0.0).sum(-1)
 
     total = scores.new_zeros(batch, heads, number, length)
-    for start in range(0, num_keys, block):
-        keys = slice(start, start + block)
+    for keys in steps(num_keys, block):
         norm = None if norms is None else norms[..., keys]
         total = total + checkpoint(add_up, scores[..., keys], norm, use_reentrant=False)
     return total

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from jat_graph.checks.tracing import steps
 from jat_graph.kernels import query_peaks
 from jat_graph.masks.tokens import TokenMask
 
@@ -97,15 +98,13 @@ class SelectedKeys:
         if self.index is not None:
             return self.index[..., entries]
         batch, heads, length = source.shape
-        if entries.indices(length) == (0, length, 1):
+        if entries.stop is None or (entries.start == 0 and entries.stop == length):
             return None
         return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
 
     def slices(self, source: ScoreSource, elements: int) -> Iterator[slice]:
-        """Yield the entries in blocks of so many scores, and of one at least."""
-        number, step = self.number(source), max(1, elements // max(1, source.shape.numel()))
-        for start in range(0, number, step):
-            yield slice(start, min(start + step, number))
+        """Return the entries in blocks of so many scores, and of one at least."""
+        return steps(self.number(source), max(1, elements // max(1, source.shape.numel())))
 
     def visible(
         self,

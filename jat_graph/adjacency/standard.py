@@ -163,7 +163,7 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
 def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
     """Return the sum of all tokens up to each."""
     length = x.size(-2)
-    if length <= BLOCK:
+    if length <= BLOCK or torch.compiler.is_compiling():  # any number of blocks in one graph
         return x.cumsum(-2)
     blocks = _in_blocks(x, None)
     sums = x.new_ones(BLOCK, BLOCK).tril() @ blocks  # a product takes a third of cumsum's time
@@ -193,7 +193,7 @@ def _squares_in_blocks(
     return (
         torch.where(number <= BLOCK, first, squares.gather(-1, index // BLOCK)),
         spreads[:, :, :, -1].clone(),
-        squares.take_along_dim(complete, -1),
+        squares.gather(-1, complete.expand(*squares.shape[:2], -1)),
     )
 
 
@@ -202,12 +202,14 @@ def _in_blocks(
     position: Tensor | None,  # of each token, counted from the first one's block, [B, H, L]
 ) -> Tensor:  # [B, 2, H, blocks, BLOCK, D], with 0 where there are no tokens
     *shape, length, width = x.shape
+    blocks = -(-length // BLOCK)
     if position is None:
-        padded = F.pad(x, (0, 0, 0, -length % BLOCK))
-    else:  # padding, which is 0, may fall on any position
-        room = x.new_zeros(*shape, BLOCK * (1 + -(-length // BLOCK)), width)
-        padded = room.scatter_add_(3, position[:, None, ..., None].expand_as(x), x)
-    return padded.view(*shape, -1, BLOCK, width)
+        padded = F.pad(x, (0, 0, 0, blocks * BLOCK - length))
+        return padded.view(*shape, blocks, BLOCK, width)
+    # Padding, which is 0, may fall on any position.
+    room = x.new_zeros(*shape, (1 + blocks) * BLOCK, width)
+    room.scatter_add_(3, position[:, None, ..., None].expand_as(x), x)
+    return room.view(*shape, 1 + blocks, BLOCK, width)
 
 
 def squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]

@@ -116,9 +116,12 @@ def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
     """
     sizes, recorded = list(part.shape), torch.is_grad_enabled()
     sizes[dims[-1]] += start
-    fits = store is not None and all(store.size(dim) >= sizes[dim] for dim in dims)
-    writable = torch.is_inference_mode_enabled() or (store is not None and not store.is_inference())
-    if store is None or recorded or not (fits and writable):
+    if (
+        store is None
+        or recorded
+        or any(store.size(dim) < sizes[dim] for dim in dims)
+        or (store.is_inference() and not torch.is_inference_mode_enabled())  # none may write to it
+    ):
         room = {dim: 0 if recorded else max(LEAST_ROOM, sizes[dim] // 8) for dim in dims}
         old, store = (
             store,

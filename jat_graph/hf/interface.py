@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, EncoderDecoderCache
@@ -61,11 +62,12 @@ def start_forward(
         wish = getattr(module.config, "output_attentions", False)
     if wish is not None:
         attachment.output_attentions = bool(wish)
-    ids = args[0] if args else kwargs.get("input_ids")
-    known = ids.size(-1) if isinstance(ids, Tensor) and not kwargs.get("past_key_values") else None
-    for table in tables:
-        if known is None or known > table.rows.num_embeddings - table.first:
-            table.check_length(module, args, kwargs)
+    if not torch.compiler.is_compiling():  # when lengths are no numbers
+        ids = args[0] if args else kwargs.get("input_ids")
+        alone = isinstance(ids, Tensor) and not kwargs.get("past_key_values")
+        for table in tables:
+            if not alone or ids.size(-1) > table.length:
+                table.check_length(module, args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 
 

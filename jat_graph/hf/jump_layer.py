@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ from jat_graph.hf.modules import (
     head_size,
 )
 from jat_graph.hf.positions import most_positions
-from jat_graph.masks.tokens import TokenMask
+from jat_graph.masks.tokens import TokenMask, trust_causal
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class ClusterLayer(LayerHeads):
     """The heads of one attention module that read by clusters."""
 
     config: JatConfig
+    # The settings of the heads, counted from 0, and which of them share them.
+    rules: dict[ClusterRule, tuple[int, ...]] = field(init=False, compare=False, repr=False)
 
     config_class = JatConfig
     graphs = (ClusterGraph,)
@@ -47,10 +49,8 @@ class ClusterLayer(LayerHeads):
     on_features = False
     shares_keys = True
 
-    @cached_property
-    def rules(self) -> dict[ClusterRule, tuple[int, ...]]:
-        """The settings of the heads, counted from 0, and which of them share them."""
-        return self.config.cluster_graph.rules(len(self.heads))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", self.config.cluster_graph.rules(len(self.heads)))
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
@@ -102,6 +102,12 @@ class ClusterLayer(LayerHeads):
         if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
         return read_rules(inputs, self, self.rules, in_causal_order(inputs, causal))
+
+
+def needs_standard(config: JatConfig) -> bool:
+    """Tell whether heads go by standard scores, which masks of pairs have not."""
+    graph = config.jump_graph
+    return not isinstance(graph, PairGraph) or graph.standardize
 
 
 def _check_tables(config: JatConfig, layers: int) -> None:
@@ -162,7 +168,7 @@ class JumpLayer(LayerHeads):
         """Return the jump heads of each module, which have rows of their own in a table."""
         made = super().in_modules(modules, config)
         _check_tables(config, len(made))
-        if not isinstance(config.jump_graph, PairGraph) or config.jump_graph.standardize:
+        if needs_standard(config):
             _check_windows(made, [entry.module for entry in modules if entry.left_alone is None])
         return made
 
@@ -262,6 +268,9 @@ class JumpLayer(LayerHeads):
         past = None if any(whole.values()) else inputs.past(self, partial(new_past, self.jumping))
         features = inputs.query, inputs.key, inputs.value
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
+        plain = needs_standard(self.config) or graph.backend == "threshold"  # masks, no pairs
+        if plain and torch.compiler.is_compiling() and inputs.module.is_causal:
+            mask = trust_causal(mask)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
         layers = getattr(inputs.module, "jump_conv", None)

@@ -48,7 +48,7 @@ class PositionTable:
         tokens = given.get("inputs_embeds") if tokens is None else tokens
         cache = given.get("past_key_values")
         past = 0 if cache is None else cache.get_seq_length()
-        if tokens is None or tokens.size(1) + past <= self.length or torch.compiler.is_compiling():
+        if tokens is None or tokens.size(1) + past <= self.length:
             return
         positions, ids, mask = map(given.get, ("position_ids", "input_ids", "attention_mask"))
         wanted = past + tokens.size(1) + self.first

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import triton.language as tl
 
 
-def count_votes(columns: Tensor, limits: Tensor, rows: slice = slice(None)) -> Tensor:
+def count_votes(columns: Tensor, limits: Tensor, rows: slice | None = None) -> Tensor:
     """Count, for each pair of queries, the keys that vote for it.
 
     No L×L×L tensor is ever stored: the largest one is the result. No gradient flows through it.
@@ -34,7 +34,8 @@ def count_votes(columns: Tensor, limits: Tensor, rows: slice = slice(None)) -> T
     Reference:
         Eq. 2 and 3 of the JAT paper.
     """
-    start, stop, _ = rows.indices(columns.size(-1))
+    length = columns.size(-1)
+    start, stop, _ = (0, length, 1) if rows is None else rows.indices(length)
     counts: Tensor = _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
     return counts
 

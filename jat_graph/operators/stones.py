@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.checks.tracing import steps
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
 from jat_graph.masks.tokens import SequenceShard
@@ -212,17 +213,18 @@ def running_product(
 
 def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
     """Return blocks of tokens, the last one filled up with zeros."""
-    missing = -x.size(-2) % BLOCK
-    padded = F.pad(x, (0, 0, 0, missing)) if missing else x
-    return padded.view(len(x), padded.size(1) // BLOCK, BLOCK, x.size(-1))
+    blocks = -(-x.size(1) // BLOCK)
+    missing = blocks * BLOCK - x.size(1)
+    padded = F.pad(x, (0, 0, 0, missing)) if missing or torch.compiler.is_compiling() else x
+    return padded.view(len(x), blocks, BLOCK, x.size(-1))
 
 
-def _graphs(links: Tensor, x: Tensor) -> list[slice]:
+def _graphs(links: Tensor, x: Tensor) -> Iterator[slice]:
     """Return as many graphs at a time as keep the sums of their blocks small."""
     graphs, length, stones = links.shape
     each = length * stones * (1 + x.size(-1) // BLOCK)
     step = max(1, LARGEST[links.device.type] // max(1, each))
-    return [slice(start, start + step) for start in range(0, graphs, step)]
+    return steps(graphs, step)
 
 
 def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U, 1]

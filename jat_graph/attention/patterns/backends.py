@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from jat_graph.attention.heads import HeadGroup, merge_heads
 from jat_graph.attention.patterns.dense import PatternInputs
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
+from jat_graph.checks.tracing import say
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns.base import Pattern
 
@@ -60,8 +60,15 @@ def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, 
     """Return attention under a pattern and a mask, by the backend asked for."""
     name = choose(backend, inputs).backend
     # Loaded at its first use: PyG or dynamo comes with each but "dense".
-    output: Tensor = import_module(f"jat_graph.attention.patterns.{name}").run(inputs)
-    return output
+    if name == "blocked":
+        from jat_graph.attention.patterns.blocked import run
+    elif name == "flex":
+        from jat_graph.attention.patterns.flex import run
+    elif name == "graph":
+        from jat_graph.attention.patterns.graph import run
+    else:
+        from jat_graph.attention.patterns.dense import run
+    return run(inputs)
 
 
 def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
@@ -74,15 +81,15 @@ def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
     elif against_blocks:
         backend, why = "dense", f"'blocked' cannot run: {'; '.join(against_blocks)}"
     elif length <= SHORT:
-        backend, why = "dense", f"{length} tokens are at most {SHORT}"
+        backend, why = "dense", say("{} tokens are at most {}", length, SHORT)
     elif length > MEDIUM or inputs.pattern.num_sequences:
-        backend, why = "blocked", f"{length} tokens are more than {SHORT}"
+        backend, why = "blocked", say("{} tokens are more than {}", length, SHORT)
     else:
         from jat_graph.attention.patterns.layout import share_read  # dynamo comes with it
 
         share = share_read(inputs.rule, length, inputs.heads)
         backend = "dense" if share > 0.5 else "blocked"
-        why = f"blocks would read {share:.0%} of all pairs of {length} tokens"
+        why = say("blocks would read {:.0%} of all pairs of {} tokens", share, length)
     reasons = unsupported(backend, inputs)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
@@ -93,7 +100,7 @@ def unsupported(backend: str, inputs: PatternInputs) -> list[str]:
     """Say why a backend cannot run, one phrase a reason."""
     query, mask, length = inputs.query, inputs.mask, inputs.query.size(2)
     if backend == "dense":
-        too_large = f"a mask of {length}×{length} is too large; use 'blocked'"
+        too_large = say("a mask of {0}×{0} is too large; use 'blocked'", length)
         return [too_large] if length**2 > LARGEST_MASK else []
     general = mask.pairs is not None or mask.bias is not None
     reasons = {"it takes padding and causal masks only; use 'dense'": general}

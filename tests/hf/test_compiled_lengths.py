@@ -1,0 +1,92 @@
+"""Compiled models at lengths and batches that change: few graphs, each equal to the model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+from jat_graph import JatConfig, PairGraph, attach
+from tests.hf.models import PAD, VOCABULARY, run, tiny_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+SHAPES = [(5, 1), (6, 2), (7, 3), (16, 4), (9, 1), (12, 2)]  # lengths and batches
+HEADS = {
+    "pairs": JatConfig(PairGraph(threshold=1.0), heads=2),
+    "soft votes": JatConfig(PairGraph(threshold=1.0, soft_temperature=0.5), heads="all"),
+    "standard scores": JatConfig(PairGraph(threshold=1.0, standardize=True), heads="all"),
+    "votes on the fly": JatConfig(PairGraph(threshold=1.0, backend="threshold"), heads="all"),
+    "every third key": JatConfig(PairGraph(key_selection="strided", key_step=3, threshold=1.0)),
+    "vote rate": JatConfig(PairGraph(vote_rate=0.1), heads="all"),
+    "sampled keys": JatConfig(PairGraph(key_selection="sampled", threshold=1.0)),
+    "stones": JatConfig.stones(strength=0.5),
+    "learned, sampled stones": JatConfig.stones(key_selection="sampled"),
+    "stones in a window": JatConfig.stones(strength=0.5, pattern="window:4"),
+    "clusters": JatConfig.clustered(dense_below=0, keys=2, block=4),
+    "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
+}
+CASES = [
+    *(("bert", name) for name in ("pairs", "soft votes", "vote rate", "sampled keys", "stones")),
+    *(("bert", name) for name in ("learned, sampled stones", "clusters", "global tokens")),
+    *(("llama", name) for name in ("standard scores", "votes on the fly", "every third key")),
+    *(("llama", name) for name in ("stones in a window", "clusters")),
+]
+
+
+@pytest.fixture(autouse=True)
+def without_graphs_of_others() -> None:
+    torch._dynamo.reset()
+
+
+def inputs_of(length: int, batch: int, padded: bool = True) -> dict[str, torch.Tensor]:
+    ids = torch.randint(1, VOCABULARY, (batch, length))
+    mask = torch.ones_like(ids)
+    if padded and batch > 1:
+        mask[1, -2:] = 0
+    return {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
+
+
+def model_with(name: str, heads: str) -> PreTrainedModel:
+    model = attach(tiny_model(name, num_hidden_layers=1), HEADS[heads])
+    for key, parameter in model.named_parameters():
+        if key.endswith("strength.weight"):
+            torch.nn.init.constant_(parameter, 0.3)
+    return model
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
+    model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
+    compiled = torch.compile(model, backend=counter, fullgraph=True)
+    for shape in SHAPES:
+        inputs = inputs_of(*shape)
+        valid = inputs["attention_mask"].bool()
+        got, want = (run(some, inputs)[valid] for some in (compiled, model))
+        assert_close(got, want, rtol=0, atol=1e-5)
+    assert counter.frame_count <= 3  # as of the model without these heads: one for one sequence
+
+
+@pytest.mark.parametrize(("name", "heads"), [("bert", "stones"), ("llama", "stones")])
+def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
+    model, inputs = model_with(name, heads), inputs_of(20, 2)
+    length = torch.export.Dim("length", min=4, max=60)
+    shapes = {key: {1: length} for key in inputs}
+    more = {"use_cache": False} if name == "llama" else {}
+    given = inputs | more
+    shapes |= dict.fromkeys(more)
+    exported = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=True).module()
+    for size in (4, 13, 60):
+        inputs = inputs_of(size, 2)
+        valid = inputs["attention_mask"].bool()
+        got, want = (run(some, inputs | more)[valid] for some in (exported, model))
+        assert_close(got, want, rtol=0, atol=1e-5)
+
+
+def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal() -> None:
+    model = model_with("llama", "stones")
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    band = torch.ones(1, 1, 9, 9, dtype=torch.bool).triu(-2).tril()
+    with pytest.raises(RuntimeError, match="must be causal order and padding"):
+        compiled(input_ids=torch.ones(1, 9, dtype=torch.long), attention_mask=band, use_cache=False)
