@@ -23,20 +23,19 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import jat_graph
+from examples import where_to_look
 from examples.long_inputs import MINILM, load
 from examples.options import example, option
 from examples.tasks.base import read_lines, reading
-from examples.where_to_look import Options as Texts
-from examples.where_to_look import read_tokens
 from jat_graph import JatConfig
 from jat_graph.files import check_target
 from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
-LOOKS = {"even": "ko-", "gain": "C2s-", "worst": "C3^-", "low layers": "C0v-", "random": "C7x-"}
-Batches: TypeAlias = list[dict[str, Tensor]]
-Found: TypeAlias = dict[tuple[str, float], dict[str, Any]]
+LINES = ("even", "tolerance", "gain", "worst", "low layers", "random")  # that are drawn
+Texts: TypeAlias = list[dict[str, Tensor]]
+Step: TypeAlias = tuple[str, float, Texts, Callable[[], JatConfig]]
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Options:
     data_dir: Path | None = option("folder with WikiText-2", None)
     file: Path | None = option("a long text in its place, .txt or .gz", None)
     model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
-    texts: int = option("to choose on, and as many to measure on; others for each seed", 6)
+    texts: int = option("to choose on, and as many to measure on; others for each seed", 4)
     seeds: int = 3
     length: int = option("tokens of a text", 512)
     plot: Path | None = option("picture of the numbers", None)
@@ -59,46 +58,42 @@ def main(args: Options) -> Iterator[str]:
     for path in (args.output, args.plot):
         check_target(path)
     model, tokenizer = load(args.model, args.length)
-    asked = Texts([args.model], args.data_dir, args.file, 2 * args.texts * args.seeds, args.length)
-    ids = torch.tensor(read_tokens(tokenizer.name_or_path, asked))
+    number = 2 * args.texts * args.seeds
+    asked = where_to_look.Options([], args.data_dir, args.file, number, args.length)
+    ids = torch.tensor(where_to_look.read_tokens(tokenizer.name_or_path, asked))
     rows = [row for _, row in read_lines(args.output)] if args.output.exists() else []
     with reading(args.output, "numbers of exact_heads"):
         rows = [x for x in rows if (x["texts"], x["length"]) == (args.texts, args.length)]
     for seed, both in enumerate(ids.view(args.seeds, 2, args.texts, 1, args.length)):
         own, others = ([{"input_ids": text} for text in texts] for texts in both)
         found = {(row["name"], row["size"]): row for row in rows if row["seed"] == seed}
-        for name, size, batches, settings in plan(model, own, others, found, seed):
+        for name, size, texts, settings in plan(model, own, others, found, seed):
             if (name, size) not in found:
                 row = {"seed": seed, "texts": args.texts, "length": args.length, "name": name}
-                row |= {"size": size} | measure(model, batches, settings(), name != "alone")
+                row |= {"size": size} | measure(model, texts, settings(), name != "alone")
                 with args.output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
                 found[name, size] = row
                 rows.append(row)
                 yield f"seed {seed}, {name} {size:.3g}: states lose {row['lost']:.4f}"
     frame = DataFrame(rows)
-    frame["name"] = frame["name"].str.replace(r" \d$", "", regex=True)
+    frame["name"] = frame["name"].str.replace(r" \d$", "", regex=True)  # of random orders
     yield from table(frame)
     if args.plot is not None:
         save_figure(draw(frame), args.plot)
 
 
-def plan(
-    model: Any, own: Batches, others: Batches, found: Found, seed: int
-) -> Iterator[tuple[str, float, Batches, Callable[[], JatConfig]]]:
+def plan(model: Any, own: Texts, others: Texts, found: Any, seed: int) -> Iterator[Step]:
     """Yield what is measured on which texts; what was found decides on later ones."""
     shape, least = (model.config.num_hidden_layers, model.config.num_attention_heads), min(SHARES)
     few, heads = partial(read_few, own[0]["input_ids"].numel()), torch.arange(math.prod(shape))
-    for share in SHARES:
-        yield "map", share, own, partial(few, share)
     keep = partial(keep_exact, few(least), shape)
-    for head in heads:
-        yield "alone", int(head), own, partial(keep, head)
-    for tolerance in TOLERANCES:
-        wanted = {"tolerance": tolerance, "config": JatConfig.clustered(dense_below=0)}
-        yield "tolerance", tolerance, others, partial(jat_graph.calibrate, model, own, **wanted)
-        share = found["tolerance", tolerance]["share"]
-        yield "even, tolerance", tolerance, others, partial(few, share)
+    yield from (("map", share, own, partial(few, share)) for share in SHARES)
+    yield from (("alone", int(head), own, partial(keep, head)) for head in heads)
+    for size in TOLERANCES:
+        wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
+        yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
+        yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
     lost = torch.tensor([found["alone", int(head)]["lost"] for head in heads])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
     orders = {"worst": (-errors).flatten().argsort(), "gain": lost.argsort(), "low layers": heads}
@@ -122,7 +117,7 @@ def keep_exact(config: JatConfig, shape: tuple[int, int], heads: Tensor) -> JatC
     return config.replace(dense_below=[[math.inf if x else 0 for x in row] for row in exact])
 
 
-def measure(model: Any, texts: Batches, config: JatConfig, by_head: bool) -> dict[str, Any]:
+def measure(model: Any, texts: Texts, config: JatConfig, by_head: bool) -> dict[str, Any]:
     """Return what the states lose, 1 less their cosine, and errors and shares by layer and head."""
     report = jat_graph.fidelity(model, texts, config, queries=QUERIES)
     heads = DataFrame(map(vars, report.heads))
@@ -135,33 +130,32 @@ def measure(model: Any, texts: Batches, config: JatConfig, by_head: bool) -> dic
 
 def table(frame: DataFrame) -> Iterator[str]:
     """Yield what is lost in thousandths by seed, and how well a head's error foretells its gain."""
-    rows = frame[frame["name"] != "alone"]
-    lost = 1000 * rows.pivot_table("lost", ["name", "size"], "seed")
-    share = 100 * rows.groupby(["name", "size"])["share"].mean()
+    lost = 1000 * frame.pivot_table("lost", ["name", "size"], "seed").drop("alone")
+    share = 100 * frame.groupby(["name", "size"])["share"].mean()
     yield from lost.assign(share=share).round(2).to_string().splitlines()
     for seed, own in frame.groupby("seed"):
-        errors = torch.tensor(own.loc[own["name"] == "map", "errors"].iloc[0]).flatten()
-        rank = spearmanr(errors, -own.loc[own["name"] == "alone", "lost"]).statistic
+        rows = {name: some for name, some in own.groupby("name")}
+        errors = torch.tensor(rows["map"]["errors"].iloc[0]).flatten()
+        rank = spearmanr(errors, -rows["alone"]["lost"]).statistic
         yield f"seed {seed}: rank correlation of a head's error and its gain alone {rank:.2f}"
 
 
 def draw(frame: DataFrame) -> Figure:
     """Draw what is lost and read by layer and head, and what the states lose over what is read."""
-    figure = Figure(figsize=(13, 4.8), layout="constrained")
+    figure = Figure(figsize=(12, 4.6), layout="constrained")
     groups, axes = frame.groupby(["name", "size"]), figure.subplots(2, 4)
-    errors = [(f"error, {x:.3g} of the keys", ("map", x), "errors", 0.4) for x in SHARES]
-    shares = [(f"keys read, tolerance {x}", ("tolerance", x), "shares", 1) for x in TOLERANCES]
-    for axis, (title, group, what, most) in zip(axes.flat, errors + shares, strict=False):
-        mean = torch.tensor([*groups.get_group(group)[what]]).mean(0)
-        image = axis.imshow(mean, vmin=0, vmax=most, cmap="magma_r", aspect="auto")
-        axis.set_title(title, fontsize=9)
-        axis.set(xlabel="head", ylabel="layer")
-        figure.colorbar(image)
-    means = groups[["share", "lost"]].mean()
-    for name, look in LOOKS.items():
-        axes[1, 3].plot(means.loc[name, "share"], means.loc[name, "lost"], look, label=name, ms=4)
-    axes[1, 3].set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
-    axes[1, 3].legend(fontsize=7)
+    kinds = [(0, "map", SHARES, "error", 0.4), (1, "tolerance", TOLERANCES, "share", 1)]
+    for line, name, sizes, what, most in kinds:
+        for axis, size in zip(axes[line], sizes, strict=False):
+            mean = torch.tensor([*groups.get_group((name, size))[f"{what}s"]]).mean(0)
+            image = axis.imshow(mean, vmin=0, vmax=most, cmap="magma_r", aspect="auto")
+            axis.set(title=f"{what}, {name} {size:.4g}", xlabel="head", ylabel="layer")
+        figure.colorbar(image, ax=axes[line, : len(sizes)], label=what)
+    means, axis = groups[["share", "lost"]].mean(), axes[0, 3]
+    for name in LINES:
+        axis.plot(means.loc[name, "share"], means.loc[name, "lost"], "o-", label=name, ms=3)
+    axis.set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
+    axis.legend(fontsize=7)
     return figure
 
 
