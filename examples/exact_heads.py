@@ -89,7 +89,7 @@ def plan(model: Any, own: Texts, others: Texts, found: Any, seed: int) -> Iterat
     few, heads = partial(read_few, own[0]["input_ids"].numel()), torch.arange(math.prod(shape))
     keep = partial(keep_exact, few(least), shape)
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
-    yield from (("alone", int(head), own, partial(keep, head)) for head in heads)
+    yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
     for size in TOLERANCES:
         wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
