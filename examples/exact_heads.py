@@ -13,9 +13,11 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -33,7 +35,8 @@ from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
-LINES = ("even", "tolerance", "gain", "worst", "low layers", "random")  # that are drawn
+LOOKS = {"even": "ko-", "tolerance": "C0s-", "gain": "C2^-", "worst": "C3v-", "random": "C7x-"}
+MOST = {"errors": 0.4, "shares": 1.0}  # of a map's colours
 Texts: TypeAlias = list[dict[str, Tensor]]
 Step: TypeAlias = tuple[str, float, Texts, Callable[[], JatConfig]]
 
@@ -89,20 +92,23 @@ def plan(model: Any, own: Texts, others: Texts, found: Any, seed: int) -> Iterat
     few, heads = partial(read_few, own[0]["input_ids"].numel()), torch.arange(math.prod(shape))
     keep = partial(keep_exact, few(least), shape)
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
-    yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
+    yield "even", 0.0, others, partial(few, least)
     for size in TOLERANCES:
         wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
         yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
-    lost = torch.tensor([found["alone", int(head)]["lost"] for head in heads])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
-    orders = {"worst": (-errors).flatten().argsort(), "gain": lost.argsort(), "low layers": heads}
+    orders = {"worst": (-errors).flatten().argsort(), "low layers": heads}
     orders |= {f"random {i}": torch.randperm(len(heads), generator=drawn) for i in range(RANDOM)}
-    yield "even", 0.0, others, partial(few, least)
+    for name, share in product(orders, EXACT):
+        number = math.ceil(share * len(heads))
+        yield name, share, others, partial(keep, orders[name][:number])
     for share in EXACT:
-        for name, order in orders.items():
-            yield name, share, others, partial(keep, order[: math.ceil(share * len(heads))])
         yield "even", share, others, partial(few, found["worst", share]["share"])
+    yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
+    order = torch.tensor([found["alone", int(head)]["lost"] for head in heads]).argsort()
+    for share in EXACT:
+        yield "gain", share, others, partial(keep, order[: math.ceil(share * len(heads))])
 
 
 def read_few(length: int, share: float) -> JatConfig:
@@ -134,28 +140,32 @@ def table(frame: DataFrame) -> Iterator[str]:
     share = 100 * frame.groupby(["name", "size"])["share"].mean()
     yield from lost.assign(share=share).round(2).to_string().splitlines()
     for seed, own in frame.groupby("seed"):
-        rows = {name: some for name, some in own.groupby("name")}
-        errors = torch.tensor(rows["map"]["errors"].iloc[0]).flatten()
+        rows = dict(iter(own.groupby("name")))
+        errors = np.ravel(rows["map"]["errors"].iloc[0])
         rank = spearmanr(errors, -rows["alone"]["lost"]).statistic
         yield f"seed {seed}: rank correlation of a head's error and its gain alone {rank:.2f}"
 
 
 def draw(frame: DataFrame) -> Figure:
     """Draw what is lost and read by layer and head, and what the states lose over what is read."""
-    figure = Figure(figsize=(12, 4.6), layout="constrained")
-    groups, axes = frame.groupby(["name", "size"]), figure.subplots(2, 4)
-    kinds = [(0, "map", SHARES, "error", 0.4), (1, "tolerance", TOLERANCES, "share", 1)]
-    for line, name, sizes, what, most in kinds:
-        for axis, size in zip(axes[line], sizes, strict=False):
-            mean = torch.tensor([*groups.get_group((name, size))[f"{what}s"]]).mean(0)
-            image = axis.imshow(mean, vmin=0, vmax=most, cmap="magma_r", aspect="auto")
-            axis.set(title=f"{what}, {name} {size:.4g}", xlabel="head", ylabel="layer")
-        figure.colorbar(image, ax=axes[line, : len(sizes)], label=what)
-    means, axis = groups[["share", "lost"]].mean(), axes[0, 3]
-    for name in LINES:
-        axis.plot(means.loc[name, "share"], means.loc[name, "lost"], "o-", label=name, ms=3)
-    axis.set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
-    axis.legend(fontsize=7)
+    figure, groups = (
+        Figure(figsize=(13, 4.6), layout="constrained"),
+        frame.groupby(["name", "size"]),
+    )
+    axes = figure.subplot_mosaic("012x;345x", width_ratios=(1, 1, 1, 1.4))
+    maps = [("map", x, "errors", f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
+    maps += [("tolerance", x, "shares", f"keys read, tolerance {x}") for x in TOLERANCES[:3]]
+    for place, (name, size, what, title) in enumerate(maps):
+        mean, axis = np.mean([*groups.get_group((name, size))[what]], axis=0), axes[str(place)]
+        image = axis.imshow(mean, vmin=0, vmax=MOST[what], cmap="magma_r", aspect="auto")
+        axis.set(xticks=range(mean.shape[1]), yticks=range(len(mean)), ylabel="layer")
+        axis.set_title(title, fontsize=10)
+        figure.colorbar(image)
+    means = groups[["share", "lost"]].mean()
+    for name, look in LOOKS.items():
+        axes["x"].plot(means.loc[name, "share"], means.loc[name, "lost"], look, label=name, ms=4)
+    axes["x"].set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
+    axes["x"].legend(fontsize=8)
     return figure
 
 
