@@ -1,23 +1,22 @@
 """Which heads need exact attention: what clusters lose in each, and what is won if some stay exact.
 
 ``python -m examples.exact_heads --data-dir DIR --output FILE.jsonl`` lets all-MiniLM-L6-v2 read
-articles of WikiText-2 by clusters: the error of each head; what a tolerance chooses; and what the
-model's states lose where some heads stay exact, or all heads read as many pairs more ("even").
-What is chosen is chosen on other articles. What the file has is not measured again.
+articles of WikiText-2 by clusters: the error of each head; what a tolerance chooses; and what its
+states lose where some heads stay exact, or all read as many pairs more ("even"). Heads are chosen
+on other articles. What the file has is not measured again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
 from pandas import DataFrame
@@ -35,10 +34,6 @@ from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
-LOOKS = {"even": "ko-", "tolerance": "C0s-", "gain": "C2^-", "worst": "C3v-", "random": "C7x-"}
-MOST = {"errors": 0.4, "shares": 1.0}  # of a map's colours
-Texts: TypeAlias = list[dict[str, Tensor]]
-Step: TypeAlias = tuple[str, float, Texts, Callable[[], JatConfig]]
 
 
 @dataclass
@@ -61,8 +56,8 @@ def main(args: Options) -> Iterator[str]:
     for path in (args.output, args.plot):
         check_target(path)
     model, tokenizer = load(args.model, args.length)
-    number = 2 * args.texts * args.seeds
-    asked = where_to_look.Options([], args.data_dir, args.file, number, args.length)
+    asked = where_to_look.Options([], args.data_dir, args.file, 2 * args.texts * args.seeds)
+    asked.length = args.length
     ids = torch.tensor(where_to_look.read_tokens(tokenizer.name_or_path, asked))
     rows = [row for _, row in read_lines(args.output)] if args.output.exists() else []
     with reading(args.output, "numbers of exact_heads"):
@@ -76,8 +71,7 @@ def main(args: Options) -> Iterator[str]:
                 row |= {"size": size} | measure(model, texts, settings(), name != "alone")
                 with args.output.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
-                found[name, size] = row
-                rows.append(row)
+                rows += [found.setdefault((name, size), row)]
                 yield f"seed {seed}, {name} {size:.3g}: states lose {row['lost']:.4f}"
     frame = DataFrame(rows)
     frame["name"] = frame["name"].str.replace(r" \d$", "", regex=True)  # of random orders
@@ -86,29 +80,26 @@ def main(args: Options) -> Iterator[str]:
         save_figure(draw(frame), args.plot)
 
 
-def plan(model: Any, own: Texts, others: Texts, found: Any, seed: int) -> Iterator[Step]:
+def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -> Iterator[Any]:
     """Yield what is measured on which texts; what was found decides on later ones."""
     shape, least = (model.config.num_hidden_layers, model.config.num_attention_heads), min(SHARES)
     few, heads = partial(read_few, own[0]["input_ids"].numel()), torch.arange(math.prod(shape))
     keep = partial(keep_exact, few(least), shape)
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
-    yield "even", 0.0, others, partial(few, least)
+    yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
     for size in TOLERANCES:
         wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
         yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
-    orders = {"worst": (-errors).flatten().argsort(), "low layers": heads}
+    lost = torch.tensor([found["alone", int(head)]["lost"] for head in heads])
+    orders = {"worst": (-errors).flatten().argsort(), "gain": lost.argsort(), "low layers": heads}
     orders |= {f"random {i}": torch.randperm(len(heads), generator=drawn) for i in range(RANDOM)}
     for name, share in product(orders, EXACT):
-        number = math.ceil(share * len(heads))
-        yield name, share, others, partial(keep, orders[name][:number])
+        yield name, share, others, partial(keep, orders[name][: math.ceil(share * len(heads))])
+    yield "even", 0.0, others, partial(few, least)
     for share in EXACT:
         yield "even", share, others, partial(few, found["worst", share]["share"])
-    yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
-    order = torch.tensor([found["alone", int(head)]["lost"] for head in heads]).argsort()
-    for share in EXACT:
-        yield "gain", share, others, partial(keep, order[: math.ceil(share * len(heads))])
 
 
 def read_few(length: int, share: float) -> JatConfig:
@@ -123,7 +114,7 @@ def keep_exact(config: JatConfig, shape: tuple[int, int], heads: Tensor) -> JatC
     return config.replace(dense_below=[[math.inf if x else 0 for x in row] for row in exact])
 
 
-def measure(model: Any, texts: Texts, config: JatConfig, by_head: bool) -> dict[str, Any]:
+def measure(model: Any, texts: list[Any], config: JatConfig, by_head: bool) -> dict[str, Any]:
     """Return what the states lose, 1 less their cosine, and errors and shares by layer and head."""
     report = jat_graph.fidelity(model, texts, config, queries=QUERIES)
     heads = DataFrame(map(vars, report.heads))
@@ -141,29 +132,25 @@ def table(frame: DataFrame) -> Iterator[str]:
     yield from lost.assign(share=share).round(2).to_string().splitlines()
     for seed, own in frame.groupby("seed"):
         rows = dict(iter(own.groupby("name")))
-        errors = np.ravel(rows["map"]["errors"].iloc[0])
-        rank = spearmanr(errors, -rows["alone"]["lost"]).statistic
+        rank = spearmanr([*chain(*rows["map"]["errors"].iloc[0])], -rows["alone"]["lost"]).statistic
         yield f"seed {seed}: rank correlation of a head's error and its gain alone {rank:.2f}"
 
 
 def draw(frame: DataFrame) -> Figure:
     """Draw what is lost and read by layer and head, and what the states lose over what is read."""
-    figure, groups = (
-        Figure(figsize=(13, 4.6), layout="constrained"),
-        frame.groupby(["name", "size"]),
-    )
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    groups = frame.groupby(["name", "size"])
     axes = figure.subplot_mosaic("012x;345x", width_ratios=(1, 1, 1, 1.4))
-    maps = [("map", x, "errors", f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
-    maps += [("tolerance", x, "shares", f"keys read, tolerance {x}") for x in TOLERANCES[:3]]
-    for place, (name, size, what, title) in enumerate(maps):
-        mean, axis = np.mean([*groups.get_group((name, size))[what]], axis=0), axes[str(place)]
-        image = axis.imshow(mean, vmin=0, vmax=MOST[what], cmap="magma_r", aspect="auto")
-        axis.set(xticks=range(mean.shape[1]), yticks=range(len(mean)), ylabel="layer")
-        axis.set_title(title, fontsize=10)
+    maps = [("map", x, "errors", 0.4, f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
+    maps += [("tolerance", x, "shares", 1, f"keys read, tolerance {x}") for x in TOLERANCES[:3]]
+    for place, (name, size, what, most, title) in enumerate(maps):
+        mean, axis = torch.tensor([*groups.get_group((name, size))[what]]).mean(0), axes[str(place)]
+        image = axis.imshow(mean.numpy(), vmin=0, vmax=most, cmap="magma_r")
+        axis.set(xticks=range(mean.shape[1]), yticks=range(len(mean)), ylabel="layer", title=title)
         figure.colorbar(image)
     means = groups[["share", "lost"]].mean()
-    for name, look in LOOKS.items():
-        axes["x"].plot(means.loc[name, "share"], means.loc[name, "lost"], look, label=name, ms=4)
+    for name in ("even", "tolerance", "gain", "worst", "random"):
+        axes["x"].plot(means.loc[name, "share"], means.loc[name, "lost"], "o-", label=name, ms=4)
     axes["x"].set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
     axes["x"].legend(fontsize=8)
     return figure
