@@ -138,14 +138,14 @@ def table(frame: DataFrame) -> Iterator[str]:
 
 def draw(frame: DataFrame) -> Figure:
     """Draw what is lost and read by layer and head, and what the states lose over what is read."""
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    figure = Figure(figsize=(15, 4.4), layout="constrained")
     groups = frame.groupby(["name", "size"])
     axes = figure.subplot_mosaic("012x;345x", width_ratios=(1, 1, 1, 1.4))
-    maps = [("map", x, "errors", 0.4, f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
+    maps = [("map", x, "errors", 0.3, f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
     maps += [("tolerance", x, "shares", 1, f"keys read, tolerance {x}") for x in TOLERANCES[:3]]
     for place, (name, size, what, most, title) in enumerate(maps):
         mean, axis = torch.tensor([*groups.get_group((name, size))[what]]).mean(0), axes[str(place)]
-        image = axis.imshow(mean.numpy(), vmin=0, vmax=most, cmap="magma_r")
+        image = axis.imshow(mean.numpy(), vmin=0, vmax=most, cmap="magma_r", aspect="auto")
         axis.set(xticks=range(mean.shape[1]), yticks=range(len(mean)), ylabel="layer", title=title)
         figure.colorbar(image)
     means = groups[["share", "lost"]].mean()
