@@ -247,7 +247,8 @@ def test_bad_input_is_refused_before_the_model_runs(
 
 def test_a_model_of_several_parts_names_them(tokenizer: PreTrainedTokenizerBase) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    clip = CLIPModel(CLIPConfig(sizes | {"vocab_size": 30522}, sizes)).eval()
+    config = CLIPConfig(text_config=sizes | {"vocab_size": 30522}, vision_config=sizes)
+    clip = CLIPModel(config).eval()
     with pytest.raises(ValueError, match="got a CLIPModel: give a part of it, text_model, vision_"):
         view(clip, tokenizer, TEXT)
     assert len(view(clip.text_model, tokenizer, TEXT).texts[0].heads) == 8
