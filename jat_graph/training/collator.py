@@ -8,7 +8,7 @@ from typing import Any
 from torch_geometric.data import Batch, Data
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from jat_graph.attention.external_graphs import edges_of
+from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.graphs.pairs import spread_words, token_graph
 
 
@@ -97,7 +97,7 @@ class GraphCollator:
         got = ", ".join(features) or type(row).__name__
         graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
         if graph is not None:
-            edges_of(graph)
+            edges_of(graph, ATTRIBUTES)
         if graph is None or (text is None and "input_ids" not in features):
             cure = "a Trainer leaves them with remove_unused_columns=False, or JatTrainerMixin"
             wanted = "a graph of PyG, and text or input_ids"
