@@ -17,7 +17,7 @@ ORACLES = ROOT / "tests" / "oracles"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
-    ("directions", "files", "kernels", "progress"),
+    ("directions", "extras", "files", "kernels", "progress"),
     ("masks",),
     ("checks",),
     ("patterns",),
@@ -47,13 +47,13 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_417,
+    "jat_graph/attention": 4_435,
     "jat_graph/checks": 225,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_370,
-    "jat_graph/inspection": 2_430,
+    "jat_graph/hf": 3_425,
+    "jat_graph/inspection": 2_454,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
     "jat_graph/nn": 1_205,
@@ -61,13 +61,13 @@ BUDGET = {
     "jat_graph/patterns": 1_280,
     "jat_graph/probes": 3_600,
     "jat_graph/testing": 250,
-    "jat_graph/training": 280,
+    "jat_graph/training": 289,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_400,
+    "jat_graph": 27_515,
     "examples": 12_450,
     "models": 1_350,
-    "tests": 35_520,
+    "tests": 35_795,
 }
 
 

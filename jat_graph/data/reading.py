@@ -122,7 +122,10 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     names = ("num_hidden_layers", "num_attention_heads")
     layers, heads = (getattr(model.config, name, 0) for name in names)
     if not heads:
-        raise ValueError(f"model must have attention heads, got a {type(model).__name__} without")
+        named = [(n, m) for n, m in model.named_children() if isinstance(m, PreTrainedModel)]
+        parts = ", ".join(n for n, m in named if hasattr(m.config, names[1]))
+        got = f"{type(model).__name__}{parts and f': give a part of it, {parts}'}"
+        raise ValueError(f"model must be one stack of layers with heads, got a {got}")
     return tuple((layer, head) for layer in range(layers) for head in range(heads))
 
 

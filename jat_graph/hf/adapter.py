@@ -68,7 +68,7 @@ def attach(
     to be of two, and nothing is limited to a pattern.
 
     Args:
-        model: A model of transformers, or a PEFT model around one.
+        model: A model of transformers, or what holds one: of PEFT, a SentenceTransformer.
         config: The settings, of one kind of heads.
         tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: token ids, or
             with stones a tokenizer's marks of beginning, end and padding. (default: None)

@@ -92,7 +92,7 @@ def _attend(
     from jat_graph.attention.clusters import shortest_length
 
     name, mask, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
-    for argument in (*SDPA_IGNORES, "softcap"):
+    for argument in (*SDPA_IGNORES, "softcap", "graphs"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
     saved = getattr(module.config, CLUSTERED, {})

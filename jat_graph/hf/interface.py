@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -33,6 +34,7 @@ from jat_graph.hf.state import (
     STATE_ATTRIBUTE,
     Attachment,
     LayerState,
+    note_saved_heads,
     start_layer,
 )
 from jat_graph.hf.token_masks import ARGUMENT
@@ -244,3 +246,4 @@ def _check_arguments(
 for _name in NAMES:
     AttentionInterface.register(_name, jat_attention_forward)
     AttentionMaskInterface.register(_name, jat_mask)
+register_module_module_registration_hook(note_saved_heads)

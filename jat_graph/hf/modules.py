@@ -55,12 +55,14 @@ def head_size(module: Any) -> int:
 
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
-    """Return the model of transformers inside a PEFT model, or the model itself."""
-    wrapper: Any = model
-    base = wrapper.get_base_model() if hasattr(model, "get_base_model") else model
-    if not isinstance(base, PreTrainedModel):
-        raise ValueError(f"model must be a model of transformers, got {type(base).__name__}")
-    return base
+    """Return the one model of transformers in a wrapper, as PEFT's is, or the model itself."""
+    parts = model_parts(model) if isinstance(model, nn.Module) else []
+    inner = {module for part in parts for module in part.modules() if module is not part}
+    found = [part for part in parts if part not in inner]
+    if len(found) != 1:
+        got = ", ".join(type(part).__name__ for part in found) or type(model).__name__
+        raise ValueError(f"model must be a model of transformers, or hold one, got {got}")
+    return found[0]
 
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:

@@ -43,6 +43,7 @@ def run_model(
     # Returns its outputs, and what its heads of a kind saw.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
+    model = model if hasattr(model, "config") else transformer_of(model)
     inputs = {
         name: value.to(model.device) if isinstance(value, Tensor) else value
         for name, value in batch.items()

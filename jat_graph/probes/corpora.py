@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jat_graph.extras import import_extra
 from jat_graph.files import parse_xml
 
 if TYPE_CHECKING:
@@ -99,10 +100,9 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
     Reference:
         Fellbaum (ed.), *WordNet: An Electronic Lexical Database*, 1998.
     """
-    import nltk.data
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    data, wordnet = import_extra("nltk.data"), import_extra("nltk.corpus.reader.wordnet")
 
-    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+    class Reader(wordnet.WordNetCorpusReader):  # type: ignore[misc, name-defined]
         """Reads WordNet without two files that Debian's package lacks, and leaves none open."""
 
         def open(self, file: str) -> Any:
@@ -120,7 +120,7 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
     names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
     for name in (*names, None):
         try:
-            root = nltk.data.find(name) if name else nltk.data.FileSystemPathPointer(str(own))
+            root = data.find(name) if name else data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
                 return WordNet(str(root), Reader(root, None))
@@ -134,10 +134,9 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
 
 def tell_nltk(folder: Path) -> None:
     """Let nltk read from a folder; it reads from none that it was not told of."""
-    import nltk.data
-
-    if str(folder) not in nltk.data.path:
-        nltk.data.path.append(str(folder))
+    places = import_extra("nltk.data").path
+    if str(folder) not in places:
+        places.append(str(folder))
 
 
 def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from jat_graph.extras import import_extra
 from jat_graph.probes.findings import Floats
 
 Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
@@ -71,12 +72,10 @@ class Sentence:
     @cached_property
     def distances(self) -> Floats:
         """How many edges are between two words, [n, n]."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import shortest_path
-
+        sparse, csgraph = import_extra("scipy.sparse"), import_extra("scipy.sparse.csgraph")
         edges = np.array(self.edges, int).reshape(-1, 2)
-        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        graph = sparse.coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
+        found: Floats = csgraph.shortest_path(graph.tocsr(), directed=False, unweighted=True)
         return found
 
     @property
@@ -143,13 +142,11 @@ def open_text(path: Path) -> Iterator[TextIO]:
 
 
 def _sentences(path: Path) -> Iterator[Sentence]:
-    from conllu import parse_incr
-    from conllu.exceptions import ParseException
-
+    conllu = import_extra("conllu")
     number = 0
     try:
         with open_text(path) as file:
-            for number, tokens in enumerate(parse_incr(file), start=1):
+            for number, tokens in enumerate(conllu.parse_incr(file), start=1):
                 words = [token for token in tokens if isinstance(token["id"], int)]
                 where = f"{path}, sentence {number}"
                 for word in words:
@@ -161,7 +158,7 @@ def _sentences(path: Path) -> Iterator[Sentence]:
                 names = ("form", "upos", "deprel")
                 forms, tags, relations = (tuple(w[name] or "_" for w in words) for name in names)
                 yield Sentence(forms, tags, heads, relations)
-    except ParseException as error:
+    except conllu.exceptions.ParseException as error:
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
 
 
@@ -205,8 +202,7 @@ MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many e
 
 def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
     """Join some words by the edges that are shortest together."""
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
+    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
     # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
     own = distances[np.ix_(among, among)] + 1.0
     rows, columns = minimum_spanning_tree(own).nonzero()

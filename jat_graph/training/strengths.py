@@ -131,6 +131,9 @@ class JatTrainerMixin(_Base):
         super()._set_signature_columns_if_needed()
         known: Any = self._signature_columns
         own = getattr(self.data_collator, "columns", ())  # those of GraphCollator
+        if own and find_attachment(self.model) is None:  # type: ignore[arg-type]
+            name = type(self.model).__name__
+            raise ValueError(f"model must have jump heads for graphs, got a {name} without")
         known += [name for name in own if name not in known]
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:

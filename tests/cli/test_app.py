@@ -184,4 +184,4 @@ def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> No
     right = start("inspect", "--model", tiny_model, "--text", "the book", folder=tmp_path)
     assert right.returncode == 0
     assert "density" in right.stdout
-    assert right.stderr == ""
+    assert right.stderr.startswith("Threshold 6 does not fit") and right.stderr.count("\n") == 1
