@@ -22,6 +22,7 @@ from jat_graph.config_fields import (
     Strength,
     Triple,
     check_conv,
+    check_fields,
     check_heads,
     check_hop_weights,
     check_layers,
@@ -106,6 +107,7 @@ class JatConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_tables()
         if isinstance(self.graph, ClusterGraph):
             self._check_clustered()
             return
@@ -132,6 +134,15 @@ class JatConfig(Settings):
                 "backend must be 'auto' or 'sparse' where a layer runs on edges, "
                 f"got {self.graph.backend!r}"
             )
+
+    def _check_tables(self) -> None:
+        """Refuse rows of several lengths, unless all heads jump, of which layers may have more."""
+        for name, table in self.graph.tables().items():
+            lengths = sorted({len(row) for row in table})
+            if len(lengths) > 1 and self.heads != "all":
+                raise ValueError(
+                    f"{name} must have rows of one length with heads={self.heads!r}, got {lengths}"
+                )
 
     def _check_clustered(self) -> None:
         for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
@@ -261,9 +272,10 @@ class JatConfig(Settings):
             The config.
 
         Raises:
-            ValueError: If the version is newer than this library's, or a field is unknown.
+            ValueError: If it is no mapping, the version is newer than this library's, or a field is
+                unknown.
         """
-        settings = dict(settings)
+        settings = check_fields("config", settings)
         version = settings.pop("version", CONFIG_VERSION)
         if check_integer("config version", version, least=1) > CONFIG_VERSION:
             raise ValueError(
@@ -330,7 +342,7 @@ class JatConfig(Settings):
             Indices from 0.
 
         Raises:
-            ValueError: If the layer lacks one of them.
+            ValueError: If the layer lacks one of them, and some could change anything.
         """
         if isinstance(self.heads, tuple):
             chosen: Sequence[int] = self.heads
@@ -341,11 +353,21 @@ class JatConfig(Settings):
         else:
             chosen = range(self.heads)
         if chosen and max(chosen) >= num_heads:
+            if not self._jumps:
+                return tuple(range(num_heads))  # any heads will do
             raise ValueError(
                 f"heads={self.heads!r} needs head {max(chosen)}, "
                 f"but the model has {num_heads} heads (0 to {num_heads - 1})"
             )
         return tuple(chosen)
+
+    @property
+    def _jumps(self) -> bool:
+        """Whether hop weights, or strengths, let some head differ from an ordinary one."""
+        weights = self.hop_weights
+        if self.strength is not None:
+            return any(map(any, self.strengths()))
+        return isinstance(weights, dict) or weights[0] != 1 or any(weights[1:])
 
     def layer_indices(self, num_layers: int) -> tuple[int, ...]:
         """Return the layers that jump in a model of ``num_layers``, in rising order.

@@ -19,7 +19,9 @@ from jat_graph.checks.tensors import (
     check_heads,
     check_scale,
     clean_padding,
+    in_transform,
     read_global,
+    without_zero,
 )
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
@@ -117,6 +119,7 @@ def clustered_attention(
     valid = mask.valid
     everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
+    query, scale = without_zero(query, scale)
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
     options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "causal": is_causal}
@@ -146,6 +149,10 @@ def read_by_clusters(
         gqa = key.size(1) != query.size(1)
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
+        )
+    if in_transform():
+        raise ValueError(
+            "torch.func cannot go through clusters: take torch.autograd, or dense_below=math.inf"
         )
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA

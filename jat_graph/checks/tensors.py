@@ -50,6 +50,11 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     return check_inside("scale", scale, -math.inf, math.inf)
 
 
+def without_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Return queries and a factor of the same scores: SDPA's fast path makes NaN of 0 · -inf."""
+    return (query * 0, 1.0) if scale == 0 else (query, scale)
+
+
 def check_dropout(dropout_p: float) -> None:
     """Refuse a probability of dropout outside [0, 1]."""
     if check_number("dropout_p", dropout_p, least=0.0) > 1:
@@ -64,8 +69,52 @@ def check_layout(name: str, tensor: object) -> None:
         raise ValueError(f"{name} must be [B, H, L, D], got {list(tensor.shape)}")
     if 0 in tensor.shape:
         raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
-    if not tensor.is_floating_point():
-        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+    check_values(name, tensor)
+    refuse_tracing()
+
+
+def check_values(name: str, tensor: Tensor) -> None:
+    """Refuse what nothing can be computed with, or whose values nobody may look at."""
+    if not is_wide(tensor):
+        raise ValueError(f"{name} must be floating point of 16 bits or more, got {tensor.dtype}")
+    why = hidden(tensor)
+    if why is not None:
+        raise ValueError(f"{name} must have values to look at, got a tensor {why}")
+
+
+def is_wide(tensor: Tensor) -> bool:
+    """Tell whether a tensor holds numbers that torch computes with, and no codes for them."""
+    return tensor.is_floating_point() and tensor.element_size() > 1
+
+
+def hidden(tensor: Tensor) -> str | None:
+    """Say why the values of a tensor cannot be looked at; None where they can, or need not."""
+    if torch.compiler.is_compiling():
+        return None
+    if tensor.is_meta:
+        return "on the device meta"
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return "in torch.func.vmap: make its axis the batch, or a part of it"
+        tensor = functorch.get_unwrapped(tensor)
+    return None
+
+
+def refuse_tracing() -> None:
+    """Refuse torch.jit.trace, which would keep for all inputs what the values of one decide."""
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if tracing and not torch.compiler.is_compiling():
+        raise ValueError("torch.jit.trace cannot follow these heads; take torch.export")
+
+
+def in_transform() -> bool:
+    """Tell whether torch.func or forward-mode differentiation is at work."""
+    # Neither can follow functions that bring a backward pass of their own.
+    if torch.compiler.is_compiling():
+        return False
+    forward = torch.autograd.forward_ad._current_level >= 0
+    return forward or torch._C._are_functorch_transforms_active()
 
 
 def clean_padding(

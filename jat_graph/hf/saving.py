@@ -350,7 +350,8 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(kind.in_modules(found, config), conv):
+            inserted = kind.in_modules(found, config)
+            for module, name, made in new_parameters(self, inserted, conv):
                 setattr(module, name, made)
                 brought.append((module, name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -204,7 +205,15 @@ def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
         return allowed, bias
     if not bool(bias.isfinite().all()):
         raise ValueError("attention_mask must hold finite biases or -inf, got NaN or +inf")
-    return allowed, bias if bool(bias.count_nonzero()) else None
+    if not bool(bias.count_nonzero()):
+        return allowed, None
+    if bool(((mask == 0) | (mask == 1)).all()):
+        warnings.warn(
+            "attention_mask holds nothing but 0 and 1 as floats, which are added to the scores and "
+            "mask nothing; pass attention_mask.bool() if 0 is padding",
+            stacklevel=4,
+        )
+    return allowed, bias
 
 
 def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.checks.tensors import in_transform
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
 from jat_graph.masks.tokens import SequenceShard
@@ -46,9 +47,20 @@ class StoneOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         function: Any = _CausalProduct if self.causal else _Product
         x = x.contiguous()
+        if in_transform():
+            return self._plain_matmul(x) + diagonal * x
         flat = (y.flatten(0, 1) for y in (self.links, x, self.weight.detach(), self.loops))
         product: Tensor = function.apply(*flat).view_as(x)
         return product + diagonal * x if diagonal else product
+
+    def _plain_matmul(self, x: Tensor) -> Tensor:
+        """Return P x by operations whose gradients torch knows, as torch.func asks for."""
+        shares = self.links / _sizes(self.links.mT, self.causal).mT
+        if self.causal:
+            shared = running_product(shares, self.links, x)
+        else:
+            shared = self.links @ (shares.mT @ x)
+        return (shared + self.loops * x) * self.weight
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
