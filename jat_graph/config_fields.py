@@ -37,12 +37,12 @@ OWN_LAYERS = ("JumpConv", "StoneConv")  # of jat_graph.nn
 class Settings:
     """A frozen dataclass whose fields come in one form; each has its check in its metadata."""
 
-    def __new__(cls, *args: Any, **fields: Any) -> Any:
+    def __new__(cls, /, *args: Any, **fields: Any) -> Any:
         """Refuse fields that there are not, which Python would call a TypeError."""
-        known = cls.names()
         for name in fields:
-            if name not in known:
-                wanted = f"wanted one of {', '.join(known)}"
+            # Compiled code makes settings, too, and cannot ask dataclasses for the fields of one.
+            if name not in cls.__dataclass_fields__ or name == "kind":  # type: ignore[attr-defined]
+                wanted = f"wanted one of {', '.join(cls.names())}"
                 raise ValueError(f"unknown field {name!r} of {cls.__name__}, {wanted}")
         return super().__new__(cls)
 

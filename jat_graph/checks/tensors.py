@@ -70,7 +70,6 @@ def check_layout(name: str, tensor: object) -> None:
     if 0 in tensor.shape:
         raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
     check_values(name, tensor)
-    refuse_tracing()
 
 
 def check_values(name: str, tensor: Tensor) -> None:
@@ -93,19 +92,14 @@ def hidden(tensor: Tensor) -> str | None:
         return None
     if tensor.is_meta:
         return "on the device meta"
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return "in torch.jit.trace, which keeps what those of one input decide: use torch.export"
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         if functorch.is_batchedtensor(tensor):
             return "in torch.func.vmap: make its axis the batch, or a part of it"
         tensor = functorch.get_unwrapped(tensor)
     return None
-
-
-def refuse_tracing() -> None:
-    """Refuse torch.jit.trace, which would keep for all inputs what the values of one decide."""
-    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if tracing and not torch.compiler.is_compiling():
-        raise ValueError("torch.jit.trace cannot follow these heads; take torch.export")
 
 
 def in_transform() -> bool:

@@ -14,7 +14,7 @@ from jat_graph.attention.heads import JumpHeads, JumpStrength
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import default_scale, refuse_tracing
+from jat_graph.checks.tensors import default_scale
 from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.graph_config import ClusterRule
 from jat_graph.masks.tokens import resolve_mask
@@ -141,8 +141,6 @@ class JumpSelfAttention(SelfAttention):
             raise ValueError("group needs dense x [B, N, C], got flat x and batch")
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        if self.jump_heads:
-            refuse_tracing()
         query, key, value = self.project(x, x)
         jumping, scale = self._jumping, default_scale(self.head_channels)
         token_mask = resolve_mask(mask, self.is_causal, query)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MixHopConv, Sequential, SGConv
+from torch_geometric.nn import MixHopConv, Sequential, SGConv, SimpleConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.testing import assert_module
 from torch_geometric.typing import SparseTensor
@@ -203,6 +203,28 @@ def test_low_precision_sums_in_float32() -> None:
     assert_close(out.float(), truth, rtol=2**-8, atol=0)
 
 
+@given(
+    weights=st.lists(st.sampled_from((-2.0, -1.0, -0.5, 0.0, 0.5, 1.0)), min_size=5, max_size=5),
+    form=st.sampled_from(("edges", "csr")),
+)
+def test_weights_of_both_signs_give_what_gcn_gives_where_that_is_finite(
+    weights: list[float], form: str
+) -> None:
+    x, weight = torch.randn(5, 3).double(), torch.tensor(weights).double().requires_grad_()
+    graph: tuple[Tensor, ...] = (DIRECTED, weight)
+    if form == "csr":
+        matrix = torch.sparse_coo_tensor(DIRECTED.flip(0), weight.detach(), (5, 5))
+        graph = (matrix.to_sparse_csr(),)
+    out = JumpConv(3)(x, *graph)
+    assert bool(out.isfinite().all())
+    theirs = SimpleConv()(x, *gcn_norm(DIRECTED, weight.detach(), 5, dtype=torch.double))
+    known = theirs.isfinite()
+    assert_close(out[known], theirs[known])
+    if form == "edges":
+        (grad,) = torch.autograd.grad(out.square().sum(), weight)
+        assert bool(grad.isfinite().all())
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -225,6 +247,8 @@ X = torch.ones(4, 3)
         ((torch.ones(4), STAR), "x"),
         ((torch.ones(4, 2), STAR), "x"),
         ((X.long(), STAR), "x"),
+        ((X.to(torch.float8_e4m3fn), STAR), "x"),
+        ((X.to("meta"), STAR.to("meta")), "x"),
         ((X, STAR.T), "edge_index"),
         ((X, torch.ones(2, 2)), "edge_index"),
         ((X, torch.eye(5).to_sparse()), "edge_index"),

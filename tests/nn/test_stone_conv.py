@@ -62,6 +62,16 @@ def test_it_runs_on_a_stone_graph() -> None:
     assert_close(out, wanted.flatten(0, 2), **CLOSE)
 
 
+@pytest.mark.parametrize("self_weight", [0.0, 0.5, 1.0])
+def test_weights_that_cancel_share_out_nothing(self_weight) -> None:
+    index, x = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]]), torch.randn(4, 3).double()
+    for weights in ((1, -2, 1, 0.5, -0.5), (-1, -1, 0.5, 0.5, -1), (-0.5, 1, 1, -1.5, 0)):
+        weight = torch.tensor(weights).double().requires_grad_()
+        out = StoneConv(3, self_weight=self_weight)(x, index, weight)
+        (grad,) = torch.autograd.grad(out.square().sum(), weight)
+        assert bool(out.isfinite().all() & grad.isfinite().all())
+
+
 X = torch.randn(4, 3)
 
 
@@ -69,6 +79,7 @@ X = torch.randn(4, 3)
     ("x", "index", "weight", "name"),
     [
         (X[:, 0], [[0], [0]], None, "x"),
+        (X.to(torch.float8_e4m3fn), [[0], [0]], None, "x"),
         (X, [0, 1], None, "hyperedge_index"),
         (X, [[0.5], [1.0]], None, "hyperedge_index"),
         (X, [[0], [0]], torch.ones(2), "link_weight"),
