@@ -136,13 +136,10 @@ class JatConfig(Settings):
             )
 
     def _check_tables(self) -> None:
-        """Refuse rows of several lengths, unless all heads jump, of which layers may have more."""
         for name, table in self.graph.tables().items():
             lengths = sorted({len(row) for row in table})
-            if len(lengths) > 1 and self.heads != "all":
-                raise ValueError(
-                    f"{name} must have rows of one length with heads={self.heads!r}, got {lengths}"
-                )
+            if len(lengths) > 1 and self.heads != "all":  # of which some layers may have more
+                raise ValueError(f"{name} needs rows of one length, or heads='all', got {lengths}")
 
     def _check_clustered(self) -> None:
         for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
@@ -272,8 +269,7 @@ class JatConfig(Settings):
             The config.
 
         Raises:
-            ValueError: If it is no mapping, the version is newer than this library's, or a field is
-                unknown.
+            ValueError: If it is no dict, of a newer version, or a field of it is unknown.
         """
         settings = check_fields("config", settings)
         version = settings.pop("version", CONFIG_VERSION)
@@ -353,21 +349,14 @@ class JatConfig(Settings):
         else:
             chosen = range(self.heads)
         if chosen and max(chosen) >= num_heads:
-            if not self._jumps:
-                return tuple(range(num_heads))  # any heads will do
+            moved = any(map(any, self.strengths())) if self.strengths() else self.hop_weights
+            if moved in (False, (1.0,)):  # where nothing jumps, any heads will do
+                return tuple(range(num_heads))
             raise ValueError(
                 f"heads={self.heads!r} needs head {max(chosen)}, "
                 f"but the model has {num_heads} heads (0 to {num_heads - 1})"
             )
         return tuple(chosen)
-
-    @property
-    def _jumps(self) -> bool:
-        """Whether hop weights, or strengths, let some head differ from an ordinary one."""
-        weights = self.hop_weights
-        if self.strength is not None:
-            return any(map(any, self.strengths()))
-        return isinstance(weights, dict) or weights[0] != 1 or any(weights[1:])
 
     def layer_indices(self, num_layers: int) -> tuple[int, ...]:
         """Return the layers that jump in a model of ``num_layers``, in rising order.

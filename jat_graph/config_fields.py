@@ -202,15 +202,11 @@ def check_conv(name: str, value: Any) -> dict[str, Any] | str:
     if value == EXTERNAL:
         return EXTERNAL
     value = {"layer": value} if isinstance(value, str) else value
-    if not isinstance(value, Mapping) or not isinstance(value.get("layer"), str):
+    layer = value.get("layer") if isinstance(value, Mapping) else None
+    if layer not in OWN_LAYERS and layer_of_pyg(str(layer)) is None:
         raise ValueError(
             f"{name} must be the name of a layer of torch_geometric.nn or jat_graph.nn, or its "
             f"name and arguments, as {{'layer': 'APPNP', 'K': 10, 'alpha': 0.1}}, got {value!r}"
-        )
-    if value["layer"] not in OWN_LAYERS and layer_of_pyg(value["layer"]) is None:
-        raise ValueError(
-            f"{name} must name a layer of torch_geometric.nn or jat_graph.nn, "
-            f"got {value['layer']!r}"
         )
     try:
         return dict(json.loads(json.dumps(dict(value), allow_nan=False)))

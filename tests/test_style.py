@@ -47,12 +47,12 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_417,
-    "jat_graph/checks": 225,
+    "jat_graph/attention": 4_425,
+    "jat_graph/checks": 270,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_370,
+    "jat_graph/hf": 3_405,
     "jat_graph/inspection": 2_430,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
@@ -64,10 +64,10 @@ BUDGET = {
     "jat_graph/training": 280,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_400,
+    "jat_graph": 27_510,
     "examples": 12_300,
     "models": 1_350,
-    "tests": 35_460,
+    "tests": 35_720,
 }
 
 

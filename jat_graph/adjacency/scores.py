@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from jat_graph.checks.tensors import in_transform
 from jat_graph.kernels import query_peaks
 from jat_graph.masks.tokens import TokenMask
 
@@ -143,13 +141,6 @@ def _rows(tensor: Tensor, index: Tensor | None) -> Tensor:
     if index is None:
         return tensor
     return tensor.gather(2, index.unsqueeze(-1).expand(-1, -1, -1, tensor.size(-1)))
-
-
-def recomputed(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function whose results backward computes again; torch.func keeps them."""
-    if in_transform():
-        return function(*args)
-    return checkpoint(function, *args, use_reentrant=False, **options)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:

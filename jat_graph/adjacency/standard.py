@@ -231,7 +231,6 @@ def above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
 
 
 def inverse(total: Tensor, count: Any, scale: float = 1.0) -> Tensor:  # by a number, or one each
-    """Return one over the root mean square of scores, by the sum of their squares; 0 for none."""
-    # The squares are of scores without their scale, which makes all of them alike if it is 0.
+    """Return one over the root mean square of scores, by their squares without scale, 0 for 0."""
     size = count * scale**-1 if scale else 0.0
     return torch.where(total > 0, abs(size) * total.rsqrt(), 0.0)

@@ -12,13 +12,7 @@ from jat_graph.attention.external_graphs import Graph, read_graph
 from jat_graph.attention.heads import HeadGroup, JumpHeads, attend
 from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
-from jat_graph.checks.tensors import (
-    check_dropout,
-    check_heads,
-    check_scale,
-    clean_padding,
-    without_zero,
-)
+from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
 from jat_graph.operators import BackendChoice, Operator
@@ -107,7 +101,8 @@ def jump_attention(
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
-    query, scale = without_zero(query, scale)
+    if scale == 0:  # times -inf it is NaN on the fast path of SDPA
+        query, scale = query * 0, 1.0
     if isinstance(config.graph, ClusterGraph):
         rules = config.graph.rules(query.size(1))
         return read_heads(query, key, value, rules, mask=mask, dropout_p=dropout_p, scale=scale)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.adjacency.scores import attention_scores, recomputed
+from jat_graph.adjacency.scores import attention_scores
+from jat_graph.checks.tensors import recomputed
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED, HopGroups, HopWeights, Triple
 from jat_graph.patterns.base import Pattern

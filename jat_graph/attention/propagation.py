@@ -14,10 +14,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from jat_graph.adjacency.keys import number_of_keys
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import recomputed
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
+from jat_graph.checks.tensors import recomputed
 from jat_graph.config import PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from jat_graph.checks.numbers import check_inside, check_number
 
@@ -50,11 +54,6 @@ def check_scale(scale: float | None, head_dim: int) -> float:
     return check_inside("scale", scale, -math.inf, math.inf)
 
 
-def without_zero(query: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Return queries and a factor of the same scores: SDPA's fast path makes NaN of 0 · -inf."""
-    return (query * 0, 1.0) if scale == 0 else (query, scale)
-
-
 def check_dropout(dropout_p: float) -> None:
     """Refuse a probability of dropout outside [0, 1]."""
     if check_number("dropout_p", dropout_p, least=0.0) > 1:
@@ -76,8 +75,7 @@ def check_values(name: str, tensor: Tensor) -> None:
     """Refuse what nothing can be computed with, or whose values nobody may look at."""
     if not is_wide(tensor):
         raise ValueError(f"{name} must be floating point of 16 bits or more, got {tensor.dtype}")
-    why = hidden(tensor)
-    if why is not None:
+    if (why := hidden(tensor)) is not None:
         raise ValueError(f"{name} must have values to look at, got a tensor {why}")
 
 
@@ -105,10 +103,14 @@ def hidden(tensor: Tensor) -> str | None:
 def in_transform() -> bool:
     """Tell whether torch.func or forward-mode differentiation is at work."""
     # Neither can follow functions that bring a backward pass of their own.
-    if torch.compiler.is_compiling():
-        return False
-    forward = torch.autograd.forward_ad._current_level >= 0
-    return forward or torch._C._are_functorch_transforms_active()
+    active = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (active() or forward_ad._current_level >= 0)
+
+
+def recomputed(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function whose results backward computes again; torch.func must keep them."""
+    run = checkpoint if not in_transform() else lambda function, *args, **_: function(*args)
+    return run(function, *args, use_reentrant=False, **options)
 
 
 def clean_padding(

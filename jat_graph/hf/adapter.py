@@ -306,9 +306,7 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(
-    base: nn.Module, inserted: ModuleHeads, conv: Any
-) -> list[tuple[nn.Module, str, Any]]:
+def new_parameters(base: Any, inserted: ModuleHeads, conv: Any) -> list[tuple[Any, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     found = []
     for module, heads in inserted.items():
@@ -318,17 +316,16 @@ def new_parameters(
     return found
 
 
-def _place(base: nn.Module, module: Any) -> tuple[torch.device | None, torch.dtype]:
+def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
     """Return where, and in which dtype, a module computes, in whatever form its weights are."""
     # Quantized ones may be integers, buffers, or neither; those that are offloaded are on "meta".
-    weights = [*module.parameters(), *module.buffers(), *base.parameters()]
-    device, dtype = (weights[0].device, weights[0].dtype) if weights else (None, None)
-    if not weights or not is_wide(weights[0]):
+    parts = module.parameters(), module.buffers(), base.parameters(), base.buffers()
+    weights: list[Tensor] = [weight for part in parts for weight in part]
+    device, dtype = weights[0].device, weights[0].dtype
+    if not is_wide(weights[0]):
         wide = (weight.dtype for weight in weights if is_wide(weight))
         dtype = module.config.dtype or next(wide, torch.float32)
-    if device is not None and device.type == "meta":
-        device = execution_device(module) or device
-    return device, dtype
+    return (execution_device(module) or device if device.type == "meta" else device), dtype
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:

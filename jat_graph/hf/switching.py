@@ -96,11 +96,15 @@ def all_or_nothing(model: nn.Module) -> Iterator[None]:
 
 def own_configs(model: nn.Module) -> None:
     """Give a model copies of configurations that others may share."""
+    held = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, PreTrainedConfig)
+    ]
     copies: dict[int, Any] = {}
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if isinstance(value, PreTrainedConfig):
-                setattr(module, name, deepcopy(value, copies))
+    for module, name, value in held:
+        setattr(module, name, deepcopy(value, copies))
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:

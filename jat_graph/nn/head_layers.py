@@ -60,7 +60,7 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
     plain = isinstance(conv, partial) and not conv.args
     layer, arguments = (conv.func, conv.keywords) if plain else (conv, {})  # type: ignore[attr-defined]
     name = getattr(layer, "__name__", "")
-    if not isinstance(layer, type) or _layer_class(name) is not layer:
+    if not isinstance(layer, type) or (OURS.get(name) or layer_of_pyg(name)) is not layer:
         return None
     try:
         kept = json.loads(json.dumps(arguments))
@@ -72,15 +72,10 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
 def _build(settings: Any, head_dim: int) -> nn.Module:
     """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
     arguments = {name: value for name, value in settings.items() if name != "layer"}
-    layer: Any = _layer_class(settings["layer"])
+    layer: Any = OURS.get(settings["layer"]) or layer_of_pyg(settings["layer"])
     known = inspect.signature(layer).parameters
     widths = {name: head_dim for name in WIDTHS if name in known}
     try:
         return layer(**widths | arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError) as error:
         raise ValueError(f"conv {settings['layer']} of {arguments}: {error}") from error
-
-
-def _layer_class(name: str) -> Any:
-    """Return a message-passing layer of PyG or ours; None for any other name."""
-    return OURS[name] if name in OURS else layer_of_pyg(name)

@@ -13,7 +13,6 @@ from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, spm
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.checks.tensors import flat_weights, is_wide
-from jat_graph.operators.base import inverse_root
 
 
 class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
@@ -36,11 +35,10 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
                 "'SAGEConv' or 'GraphConv' instead"
             )
         width = self.in_channels if self.in_channels >= 0 else x.size(-1)
-        if x.is_meta:
-            raise ValueError("x must have values, got a tensor on the device meta")
-        if x.dim() != 2 or x.size(-1) != width or not is_wide(x):
+        if x.dim() != 2 or x.size(-1) != width or not is_wide(x) or x.is_meta:
             wanted = f"[N, {self.in_channels if self.in_channels >= 0 else 'F_in'}]"
-            raise ValueError(f"x must be floating point {wanted}, got {x.dtype} {list(x.shape)}")
+            got = f"{x.dtype} {list(x.shape)} on {x.device}"
+            raise ValueError(f"x must be floating point {wanted}, got {got}")
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError(
@@ -146,7 +144,7 @@ class JumpConv(OneGraphConv):
         graph, weight = _without_loops(edge_index, edge_weight, x.size(0), hop.dtype)
         # propagate_type: (x: Tensor, edge_weight: OptTensor)
         degree = self.propagate(graph, x=hop.new_ones(len(hop), 1), edge_weight=weight)
-        scale = inverse_root(degree + 1)
+        scale = (degree + 1).masked_fill(degree <= -1, torch.inf).rsqrt()
         hops = [x]
         for _ in range(max(self.powers)):
             # The loops of Â are a sum, not edges: a matrix with them would have to be sorted anew.

@@ -91,10 +91,10 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     func = {"torch.func cannot go through it, as torch.autograd can": in_transform()}
     sigmoid = isinstance(graph, StoneGraph) and graph.incidence == "sigmoid"
     against = {  # what holds of each kind of graph and backend
-        ("pairs", "sparse"): soft | func,
+        ("pairs", "sparse"): soft,
         ("pairs", "threshold"): soft | masks | func,
-        ("stones", "sparse"): func
-        | {
+        ("stones", "sparse"): {
+            **func,
             "in causal order a stone has a sum for each token": mask.causal,
             "a sigmoid links every token to every stone": sigmoid,
             "a layer runs on the links, which it does not hold": config.conv is not None,

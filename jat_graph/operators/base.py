@@ -184,7 +184,9 @@ class NormalizedOperator(Operator):
     def __init__(self, base: Operator) -> None:
         self.base = base
         self.shape, self.dtype, self.device = base.shape, base.dtype, base.device
-        self.scale = inverse_root(base.degree + 1).unsqueeze(-1)  # [B, H, L, 1]
+        degree = (base.degree + 1).unsqueeze(-1)  # [B, H, L, 1]
+        # Negative weights may leave sums without a root: 0, as in GCN.
+        self.scale = degree.masked_fill(degree <= 0, torch.inf).rsqrt()
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         y = self.base.matmul(self.scale * x, diagonal=1.0).mul_(self.scale)
@@ -197,11 +199,6 @@ class NormalizedOperator(Operator):
     def to_dense(self) -> Tensor:
         loops = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
         return (self.base.to_dense() + loops) * self.scale.mT * self.scale
-
-
-def inverse_root(degree: Tensor) -> Tensor:
-    """Return 1/√D; 0 where negative weights leave a row sum that has none, as GCN does at 0."""
-    return degree.masked_fill(degree <= 0, torch.inf).rsqrt()
 
 
 Product = Callable[[Tensor, bool], Tensor]  # of features, with a matrix or with its transpose

@@ -84,8 +84,7 @@ def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tenso
     from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
     if in_transform():
-        got = f"one of {num_nodes} nodes: take torch.autograd, or backend='dense'"
-        raise ValueError(f"torch.func cannot go through a sparse matrix, got {got}")
+        raise ValueError("torch.func cannot go through a sparse matrix, as torch.autograd can")
     size = (num_nodes, num_nodes)
     with _beta_unsaid():
         matrix: Tensor = to_torch_csr_tensor(

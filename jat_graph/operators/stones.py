@@ -47,20 +47,14 @@ class StoneOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         function: Any = _CausalProduct if self.causal else _Product
         x = x.contiguous()
-        if in_transform():
-            return self._plain_matmul(x) + diagonal * x
+        if in_transform():  # which wants operations whose derivatives torch knows
+            shares, loops = self.links / _sizes(self.links.mT, self.causal).mT, self.loops * x
+            parts = (shares, self.links, x)
+            near = running_product(*parts) if self.causal else parts[0] @ (parts[1].mT @ x)
+            return (near + loops) * self.weight + diagonal * x
         flat = (y.flatten(0, 1) for y in (self.links, x, self.weight.detach(), self.loops))
         product: Tensor = function.apply(*flat).view_as(x)
         return product + diagonal * x if diagonal else product
-
-    def _plain_matmul(self, x: Tensor) -> Tensor:
-        """Return P x by operations whose gradients torch knows, as torch.func asks for."""
-        shares = self.links / _sizes(self.links.mT, self.causal).mT
-        if self.causal:
-            shared = running_product(shares, self.links, x)
-        else:
-            shared = self.links @ (shares.mT @ x)
-        return (shared + self.loops * x) * self.weight
 
     def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
         weighted = x * self.weight
