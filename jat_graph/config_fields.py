@@ -202,12 +202,14 @@ def check_conv(name: str, value: Any) -> dict[str, Any] | str:
     if value == EXTERNAL:
         return EXTERNAL
     value = {"layer": value} if isinstance(value, str) else value
-    layer = value.get("layer") if isinstance(value, Mapping) else None
-    if layer not in OWN_LAYERS and layer_of_pyg(str(layer)) is None:
+    if not isinstance(value, Mapping) or not isinstance(value.get("layer"), str):
         raise ValueError(
             f"{name} must be the name of a layer of torch_geometric.nn or jat_graph.nn, or its "
             f"name and arguments, as {{'layer': 'APPNP', 'K': 10, 'alpha': 0.1}}, got {value!r}"
         )
+    if value["layer"] not in OWN_LAYERS and layer_of_pyg(value["layer"]) is None:
+        what = "a layer of torch_geometric.nn or jat_graph.nn"
+        raise ValueError(f"{name} must name {what}, got {value['layer']!r}")
     try:
         return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
     except (TypeError, ValueError) as error:
