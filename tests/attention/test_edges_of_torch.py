@@ -1,13 +1,11 @@
 """What torch can do to tensors beside computing with them: heads go along, or say so in a line."""
 
-import math
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.autograd import forward_ad
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
 import jat_graph
@@ -23,11 +21,11 @@ KINDS = {
     "ranked pairs": JatConfig(PairGraph(threshold=0.5, backend="threshold"), heads="all"),
     "sparse pairs": JatConfig(PairGraph(threshold=0.5, backend="sparse"), heads="all"),
     "stones": JatConfig.stones(strength=0.5, threshold=0.5, hops=2, self_weight=0.0),
-    "sparse stones": JatConfig.stones(strength=0.5, backend="sparse"),
     "clusters": JatConfig.clustered(**CLUSTERS),
     "window": JatConfig.stones(strength=0.5, pattern="window:3"),
 }
-REFUSED = {"ranked pairs", "sparse pairs", "sparse stones", "clusters"}  # by torch.func
+PADDED = torch.arange(70) < torch.tensor([[70], [41]])
+REFUSED = {"ranked pairs", "sparse pairs", "clusters"}  # by torch.func
 
 
 def attend(kind, **options):
@@ -45,7 +43,7 @@ CALLS = [
 
 
 def one_line(words):
-    return pytest.raises(ValueError, match=rf"\A[^\n]*{words}[^\n]*\Z")
+    return pytest.raises(ValueError, match=rf"\A[^\n]*(?:{words})[^\n]*\Z")
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
@@ -63,12 +61,10 @@ def test_what_cannot_be_computed_with_or_looked_at_is_refused(call):
         call(x.to("meta"))
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attention_mask": "padding"}])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attention_mask": PADDED}])
 @pytest.mark.parametrize("kind", KINDS)
 def test_torch_func_gives_the_gradient_of_autograd_or_says_why_not(kind, options):
     x, *_ = random_heads(2, 2, 70, 4)
-    if "attention_mask" in options:
-        options = {"attention_mask": torch.arange(70) < torch.tensor([[70], [41]])}
     head = attend(kind, **options)
     if kind in REFUSED:
         with one_line("torch.func cannot go through .* torch.autograd|causal"):
@@ -80,16 +76,11 @@ def test_torch_func_gives_the_gradient_of_autograd_or_says_why_not(kind, options
     assert_close(got, wanted, atol=1e-9, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["stones", "ranked pairs", "clusters"])
-def test_derivatives_forward_are_right_or_refused(kind):
-    (x, step, *_), head = random_heads(1, 2, 9, 4), attend(kind)
-    with sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
-        if kind in REFUSED:
-            with one_line("torch.func cannot go through"):
-                head(forward_ad.make_dual(x, step))
-            return
-        got = forward_ad.unpack_dual(head(forward_ad.make_dual(x, step))).tangent
-    assert_close(got, (head(x + 1e-6 * step) - head(x - 1e-6 * step)) / 2e-6, atol=1e-6, rtol=1e-6)
+@pytest.mark.parametrize("kind", ["ranked pairs", "clusters"])
+def test_derivatives_forward_that_would_be_left_out_are_refused(kind):
+    x, step, *_ = random_heads(1, 2, 9, 4)
+    with forward_ad.dual_level(), one_line("torch.func cannot go through"):
+        attend(kind)(forward_ad.make_dual(x, step))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -99,18 +90,16 @@ def test_scores_of_no_scale_are_all_alike(kind, is_causal):
     got = attend(kind, scale=0.0, is_causal=is_causal)(x.requires_grad_())
     assert bool(torch.autograd.grad(got.square().sum(), x)[0].isfinite().all())
     wanted = F.scaled_dot_product_attention(0 * x, x, x, is_causal=is_causal)
-    # No token has a neighbour or a stone: what is added of values is its own, twice a half.
-    assert_close(got, wanted + x if kind == "stones" else wanted, atol=1e-5, rtol=1e-5)
+    own = x if kind == "stones" else 0 * x  # a token on no stone keeps twice the half of its value
+    assert_close(got, wanted + own, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (1, 1, 6, 6)])
 def test_a_mask_of_zeros_and_ones_as_floats_is_warned_of(shape):
-    x, mask = torch.randn(2, 2, 6, 4), (torch.arange(math.prod(shape)).view(shape) % 6 < 4).float()
+    x, mask = torch.randn(2, 2, 6, 4), (torch.arange(6) < 4).float().expand(shape)
     with pytest.warns(UserWarning, match=r"mask adds 0 and 1 to scores: .*\.bool"):
         attend("stones", attention_mask=mask)(x)
-    with pytest.warns(UserWarning, match="adds 0 and 1"), one_line("got biases"):
-        clustered_attention(x, x, x, attention_mask=mask, **CLUSTERS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for other in (mask > 0, 0 * mask, mask / 2, mask.masked_fill(mask == 0, -math.inf) - 1):
+        for other in (mask > 0, 0 * mask, mask / 2, mask.log()):
             attend("pairs", attention_mask=other)(x)

@@ -207,9 +207,7 @@ def test_low_precision_sums_in_float32() -> None:
 def test_weights_of_both_signs_are_as_in_gcn_where_that_is_finite(weights: list[float]) -> None:
     x, weight = torch.randn(5, 3).double(), torch.tensor(weights).double()
     theirs = SimpleConv()(x, *gcn_norm(DIRECTED, weight, 5, dtype=torch.double))
-    matrix = torch.sparse_coo_tensor(DIRECTED.flip(0), weight, (5, 5)).to_sparse_csr()
     out = JumpConv(3)(x, DIRECTED, weight.requires_grad_())
-    assert_close(JumpConv(3)(x, matrix), out)
     assert_close(out[theirs.isfinite()], theirs[theirs.isfinite()])
     (grad,) = torch.autograd.grad(out.square().sum(), weight)
     assert bool(out.isfinite().all() & grad.isfinite().all())

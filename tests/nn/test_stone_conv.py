@@ -75,7 +75,6 @@ X = torch.randn(4, 3)
     ("x", "index", "weight", "name"),
     [
         (X[:, 0], [[0], [0]], None, "x"),
-        (X.to(torch.float8_e4m3fn), [[0], [0]], None, "x"),
         (X, [0, 1], None, "hyperedge_index"),
         (X, [[0.5], [1.0]], None, "hyperedge_index"),
         (X, [[0], [0]], torch.ones(2), "link_weight"),
