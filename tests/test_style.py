@@ -48,12 +48,12 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 BUDGET = {
     "jat_graph/adjacency": 1_315,
     "jat_graph/attention": 4_435,
-    "jat_graph/checks": 225,
+    "jat_graph/checks": 270,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_425,
-    "jat_graph/inspection": 2_454,
+    "jat_graph/hf": 3_465,
+    "jat_graph/inspection": 2_455,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
     "jat_graph/nn": 1_205,
@@ -64,10 +64,10 @@ BUDGET = {
     "jat_graph/training": 289,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_515,
+    "jat_graph": 27_655,
     "examples": 12_450,
     "models": 1_350,
-    "tests": 35_795,
+    "tests": 36_075,
 }
 
 

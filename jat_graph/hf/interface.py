@@ -21,7 +21,7 @@ from jat_graph.attention.heads import (
     split_heads,
 )
 from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.checks.tensors import default_scale, read_global
+from jat_graph.checks.tensors import check_values, default_scale, read_global
 from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import LayerHeads
@@ -227,6 +227,8 @@ def _check_arguments(
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
         cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
         raise ValueError(f"{name} cannot take graphs: {cure}")
+    if runs:
+        check_values("query", query)
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadParts
 from jat_graph.checks.numbers import check_indices
-from jat_graph.config_fields import Settings, check_layers, checked, to_plain
+from jat_graph.config_fields import Settings, check_fields, check_layers, checked, to_plain
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -52,6 +53,17 @@ def head_size(module: Any) -> int:
     sizes = (getattr(module, name, None) for name in ("head_dim", "attention_head_size"))
     default = module.config.hidden_size // module.config.num_attention_heads
     return next((size for size in sizes if isinstance(size, int)), default)
+
+
+def execution_device(module: nn.Module) -> torch.device | None:
+    """Return where accelerate runs a module whose weights it may keep elsewhere; else None."""
+    for part in module.modules():
+        hook: Any = getattr(part, "_hf_hook", None)
+        for one in getattr(hook, "hooks", (hook,)):
+            device = getattr(one, "execution_device", None)
+            if device is not None:
+                return torch.device(device)
+    return None
 
 
 def transformer_of(model: nn.Module) -> PreTrainedModel:
@@ -251,7 +263,4 @@ class LayerConfig(Settings):
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LayerConfig:
         """Return the settings that :meth:`to_dict` gave."""
-        unknown = sorted(set(settings) - set(cls.names()))
-        if unknown:
-            raise ValueError(f"{cls.__name__} must have known fields, got {', '.join(unknown)}")
-        return cls(**settings)
+        return cls(**check_fields(cls.__name__, settings))

@@ -360,7 +360,7 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(kind.in_modules(found, config), conv):
+            for module, name, made in new_parameters(self, kind.in_modules(found, config), conv):
                 setattr(module, name, made)
                 brought.append((module, name))
 

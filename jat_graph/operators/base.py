@@ -185,7 +185,9 @@ class NormalizedOperator(Operator):
     def __init__(self, base: Operator) -> None:
         self.base = base
         self.shape, self.dtype, self.device = base.shape, base.dtype, base.device
-        self.scale = (base.degree + 1).rsqrt().unsqueeze(-1)  # [B, H, L, 1]
+        degree = (base.degree + 1).unsqueeze(-1)  # [B, H, L, 1]
+        # Negative weights may leave sums without a root: 0, as in GCN.
+        self.scale = degree.masked_fill(degree <= 0, torch.inf).rsqrt()
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         y = self.base.matmul(self.scale * x, diagonal=1.0).mul_(self.scale)
