@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import typer
 from transformers import HfArgumentParser
 
+from jat_graph.files import replace_unencodable
+
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
 COUNTS = {
@@ -47,6 +49,7 @@ def example(
         def main() -> None:
             module = sys.modules[run.__module__]
             classes: Any = kind
+            replace_unencodable()
             parser = HfArgumentParser(classes, description=str(module.__doc__).splitlines()[0])
             (options,) = parser.parse_args_into_dataclasses()
             try:

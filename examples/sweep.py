@@ -26,6 +26,7 @@ from transformers.utils import logging
 
 from examples.sweeps.definition import FOLDER, Run, Sweep, read_sweep
 from examples.sweeps.store import Results, Store, read_results
+from jat_graph.files import replace_unencodable
 
 RESULTS = "results.jsonl"
 STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
@@ -33,6 +34,7 @@ STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a sweep, or say in one line what does not fit or failed."""
+    replace_unencodable()
     args = read_arguments(arguments)
     logging.set_verbosity_error()  # of what is said of each run its log has the rest
     logging.disable_progress_bar()

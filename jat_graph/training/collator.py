@@ -9,6 +9,7 @@ from torch_geometric.data import Batch, Data
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from jat_graph.attention.external_graphs import has_edges
+from jat_graph.files import check_unicode
 from jat_graph.graphs.pairs import token_graph
 
 
@@ -101,6 +102,7 @@ class GraphCollator:
         if text is not None:
             is_split, cut = not isinstance(text, str), self.max_length is not None
             options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
+            check_unicode(f"text of row {number}", text)
             encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
             words, features = encoding.word_ids(), dict(encoding) | features
             if is_split and len(text) != nodes:
