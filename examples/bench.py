@@ -91,7 +91,7 @@ def read_results(path: Path) -> dict[str, Any]:
         results: dict[str, Any] = json.loads(read_text(path))
         if results["version"] == 1 and results["benchmark"] in CASES and results["rows"]:
             return results
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         pass
     raise ValueError(f"{path} must hold results of this script, with at least one point")
 

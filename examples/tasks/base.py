@@ -112,6 +112,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Dataset:
     """Rows whose column ``label`` has numbers of classes, with the names of these."""
+    if not rows:
+        raise ValueError(f"there must be rows of {', '.join(labels)}, got none")
     made = Dataset.from_list([*rows])
     return made.cast_column("label", ClassLabel(names=[*labels]))
 

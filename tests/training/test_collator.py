@@ -105,6 +105,7 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
     [
         ({"graph": None}, "row 1 must have a graph of PyG, and text or input_ids, got text, graph"),
         ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
+        ({"text": ["a\ud83d"] * 5}, "text of row 1 must be Unicode text, got a lone surrogate"),
         ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
