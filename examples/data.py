@@ -51,8 +51,7 @@ def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments)
     }
     wanted = [("train", args.do_train), ("validation", args.do_eval), ("test", args.do_predict)]
     for name, needed in wanted:
-        own = [len(rows) for n, rows in found.items() if n.startswith(name) or n == "held_out"]
-        if needed and not any(own):
+        if needed and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
             raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only")
     return found
 

@@ -87,7 +87,7 @@ def test_any_token_is_on_the_page(tokens: list[str], title: str) -> None:
         assert not path.exists() or path.read_bytes().decode() == page.html
 
 
-@given(text=LETTERS | LONG, is_tree=st.booleans())
+@given(text=st.just("a\ud83d") | LETTERS | LONG, is_tree=st.booleans())
 def test_any_text_is_shown_or_refused(text: str, is_tree: bool, tmp_path_factory: Any) -> None:
     words = tuple(text.split()[:9]) or ("",)
     heads, names = (*range(1, len(words)), -1), ("X",) * len(words)

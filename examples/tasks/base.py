@@ -74,8 +74,7 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
     if data_dir is None:
         raise ValueError(f"{names[0]} is read from a folder: name it with --data_dir")
     last = Path(home).name
-    homes = [*dict.fromkeys((home, home.lower(), last, last.lower(), ""))]
-    for index in homes:
+    for index in dict.fromkeys((home, home.lower(), last, last.lower(), "")):
         for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):
             if (data_dir / index / name).exists():
                 return data_dir / index / name
