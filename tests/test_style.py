@@ -61,13 +61,13 @@ BUDGET = {
     "jat_graph/patterns": 1_280,
     "jat_graph/probes": 3_600,
     "jat_graph/testing": 250,
-    "jat_graph/training": 280,
+    "jat_graph/training": 281,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_400,
-    "examples": 12_300,
+    "jat_graph": 27_440,
+    "examples": 12_320,
     "models": 1_350,
-    "tests": 35_460,
+    "tests": 35_660,
 }
 
 
@@ -182,7 +182,7 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path: Path) -> None:
     module = _module(path)
-    if module in (*APART, "__init__"):
+    if module in (*APART, "__init__", "__main__"):
         return
     assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
     for other in _imports_of_ours(path):
