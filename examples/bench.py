@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jat_graph.files import read_text, replace_unencodable
+from jat_graph.files import read_text, replace_unencodable, write_text
 
 if TYPE_CHECKING:
     from examples.benchmarks.measure import Settings
@@ -120,9 +119,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         for length in args.lengths or case["lengths"][settings.device]:
             if length <= case["longest"] and (case["what"], case["against"], length) not in done:
                 held["rows"].append(measure_case(case, length, settings))
-                part = path.with_name(f".{path.name}.part")
-                part.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", "utf-8")
-                os.replace(part, path)
+                write_text(path, json.dumps(held, indent=1, ensure_ascii=False) + "\n")
     if not held["rows"]:
         raise ValueError(f"--lengths are too long for {args.name}, got {args.lengths}")
     return [held]

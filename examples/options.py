@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import typer
 from transformers import HfArgumentParser
 
-from jat_graph.files import replace_unencodable
+from jat_graph.files import check_unicode, replace_unencodable
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
@@ -54,6 +54,7 @@ def example(
             (options,) = parser.parse_args_into_dataclasses()
             try:
                 for name, value in vars(options).items():
+                    check_unicode(name, value if isinstance(value, str) else "")
                     if name in COUNTS and value is not None and value < 1:
                         raise ValueError(f"{name} must be at least 1, got {value}")
                     if name == "learning_rate" and value is not None and not value > 0:
