@@ -53,7 +53,7 @@ BUDGET = {
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
     "jat_graph/hf": 3_465,
-    "jat_graph/inspection": 2_455,
+    "jat_graph/inspection": 2_460,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
     "jat_graph/nn": 1_205,
@@ -61,13 +61,13 @@ BUDGET = {
     "jat_graph/patterns": 1_280,
     "jat_graph/probes": 3_600,
     "jat_graph/testing": 250,
-    "jat_graph/training": 289,
+    "jat_graph/training": 295,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_655,
-    "examples": 12_450,
+    "jat_graph": 27_730,
+    "examples": 12_480,
     "models": 1_350,
-    "tests": 36_075,
+    "tests": 36_275,
 }
 
 
@@ -182,7 +182,7 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path: Path) -> None:
     module = _module(path)
-    if module in (*APART, "__init__"):
+    if module in (*APART, "__init__", "__main__"):
         return
     assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
     for other in _imports_of_ours(path):

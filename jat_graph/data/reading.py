@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.scores import attention_scores
 from jat_graph.checks.numbers import check_integer
-from jat_graph.files import replacing
+from jat_graph.files import check_unicode, replacing
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
@@ -232,6 +232,7 @@ def _check_texts(texts: Texts) -> bool:
         if not fits or not all(isinstance(word, str) for word in words):
             wanted = "a list of words" if split else "a string"
             raise ValueError(f"texts[{row}] must be {wanted} like texts[0], got {text!r}")
+        check_unicode(f"texts[{row}]", text)
     return split
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_indices
+from jat_graph.files import check_unicode
 from jat_graph.hf.modules import transformer_of
 from jat_graph.hf.positions import most_positions
 
@@ -55,6 +56,7 @@ def encode_text(
 ) -> EncodedText:
     """Cut a text into tokens, and refuse what the model does not take whole."""
     is_words = not isinstance(text, str)
+    check_unicode("text", text)
     title = " ".join(text) if is_words else str(text)
     if not title.strip():
         raise ValueError(f"text must not be empty, got {title!r}")

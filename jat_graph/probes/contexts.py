@@ -6,6 +6,7 @@ import logging
 import re
 import unicodedata
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from jat_graph.extras import import_extra
+from jat_graph.files import open_text
 from jat_graph.probes.corpora import SEMCOR_FOLDER, UNIVERSAL, open_wordnet, read_semcor, tell_nltk
 from jat_graph.probes.findings import Floats, Integers
-from jat_graph.probes.treebank import open_text, read_treebank
+from jat_graph.probes.treebank import read_treebank
 
 TREE_ENDINGS = (".conllu", ".conllu.gz")
 ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz", *TREE_ENDINGS)
@@ -116,8 +118,7 @@ def _read(path: Path) -> Iterator[Context]:
     elif path.suffix == ".zip":
         yield from _read_brown(path)
     else:
-        with open_text(path) as file:
-            text = file.read()
+        text = open_text(path).read()
         if not text.strip():
             raise ValueError(f"{path} must hold text, got none")
         yield from cut_text(text)
@@ -142,7 +143,7 @@ def _read_brown(path: Path) -> Iterator[Context]:
             once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
             words = tuple(_MARKS.get(word, word) for word, _ in once)
             yield Context(words, tuple(universal(tag or "") for _, tag in once))
-    except (OSError, ValueError, BadZipFile) as error:
+    except (OSError, ValueError, NotImplementedError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
 
 

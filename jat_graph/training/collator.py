@@ -9,6 +9,7 @@ from torch_geometric.data import Batch, Data
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
+from jat_graph.files import check_unicode
 from jat_graph.graphs.pairs import spread_words, token_graph
 
 
@@ -106,6 +107,7 @@ class GraphCollator:
         if text is not None:
             is_split, cut = not isinstance(text, str), self.max_length is not None
             options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
+            check_unicode(f"text of row {number}", text)
             encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
             words, features = encoding.word_ids(), dict(encoding) | features
             known = [word for word in words if word is not None]

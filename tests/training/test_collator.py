@@ -112,6 +112,7 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
         ({"text": "dogs bark"}, "graph of row 1 must have 2 words, got 5"),
         ({"graph": HeteroData()}, r"got HeteroData; its to_homogeneous\(\) gives a Data"),
         ({"graph": nx.path_graph(5)}, "got Graph of networkx; torch_geometric.utils.from_networkx"),
+        ({"text": ["a\ud83d"] * 5}, "text of row 1 must be Unicode text, got a lone surrogate"),
         ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
