@@ -31,8 +31,8 @@ or_say = || { echo "make: $(1)" >&2; exit 1; }
 .NOTPARALLEL:
 
 help:
-	@echo "make demo   shows a pretrained model on long texts, its jumps, and what one layer learns by jumping (5 minutes)"
-	@echo "make test   installs everything and runs all tests (15 minutes more at the first time)"
+	@echo "make demo   shows a pretrained model on long texts, its jumps, and what one layer learns by jumping (5 minutes on two idle cores)"
+	@echo "make test   installs everything and runs all tests (at the first time 15 minutes more on two idle cores)"
 	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"
 
 demo: $(DONE)/demo
@@ -70,7 +70,7 @@ $(DONE)/sparse: $(DONE)/test
 	@jobs=$$($(BIN)/python -c '$(COUNT_JOBS); print(1 if torch.cuda.is_available() else max(1, min($(JOBS), memory >> 31)))'); \
 		printf '[build_ext]\nparallel = %s\n' $$jobs > $(PARALLEL); \
 		echo "Installing torch-scatter and torch-sparse. At the first time they are compiled:" \
-			"about $$(( 2 + 4 / jobs + 15 / (jobs > 1 ? 2 : 1) )) minutes on a quiet machine, several times that on a busy one." \
+			"$$jobs at a time, ten minutes on two idle cores where it was measured, many times that on a busy machine." \
 			"pip keeps the result; make test SPARSE=0 goes without them."
 	@$(BIN)/python -c 'import torch_sparse' 2>/dev/null || command -v "$${CXX:-c++}" >/dev/null \
 		$(call or_say,torch-scatter and torch-sparse need a C++ compiler; install g++ or clang++ or set CXX and run make again)

@@ -16,7 +16,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from examples.heads import PRESETS, read_heads
 from examples.options import option
-from jat_graph.files import check_model_name, read_object
+from jat_graph.files import check_model_name, read_object, replace_unencodable
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 
@@ -86,6 +86,7 @@ class DataArguments:
 
 def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
     """Run a script; what does not fit is said in one line, and its exit code is 1."""
+    replace_unencodable()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         main()

@@ -77,9 +77,9 @@ def main(args: Options) -> Iterator[str]:
             fit(reader, train, args.epochs, args.learning_rate)
             scores.right.setdefault(name, []).append(count_right(reader, unseen))
         seconds = (time.perf_counter() - start) / args.seeds
+        if args.json is not None:
+            scores.save(args.json, settings_of(args, channels=CHANNELS, heads=HEADS))
         yield f"{scores.told(name)}, {seconds:.0f} s a seed"
-    if args.json is not None:
-        scores.save(args.json, settings_of(args, channels=CHANNELS, heads=HEADS))
 
 
 def read_graphs(args: Options) -> list[AttentionGraphs]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from jat_graph.files import read_text, replace_unencodable, write_text
 
 if TYPE_CHECKING:
     from examples.benchmarks.measure import Settings
@@ -62,15 +63,16 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a benchmark, measure prices, or print tables; what goes wrong is one line."""
+    replace_unencodable()
     args = read_arguments(arguments)
     try:
         found = {"costs": costs, "tables": tables}.get(args.name, run)(args)
         if found:
             from examples.benchmarks.tables import draw, sections
 
-            sys.stdout.write(sections(found, CASES))
             if args.plot:
                 draw(found, CASES).savefig(args.plot, dpi=150)
+            sys.stdout.write(sections(found, CASES))
     except (AssertionError, ImportError, OSError, ValueError) as error:
         sys.stderr.write(f"bench: error: {' '.join(str(error).split())}\n")
         raise SystemExit(1 if isinstance(error, AssertionError) else 2) from None
@@ -85,10 +87,10 @@ def tables(args: argparse.Namespace) -> list[dict[str, Any]]:
 def read_results(path: Path) -> dict[str, Any]:
     """Read a file of results."""
     try:
-        results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        results: dict[str, Any] = json.loads(read_text(path))
         if results["version"] == 1 and results["benchmark"] in CASES and results["rows"]:
             return results
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         pass
     raise ValueError(f"{path} must hold results of this script, with at least one point")
 
@@ -117,9 +119,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
         for length in args.lengths or case["lengths"][settings.device]:
             if length <= case["longest"] and (case["what"], case["against"], length) not in done:
                 held["rows"].append(measure_case(case, length, settings))
-                part = path.with_name(f".{path.name}.part")
-                part.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", "utf-8")
-                os.replace(part, path)
+                write_text(path, json.dumps(held, indent=1, ensure_ascii=False) + "\n")
     if not held["rows"]:
         raise ValueError(f"--lengths are too long for {args.name}, got {args.lengths}")
     return [held]

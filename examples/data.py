@@ -10,12 +10,15 @@ import numpy as np
 from datasets import Dataset, load_dataset
 
 from examples.tasks import RecallTask, Splits, Task, get_task
+from examples.tasks.base import reading
+from jat_graph.files import ESCAPED, check_unicode, read_text
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
     from examples.arguments import DataArguments
 
+TEXTS = {"text", "text_pair", "question", "context"}  # columns that a tokenizer reads
 _SUBSET_SEED = 0  # of draws: one subset for all seeds
 
 
@@ -48,7 +51,7 @@ def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments)
     }
     wanted = [("train", args.do_train), ("validation", args.do_eval), ("test", args.do_predict)]
     for name, needed in wanted:
-        if needed and not any(split.startswith(name) or split == "held_out" for split in found):
+        if needed and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
             raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only")
     return found
 
@@ -72,15 +75,18 @@ def _own_splits(data: DataArguments) -> Splits:
         if not Path(file).is_file():
             raise FileNotFoundError(f"{name}_file {file} must be a file, got none")
         ending = Path(file.removesuffix(".gz")).suffix
-        if ending in (".csv", ".tsv"):
-            rows = load_dataset("csv", data_files=file, sep="\t" if ending == ".tsv" else ",")
-        elif ending in (".json", ".jsonl"):
-            rows = load_dataset("json", data_files=file)
-        elif ending == ".txt":
-            rows = load_dataset("text", data_files=file, sample_by="document")
-        else:
-            raise ValueError(f"{name}_file must end in .csv, .tsv, .json, .jsonl or .txt: {file}")
-        found[name] = rows["train"]
+        text = read_text(file)
+        with reading(file, "rows in .csv, .tsv, .json, .jsonl or .txt"):
+            if ending in (".csv", ".tsv"):
+                rows = load_dataset("csv", data_files=file, sep="\t" if ending == ".tsv" else ",")
+            elif ending in (".json", ".jsonl"):
+                check_unicode("JSON", text, ESCAPED)  # pyarrow drops them, and moves what follows
+                rows = load_dataset("json", data_files=file)
+            elif ending == ".txt":
+                rows = {"train": Dataset.from_dict({"text": [text]})}
+            else:
+                raise ValueError(f"a name that ends in {ending!r}")
+            found[name] = rows["train"]
     return found
 
 
@@ -92,6 +98,9 @@ def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:
         if missing is not None:
             got = ", ".join(rows.column_names)
             raise ValueError(f"the {split} data must have a column {missing!r}, got {got}")
+        for column in (old for old, new in wanted.items() if new in TEXTS):
+            for number, text in enumerate(rows[column]):
+                check_unicode(f"{column} in row {number} of the {split} data", text)
     renamed = {old: new for old, new in wanted.items() if old != new}
     return {
         name: rows.select_columns([*wanted]).rename_columns(renamed)

@@ -29,7 +29,7 @@ from examples.decoders import Batch, by_clusters, cut, read_texts, say, set_read
 from examples.options import example, option
 from examples.tasks.base import read_lines
 from examples.tasks.needle import KINDS, draw_test
-from jat_graph.files import check_target
+from jat_graph.files import check_target, read_object
 from jat_graph.viz import save_figure
 
 PIECES = {"characters": (16, 1024), "words": (2, 4096)}  # of the held-out text
@@ -65,7 +65,7 @@ def main(args: Options) -> Iterator[str]:
     for path in (args.json, args.plot):
         check_target(path)
     for folder in map(Path, args.models):
-        run = json.loads((folder / "run.json").read_text("utf-8"))
+        run = read_object(folder / "run.json", "run")
         model = LlamaForCausalLM.from_pretrained(folder).eval()
         for case, batch in draw_cases(run["task"], args):
             rows = [row for _, row in read_lines(args.json)] if args.json.exists() else []
@@ -77,10 +77,10 @@ def main(args: Options) -> Iterator[str]:
                     file.write(line + "\n")
                 yield line
     every = [row for _, row in read_lines(args.json)] if args.json.exists() else []
-    if not args.models:
-        yield from tables(every)
     if args.plot is not None:
         save_figure(draw(every), args.plot)
+    if not args.models:
+        yield from tables(every)
 
 
 def draw_cases(task: str, args: Options) -> Iterator[tuple[str, Batch]]:

@@ -22,9 +22,8 @@ from transformers.utils import logging
 
 from examples.benchmarks.measure import peak
 from examples.options import example, option
-from examples.tasks.base import read_text
 from jat_graph.cli.options import read_values
-from jat_graph.files import check_target, write_text
+from jat_graph.files import check_target, read_text, write_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
 from jat_graph.inspection.fidelity import compare_with_sdpa
 from jat_graph.viz.clusters import draw_lengths
@@ -77,9 +76,10 @@ def main(args: Options) -> Iterator[str]:
                 forward = build_forward, args.model, name, length, args.threads
                 point[f"{side}_bytes"] = peak(*forward, device="cpu")
             found.append({"settings": given} | point)
+            if args.json is not None:
+                content = {"threads": args.threads, "points": found}
+                write_text(args.json, json.dumps(content) + "\n")
             yield row(found[-1])
-    if args.json is not None:
-        write_text(args.json, json.dumps({"threads": args.threads, "points": found}) + "\n")
     if args.plot is not None:
         draw_lengths([p for p in found if p["settings"] == args.settings[0]], args.plot)
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import typer
 from transformers import HfArgumentParser
 
+from jat_graph.files import check_unicode, replace_unencodable
+
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
 COUNTS = {
@@ -47,10 +49,12 @@ def example(
         def main() -> None:
             module = sys.modules[run.__module__]
             classes: Any = kind
+            replace_unencodable()
             parser = HfArgumentParser(classes, description=str(module.__doc__).splitlines()[0])
             (options,) = parser.parse_args_into_dataclasses()
             try:
                 for name, value in vars(options).items():
+                    check_unicode(name, value if isinstance(value, str) else "")
                     if name in COUNTS and value is not None and value < 1:
                         raise ValueError(f"{name} must be at least 1, got {value}")
                     if name == "learning_rate" and value is not None and not value > 0:

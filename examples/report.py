@@ -34,6 +34,7 @@ from examples.sweeps.rows import (
 )
 from examples.sweeps.store import Results, read_results
 from examples.sweeps.strengths import draw_strengths, strengths_frame
+from jat_graph.files import replace_unencodable
 from jat_graph.viz import save_figure
 
 NOTHING = "-"
@@ -42,14 +43,13 @@ WORDS = ("measure", "variant", "task", "verdict")  # columns of words
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, and draw what is asked for."""
+    replace_unencodable()
     args = read_arguments(arguments)
     try:
         found = [read_results(path) for path in args.results]
         answers = []
         for results in found:
             rows = make_rows(results)
-            typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
-            typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
             answers += [(results.sweep.name, one) for one in make_verdicts(results.sweep, rows)]
             if args.figure is not None:
                 save_figure(figures.draw_rows(results, rows), args.figure)
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 save_figure(figures.draw_curves(results), args.curves)
             if args.strengths is not None:
                 save_figure(draw_strengths(results), args.strengths)
+            typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
+            typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
         if args.answers is not None:
             save_figure(figures.draw_answers(answers), args.answers)
     except (OSError, ValueError) as error:

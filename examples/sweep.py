@@ -4,9 +4,9 @@
 in ``OUT/results.jsonl``, one run after another; those of a seed come before those of the next, so
 that an early stop leaves whole pairs. A command that was interrupted goes on when it is given
 again. Several processes, on several machines too, may run one sweep into one folder: each takes
-runs that no other is at. What does not fit the results that are there is refused, and they are left
-as they are. A run that fails does not stop the others. ``python -m examples.report`` shows what
-came.
+runs that no other is at. On one machine set ``OMP_NUM_THREADS`` to cores divided by processes. What
+does not fit the results that are there is refused, and they are left as they are. A run that fails
+does not stop the others. ``python -m examples.report`` shows what came.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from transformers.utils import logging
 
 from examples.sweeps.definition import FOLDER, Run, Sweep, read_sweep
 from examples.sweeps.store import Results, Store, read_results
+from jat_graph.files import replace_unencodable
 
 RESULTS = "results.jsonl"
 STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
@@ -33,6 +34,7 @@ STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a sweep, or say in one line what does not fit or failed."""
+    replace_unencodable()
     args = read_arguments(arguments)
     logging.set_verbosity_error()  # of what is said of each run its log has the rest
     logging.disable_progress_bar()
@@ -105,7 +107,7 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
             store.add(run, study.run(run))
             shutil.rmtree(run.folder, ignore_errors=True)
     except Timeout:
-        return "another process is at it"
+        return "another process is at it; on one machine each needs its share of OMP_NUM_THREADS"
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         return f"failed, {(str(error) or type(error).__name__).splitlines()[0]}"
     return "finished"

@@ -114,10 +114,10 @@ def main(args: Options) -> Iterator[str]:
             counts = count_right(model, parts[1], tokenizer)
             scores.right.setdefault(variant, []).append(counts)
         seconds = (time.perf_counter() - start) / args.seeds
+        if args.json is not None:
+            more = {"jumps": PAIRS.to_dict(), "strength_lr": STRENGTH_LR}
+            scores.save(args.json, settings_of(args, **more))
         yield f"{scores.told(variant)}, {seconds:.0f} s a seed"
-    if args.json is not None:
-        more = {"jumps": PAIRS.to_dict(), "strength_lr": STRENGTH_LR}
-        scores.save(args.json, settings_of(args, **more))
 
 
 def labels_of(tree: Sentence, label: str) -> Sequence[str]:

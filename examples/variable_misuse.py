@@ -142,10 +142,10 @@ def main(args: Options) -> Iterator[str]:
             file.write(line + "\n")
         yield line
     frame = DataFrame(read_runs(args)).pivot_table([*MEASURES], "seed", ["variant", "size"])
-    if not missing:
-        yield from tables(100 * frame)
     if args.plot is not None:
         save_figure(draw(100 * frame), args.plot)
+    if not missing:
+        yield from tables(100 * frame)
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:

@@ -34,9 +34,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from examples.options import example, option
 from examples.tasks import get_task
-from examples.tasks.base import read_text
 from jat_graph import JatConfig, clustered_attention, jump_operator
-from jat_graph.files import check_target, write_text
+from jat_graph.files import check_target, read_text, write_text
 from jat_graph.viz import save_figure
 
 FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
@@ -279,13 +278,13 @@ def main(args: Options) -> Iterator[str]:
         torch.manual_seed(args.seed)
         name = Path(path).name
         found[name] = scores = compare(path, sizes, args)
+        if args.json is not None:
+            own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+            content = {"settings": own | {"model": [*found]}, "models": found}
+            write_text(args.json, json.dumps(content) + "\n")
+        if args.plot is not None:
+            save_figure(draw(found, args.length), args.plot)
         yield from table(name, scores)
-    if args.json is not None:
-        own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
-        content = {"settings": own | {"model": [*found]}, "models": found}
-        write_text(args.json, json.dumps(content) + "\n")
-    if args.plot is not None:
-        save_figure(draw(found, args.length), args.plot)
 
 
 def compare(path: str, sizes: list[int], args: Options) -> Scores:

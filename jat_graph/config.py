@@ -22,6 +22,7 @@ from jat_graph.config_fields import (
     Strength,
     Triple,
     check_conv,
+    check_fields,
     check_heads,
     check_hop_weights,
     check_layers,
@@ -106,6 +107,7 @@ class JatConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_tables()
         if isinstance(self.graph, ClusterGraph):
             self._check_clustered()
             return
@@ -132,6 +134,12 @@ class JatConfig(Settings):
                 "backend must be 'auto' or 'sparse' where a layer runs on edges, "
                 f"got {self.graph.backend!r}"
             )
+
+    def _check_tables(self) -> None:
+        for name, table in self.graph.tables().items():
+            lengths = sorted({len(row) for row in table})
+            if len(lengths) > 1 and self.heads != "all":  # of which some layers may have more
+                raise ValueError(f"{name} needs rows of one length, or heads='all', got {lengths}")
 
     def _check_clustered(self) -> None:
         for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
@@ -261,9 +269,9 @@ class JatConfig(Settings):
             The config.
 
         Raises:
-            ValueError: If the version is newer than this library's, or a field is unknown.
+            ValueError: If it is no dict, of a newer version, or a field of it is unknown.
         """
-        settings = dict(settings)
+        settings = check_fields("config", settings)
         version = settings.pop("version", CONFIG_VERSION)
         if check_integer("config version", version, least=1) > CONFIG_VERSION:
             raise ValueError(
@@ -330,7 +338,7 @@ class JatConfig(Settings):
             Indices from 0.
 
         Raises:
-            ValueError: If the layer lacks one of them.
+            ValueError: If the layer lacks one of them, and some could change anything.
         """
         if isinstance(self.heads, tuple):
             chosen: Sequence[int] = self.heads
@@ -341,6 +349,9 @@ class JatConfig(Settings):
         else:
             chosen = range(self.heads)
         if chosen and max(chosen) >= num_heads:
+            moved = any(map(any, self.strengths())) if self.strengths() else self.hop_weights
+            if moved in (False, (1.0,)):  # where nothing jumps, any heads will do
+                return tuple(range(num_heads))
             raise ValueError(
                 f"heads={self.heads!r} needs head {max(chosen)}, "
                 f"but the model has {num_heads} heads (0 to {num_heads - 1})"

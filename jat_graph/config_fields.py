@@ -31,10 +31,20 @@ Check: TypeAlias = Callable[[str, Any], Any]
 
 LEARNED = "learned"
 EXTERNAL = "given"  # a layer that no settings can build
+OWN_LAYERS = ("JumpConv", "StoneConv")  # of jat_graph.nn
 
 
 class Settings:
     """A frozen dataclass whose fields come in one form; each has its check in its metadata."""
+
+    def __new__(cls, /, *args: Any, **fields: Any) -> Any:
+        """Refuse fields that there are not, which Python would call a TypeError."""
+        for name in fields:
+            # Compiled code makes settings, too, and cannot ask dataclasses for the fields of one.
+            if name not in cls.__dataclass_fields__ or name == "kind":  # type: ignore[attr-defined]
+                wanted = f"wanted one of {', '.join(cls.names())}"
+                raise ValueError(f"unknown field {name!r} of {cls.__name__}, {wanted}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for entry in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -46,6 +56,13 @@ class Settings:
     def names(cls) -> tuple[str, ...]:
         """Return the names of the fields."""
         return tuple(entry.name for entry in dataclasses.fields(cls))  # type: ignore[arg-type]
+
+
+def check_fields(name: str, value: Any) -> dict[str, Any]:
+    """Return fields by name, as an object of JSON holds them."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name} must be a dict of fields by name, got {value!r}")
+    return dict(value)
 
 
 def checked(default: Any, check: Check) -> Any:
@@ -105,7 +122,8 @@ def check_table(name: str, value: Any, check: Check) -> float | Table:
     """Return a number, or a table ``[jump layer][jump head]`` of them, each of them checked."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         return check(name, value)  # type: ignore[no-any-return]
-    if not value or any(isinstance(row, str) or not isinstance(row, Sequence) for row in value):
+    rows = [row for row in value if row and isinstance(row, Sequence) and not isinstance(row, str)]
+    if not rows or len(rows) != len(value):
         raise ValueError(
             f"{name} must be a number or a table [jump layer][jump head], got {value!r}"
         )
@@ -189,10 +207,21 @@ def check_conv(name: str, value: Any) -> dict[str, Any] | str:
             f"{name} must be the name of a layer of torch_geometric.nn or jat_graph.nn, or its "
             f"name and arguments, as {{'layer': 'APPNP', 'K': 10, 'alpha': 0.1}}, got {value!r}"
         )
+    if value["layer"] not in OWN_LAYERS and layer_of_pyg(value["layer"]) is None:
+        what = "a layer of torch_geometric.nn or jat_graph.nn"
+        raise ValueError(f"{name} must name {what}, got {value['layer']!r}")
     try:
         return dict(json.loads(json.dumps(dict(value), allow_nan=False)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must have arguments that JSON knows, got {value!r}") from error
+
+
+def layer_of_pyg(name: str) -> Any:
+    """Return a message-passing layer of PyG; None for any other name."""
+    from torch_geometric.nn import conv  # takes seconds to load
+
+    found = getattr(conv, name, None)
+    return found if isinstance(found, type) and issubclass(found, conv.MessagePassing) else None
 
 
 def check_layers(layers: tuple[int, ...] | None, num_layers: int) -> tuple[int, ...]:

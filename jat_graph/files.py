@@ -1,17 +1,30 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, one way to read text, and the screen."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import io
 import json
 import os
+import re
+import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from xml.etree import ElementTree
 
 ENDINGS = (".png", ".svg", ".pdf")  # of pictures
+SURROGATES = re.compile("[\ud800-\udfff]")  # halves of what UTF-16 writes as two
+# Those that JSON spells out: the first half without the second, or the other way round.
+ESCAPED = re.compile(
+    r"(?<!\\)(?:\\\\)*\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])"
+    r"|[c-fC-F]..(?<!\\u[dD][89abAB]..\\u[dD]...))"
+)
+MARKS = re.compile("^\ufeff+", re.MULTILINE)  # of files, and of those that were joined to one
 
 
 @contextmanager
@@ -66,18 +79,67 @@ def check_model_name(name: str) -> None:
         )
 
 
+def check_unicode(name: object, text: Any, lone: re.Pattern[str] = SURROGATES) -> None:
+    """Refuse a text, or words, with a lone surrogate, which no tokenizer and no file takes."""
+    for part in text if isinstance(text, list | tuple) else (text,):
+        if not isinstance(part, str):
+            raise ValueError(f"{name} must be text, got {part!r:.60}")
+        if (found := lone.search(part)) is not None:
+            raise ValueError(
+                f"{name} must be Unicode text, got a lone surrogate at {found.start()}"
+            )
+
+
+def replace_unencodable() -> None:
+    """Let the screen show a question mark for a letter that its encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write ``text`` as UTF-8; the file appears whole or not at all."""
+    check_unicode(path, text)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
-    """The JSON object that a text is, or one line that names the place in ``where``."""
+def read_text(path: str | Path) -> str:
+    """Read a file of text, plain or packed by gzip; what is wrong with it is one line."""
+    path = Path(path)
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        # Others are UTF-8; some editors mark what they write in UTF-16.
+        marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = content.decode("utf-16" if marked else "utf-8")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is cut off or damaged: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
+    return MARKS.sub("", text)
+
+
+def open_text(path: str | Path) -> TextIO:
+    """Read the same line by line; what ends a line is a line feed, a carriage return, or both."""
+    return io.StringIO(read_text(path), newline=None)
+
+
+def parse_json(text: str, where: object) -> Any:
+    """What a text in JSON holds, or one line that names the place in ``where``."""
     try:
         content = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{where} must be JSON, got brackets too deep to read") from None
     except ValueError as error:
         raise ValueError(f"{where} must be JSON: {error}") from None
+    check_unicode(where, text, ESCAPED)
+    return content
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """The JSON object that a text is, or one line that names the place in ``where``."""
+    content = parse_json(text, where)
     if not isinstance(content, dict):
         raise ValueError(f"{where} must be a JSON object, got {type(content).__name__}")
     return content
@@ -85,7 +147,7 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
 
 def read_object(path: str | Path, what: str) -> dict[str, Any]:
     """Read a JSON object."""
-    return parse_object(Path(path).read_bytes(), f"{what} {path}")
+    return parse_object(read_text(path), f"{what} {path}")
 
 
 class _PlainBuilder(ElementTree.TreeBuilder):

@@ -29,6 +29,8 @@ def track_progress(
     for count, item in enumerate(items):
         now = time.monotonic()
         if count and now - latest >= EVERY:
-            latest, left = now, (now - start) / count * (number - count)
-            logger.info("%s: %d of %d, about %.0f s left", what, count, number, left)
+            latest, spent = now, now - start
+            left = spent / count * (number - count)
+            said = "%s: %d of %d in %.0f s, at this pace %.0f s more"
+            logger.info(said, what, count, number, spent, left)
         yield item

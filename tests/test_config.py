@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.config import CONFIG_VERSION
 from jat_graph.graph_config import SELECTIONS
+from jat_graph.hf import FilterConfig
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
@@ -111,9 +112,11 @@ def any_config(draw):
         reach = {"hops": number, "strength": draw(strengths(number))}
     else:
         reach = {"hop_weights": draw(hops | mapped_hops())}
+    ragged = any(len({len(row) for row in rows}) > 1 for rows in graph.tables().values())
+    heads = st.integers(1, 99) | indices | st.just("even:3") | st.just("all")
     return JatConfig(
         graph,
-        heads=draw(st.integers(1, 99) | indices | st.just("all") | st.just("even:3")),
+        heads="all" if ragged else draw(heads),
         layers=draw(st.none() | indices),
         excluded_token_ids=draw(tokens) if reach else (),
         seed=draw(st.integers(0, 2**63 - 1)),
@@ -271,6 +274,9 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"threshold": [1.0, 2.0]}, r"threshold must be a number or a table .*, got \[1.0, 2.0\]"),
         ({"threshold": []}, r"threshold must be a number or a table .*, got \[\]"),
         ({"threshold": [[1.0, -2.0]]}, "threshold must be at least 0, got -2.0"),
+        ({"threshold": [[1.0], []]}, r"threshold must be a number or a table .*\[\[1.0\], \[\]\]"),
+        ({"threshold": [[1, 2], [3]]}, r"threshold needs rows of one length, .*, got \[1, 2\]"),
+        ({"conv": "os.system"}, "conv must name a layer of .*, got 'os.system'"),
         ({"threshold": [[1.0, math.nan]]}, "threshold must be a number, got nan"),
         ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
@@ -409,6 +415,26 @@ def test_which_heads_jump(heads, chosen):
 def test_heads_that_a_model_lacks(heads, needed):
     with pytest.raises(ValueError, match=rf"heads=.* needs head {needed}, but .* 12 heads"):
         JatConfig(heads=heads).head_indices(12)
+
+
+@pytest.mark.parametrize("heads", [4, (0, 7), "even:3"])
+def test_where_nothing_jumps_any_heads_will_do(heads):
+    for still in ({"hop_weights": (1,)}, {"strength": 0.0, "hops": 2}):
+        assert JatConfig(heads=heads, **still).head_indices(2) == (0, 1)
+    with pytest.raises(ValueError, match=r"heads=.* needs head"):
+        JatConfig(heads=heads, hop_weights=(1, 1)).head_indices(2)
+
+
+@pytest.mark.parametrize("settings", [JatConfig, PairGraph, StoneGraph, ClusterGraph, FilterConfig])
+def test_settings_are_known_fields_by_name(settings):
+    fields = ", ".join(field.name for field in dataclasses.fields(settings))
+    for name in ("nonsense", "kind", "self", "cls"):
+        words = f"unknown field {name!r} of {settings.__name__}, wanted one of {fields}"
+        with pytest.raises(ValueError, match=rf"\A{words}\Z"):
+            settings(**{name: 1})
+    for value in ([1], None, "heads", 3, {1: 2}, [["layers", (1,)]]):
+        with pytest.raises(ValueError, match=r"must be a dict of fields by name, got [^\n]*\Z"):
+            (FilterConfig if settings is FilterConfig else JatConfig).from_dict(value)
 
 
 def test_which_layers_jump():

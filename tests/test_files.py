@@ -1,9 +1,13 @@
+import json
 import os
 import stat
+from contextlib import nullcontext
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jat_graph.files import read_object, replacing, write_text
+from jat_graph.files import parse_object, read_object, replacing, write_text
 
 
 def test_a_file_is_written_whole(tmp_path):
@@ -40,7 +44,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, error):
 
 
 def test_a_failed_first_write_leaves_nothing(tmp_path):
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(ValueError, match="must be Unicode text, got a lone surrogate at 0"):
         write_text(tmp_path / "broken.txt", "\ud800")
     assert os.listdir(tmp_path) == []
 
@@ -77,7 +81,11 @@ def test_permissions_are_those_of_ordinary_files(tmp_path, umask, mode):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "settings .* must be JSON"), ("[]", "settings .* must be a JSON object, got list")],
+    [
+        ("{", "settings .* must be JSON"),
+        ("[" * 100_000, "settings .* must be JSON, got brackets too deep"),
+        ("[]", "settings .* must be a JSON object, got list"),
+    ],
 )
 def test_only_objects_are_read(tmp_path, text, words):
     path = tmp_path / "file.json"
@@ -93,3 +101,12 @@ def test_a_missing_folder_is_said_of_the_file_that_was_asked_for(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_text(tmp_path / "none" / "file.txt", "text")
     assert caught.value.filename == str(tmp_path / "none" / "file.txt")
+
+
+@given(st.text("\ud83d\udc36a\\ué🐶"))
+def test_lone_surrogates_are_found_in_json(text):
+    spelled = json.dumps({"a": text})
+    is_lone = any("\ud800" <= letter <= "\udfff" for letter in json.loads(spelled)["a"])
+    said = pytest.raises(ValueError, match="text must be Unicode text, got a lone surrogate at")
+    with said if is_lone else nullcontext():
+        parse_object(spelled, "text")

@@ -35,7 +35,8 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         assert list(track_progress(iter("abcde"), "heads", 5)) == list("abcde")
-    assert caplog.messages == ["heads: 2 of 5, about 60 s left", "heads: 4 of 5, about 20 s left"]
+    said = "heads: {} of 5 in {} s, at this pace {} s more".format
+    assert caplog.messages == [said(2, 40, 60), said(4, 80, 20)]
     assert capsys.readouterr() == ("", "")
 
 
@@ -47,4 +48,4 @@ def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         assert list(track_progress(iter("ab"), "heads", 2)) == ["a", "b"]
-    assert caplog.messages == ["heads: 1 of 2, about 50 s left"]
+    assert caplog.messages == ["heads: 1 of 2 in 50 s, at this pace 50 s more"]

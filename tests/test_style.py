@@ -17,7 +17,7 @@ ORACLES = ROOT / "tests" / "oracles"
 
 # A module may import those of earlier lines. Modules that share a line know nothing of each other.
 LAYERS = (
-    ("directions", "files", "kernels", "progress"),
+    ("directions", "extras", "files", "kernels", "progress"),
     ("masks",),
     ("checks",),
     ("patterns",),
@@ -47,13 +47,13 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_417,
-    "jat_graph/checks": 225,
+    "jat_graph/attention": 4_445,
+    "jat_graph/checks": 290,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_370,
-    "jat_graph/inspection": 2_430,
+    "jat_graph/hf": 3_480,
+    "jat_graph/inspection": 2_460,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
     "jat_graph/nn": 1_205,
@@ -61,13 +61,13 @@ BUDGET = {
     "jat_graph/patterns": 1_280,
     "jat_graph/probes": 3_600,
     "jat_graph/testing": 250,
-    "jat_graph/training": 280,
+    "jat_graph/training": 295,
     "jat_graph/viewer": 800,
     "jat_graph/viz": 900,
-    "jat_graph": 27_400,
-    "examples": 12_300,
+    "jat_graph": 27_790,
+    "examples": 12_480,
     "models": 1_350,
-    "tests": 35_460,
+    "tests": 36_360,
 }
 
 
@@ -182,7 +182,7 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(path: Path) -> None:
     module = _module(path)
-    if module in (*APART, "__init__"):
+    if module in (*APART, "__init__", "__main__"):
         return
     assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
     for other in _imports_of_ours(path):

@@ -20,6 +20,7 @@ from examples.benchmarks import inputs, measure
 from examples.benchmarks.inputs import HEADS, THRESHOLD, draw_heads
 from examples.benchmarks.measure import Outcome, Settings, Step, agree, seconds
 from jat_graph import JatConfig, jump_operator
+from jat_graph.files import read_object, write_text
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.kernels.stone_means import StoneScores, share_out
 
@@ -136,11 +137,11 @@ def measure_costs(
             found.setdefault(name, []).append(1e9 * taken / units)
     prices = {name: float(f"{statistics.median(each):.3g}") for name, each in found.items()}
     path = path or Path(str(files("jat_graph.operators").joinpath("costs.json")))
-    table = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    table = read_object(path, "prices") if path.exists() else {}
     described = measure.describe_machine(settings.device)
     where = f"{described.get('gpu', described['processor'])}, {described['threads']} threads"
     table[settings.device] = {"machine": where, "nanoseconds": prices}
-    path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(table, indent=2) + "\n")
     return prices
 
 

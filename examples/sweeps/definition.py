@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from jat_graph.files import read_text
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -233,7 +235,7 @@ def read_sweep(name: str) -> Sweep:
         known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
         raise ValueError(f"sweep must be one of {known} or a file FILE.toml, got {name!r}")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_text(path))
     except ValueError as error:
         raise ValueError(f"sweep {path} must be TOML: {str(error).splitlines()[0]}") from None
     if (like := content.pop("like", None)) is not None:

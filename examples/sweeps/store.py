@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from examples.sweeps.definition import Run, Sweep, parse_sweep
-from jat_graph.files import parse_object, write_text
+from jat_graph.files import parse_object, read_text, write_text
 
 VERSION = 2  # 1 is that of `jat-graph experiment`, which reports read, and no sweep goes on with
 _PACKAGES = ("torch", "torch-geometric", "transformers")
@@ -70,7 +70,7 @@ def read_results(path: str | Path) -> Results:
     """Read the file of a sweep, or of an experiment of earlier versions; refuse what is none."""
     where = f"results {path}"
     # splitlines would also split at what JSON leaves as it is within a text, as U+2028
-    lines = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    lines = read_text(path).removesuffix("\n").split("\n")
     found = [parse_object(line, f"{where}, line {n}") for n, line in enumerate(lines, start=1)]
     header, contents = found[0], found[1:]
     if header.get("version") not in (1, VERSION):
@@ -167,7 +167,7 @@ class Store:
         line = json.dumps(record, ensure_ascii=False, allow_nan=False)
         header = json.dumps(self.header, ensure_ascii=False)  # tasks and variants may be new
         with self._lock:
-            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            text = read_text(self.path) if self.path.exists() else ""
             lines = text.removesuffix("\n").split("\n")[1:]
             write_text(self.path, "\n".join([header, *lines, line]) + "\n")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import tarfile
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from conllu.exceptions import ParseException
 from datasets import ClassLabel, Dataset, List
+from datasets.exceptions import DatasetsError
+
+from jat_graph.files import parse_object, read_text
 
 Splits: TypeAlias = dict[str, Dataset]
 Score: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]
@@ -77,12 +78,14 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
         for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):
             if (data_dir / index / name).exists():
                 return data_dir / index / name
-    raise FileNotFoundError(f"{data_dir} must hold {home}/{' or '.join(names)}: no such file")
+    wanted, places = " or ".join(names), f"itself or in {home} or {last}"
+    there = ", ".join(sorted(path.name for path in data_dir.iterdir())[:9]) or "nothing"
+    raise FileNotFoundError(f"data_dir {data_dir} must hold {wanted}, {places}, got {there}")
 
 
 # What reading a file that is cut off, damaged or of another kind may raise.
-_BROKEN = (AttributeError, EOFError, LookupError, OSError, TypeError, ValueError)
-_BROKEN += (ParseException, tarfile.TarError, zipfile.BadZipFile)
+_BROKEN = (AttributeError, EOFError, LookupError, OSError, RuntimeError, StopIteration, TypeError)
+_BROKEN += (ValueError, DatasetsError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 @contextmanager
@@ -93,15 +96,9 @@ def reading(where: object, layout: str) -> Iterator[None]:
     except FileNotFoundError:
         raise FileNotFoundError(f"{where} must be a file, got none") from None
     except _BROKEN as error:
-        got = f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        cause = error.__cause__ or error
+        got = f"no {cause}" if isinstance(cause, KeyError) else str(cause).partition("\n")[0]
         raise ValueError(f"{where} must have the layout of {layout}, got {got}") from None
-
-
-def read_text(path: Path) -> str:
-    """A file of text in UTF-8, unpacked if it is packed."""
-    with reading(path, "text in UTF-8"):
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return content.decode("utf-8-sig")
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -109,13 +106,13 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     # Not by splitlines: a text may hold one of Unicode's own line ends.
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
-            with reading(index := f"{path}, line {number}", "a JSON object"):
-                content = dict(json.loads(line))
-            yield index, content
+            yield (index := f"{path}, line {number}"), parse_object(line, index)
 
 
 def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Dataset:
     """Rows whose column ``label`` has numbers of classes, with the names of these."""
+    if not rows:
+        raise ValueError(f"there must be rows of {', '.join(labels)}, got none")
     made = Dataset.from_list([*rows])
     return made.cast_column("label", ClassLabel(names=[*labels]))
 

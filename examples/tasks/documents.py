@@ -28,12 +28,11 @@ from examples.tasks.base import (
     find_file,
     label_rows,
     read_lines,
-    read_text,
     reading,
     stratified_split,
 )
 from examples.tasks.metrics import score_classes
-from jat_graph.files import parse_xml
+from jat_graph.files import parse_xml, read_text
 
 GENRES = tuple(
     "adventure belles_lettres editorial fiction government hobbies humor learned lore mystery news "
@@ -149,7 +148,10 @@ def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
     missing = next((name for name in articles if name not in answers), None)
     if missing is not None:
         raise ValueError(f"ground-truth must have a label for article {missing!r}, got none")
-    labels = [int(answers[name].get("hyperpartisan") == "true") for name in articles]
+    said = [answers[name].get("hyperpartisan") for name in articles]
+    if other := [truth for truth in said if truth not in ("true", "false")]:
+        raise ValueError(f"hyperpartisan must be true or false in ground-truth, got {other[0]!r}")
+    labels = [int(truth == "true") for truth in said]
     texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
     return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import pandas as pd
 from datasets import ClassLabel, Dataset
 
-from examples.tasks.base import Splits, Task, find_file, read_text, reading
+from examples.tasks.base import Splits, Task, find_file, reading
 from examples.tasks.metrics import score_classes, score_numbers
+from jat_graph.files import read_text
 
 ENTAILMENT = "entailment not_entailment"
 _FILES = {
@@ -61,6 +62,8 @@ def read_glue(
                 lineterminator="\n",
                 on_bad_lines="skip" if skip_broken else "error",
             )
+            if not isinstance(frame.index, pd.RangeIndex):  # the first columns are taken for one
+                raise ValueError(f"more columns than {len(frame.columns)}")
             frame = frame.rename(columns=str.strip)[[*texts, label]]
             if skip_broken:
                 frame = frame[frame[label].isin(codes or ())]

@@ -11,7 +11,6 @@ Reference:
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Sequence
@@ -21,7 +20,8 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, read_text, reading
+from examples.tasks.base import Splits, Task, find_file, reading
+from jat_graph.files import parse_json, read_text
 
 NUM_VOICES = 4
 NUM_PITCHES = 128  # MIDI's; each is its own token
@@ -108,8 +108,8 @@ def tokens_to_chorale(tokens: Sequence[int]) -> list[tuple[int, ...]]:
 def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: str) -> Splits:
     """Read 229, 76 and 77 chorales, in steps of a sixteenth or a quarter."""
     path = find_file(data_dir, "jsb_chorales", f"jsb-chorales-{resolution}.json")
+    content = parse_json(read_text(path), path)
     with reading(path, "chorales, lists of steps of pitches"):
-        content = json.loads(read_text(path))
         tokens = {n: [*map(chorale_to_tokens, content[n.removesuffix("ation")])] for n in names}
     return {name: Dataset.from_dict({"tokens": own}) for name, own in tokens.items()}
 

@@ -11,7 +11,6 @@ Reference:
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from collections.abc import Sequence
@@ -21,8 +20,9 @@ from typing import Any
 
 from datasets import Dataset, Features, List, Value
 
-from examples.tasks.base import Splits, Task, find_file, read_text, reading, stratified_split
+from examples.tasks.base import Splits, Task, find_file, reading, stratified_split
 from examples.tasks.metrics import score_answers, score_doubted_answers
+from jat_graph.files import parse_json, read_text
 
 # Copies that must be small have the file's first articles under this name.
 _HEAD = "train-v1.1.head.json"
@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 def read_articles(path: Path) -> list[list[dict[str, Any]]]:
     """Read the questions of each article of a file, each with its answers."""
+    content = parse_json(read_text(path), path)
     with reading(path, "SQuAD"):
         return [
             [
@@ -46,16 +47,23 @@ def read_articles(path: Path) -> list[list[dict[str, Any]]]:
                     "id": str(entry["id"]),
                     "question": entry["question"],
                     "context": paragraph["context"],
-                    "answers": {
-                        key: [answer[key] for answer in entry.get("answers", ())]
-                        for key in ("text", "answer_start")
-                    },
+                    "answers": _answers(entry),
                 }
                 for paragraph in article["paragraphs"]
                 for entry in paragraph["qas"]
             ]
-            for article in json.loads(read_text(path))["data"]
+            for article in content["data"]
         ]
+
+
+def _answers(entry: dict[str, Any]) -> dict[str, list[Any]]:
+    """The answers of a question; where the file says that there are none, there must be none."""
+    answers = entry.get("answers", ())
+    impossible = entry.get("is_impossible", not answers)
+    if impossible is not (not answers):
+        got = f"{len(answers)} answers and is_impossible {impossible!r}"
+        raise ValueError(f"{got} for question {entry['id']}")
+    return {key: [answer[key] for answer in answers] for key in ("text", "answer_start")}
 
 
 def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from conllu import parse
-
-from examples.tasks.base import Splits, Task, find_file, read_text, reading, tag_rows
+from examples.tasks.base import Splits, Task, find_file, reading, tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
+from jat_graph.files import read_text
+from jat_graph.probes import read_treebank
 
 # Those of Universal Dependencies, version 2.
 PARTS_OF_SPEECH = tuple(
@@ -72,7 +72,7 @@ def read_columns(
 def read_trees(
     data_dir: Path | None, names: Sequence[str], *, column: str, tags: Sequence[str]
 ) -> Splits:
-    """Read a column of UD English EWT: ``"upos"``, or ``"deprel"`` without subtypes.
+    """Read UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes.
 
     Words are as the treebank cuts them: "do" and "n't" are two.
     """
@@ -80,13 +80,11 @@ def read_trees(
     for name in names:
         split = {"validation": "dev"}.get(name, name)
         path = find_file(data_dir, "ud_english_ewt", f"en_ewt-ud-{split}.conllu")
-        sentences = []
-        with reading(path, "CoNLL-U"):
-            for tree in parse(read_text(path)):
-                # Ranges of words as 2-3 and empty words as 4.1 have no whole number.
-                words = [word for word in tree if isinstance(word["id"], int)]
-                own = [(word[column] or "_").partition(":")[0] for word in words]
-                sentences.append(([word["form"] for word in words], own))
+        sentences = [
+            (tree.words, [tag.partition(":")[0] for tag in getattr(tree, column)])
+            for tree in read_treebank(path)
+        ]
+        with reading(path, "Universal Dependencies"):
             found[name] = tag_rows(sentences, tags)
     return found
 
@@ -109,6 +107,6 @@ TAGGING = (
     _entities(
         *("conll2003", "LOC MISC ORG PER"), ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
     ),
-    _words("ewtpos", "upos", PARTS_OF_SPEECH),
-    _words("ewtrelations", "deprel", RELATIONS),
+    _words("ewtpos", "tags", PARTS_OF_SPEECH),
+    _words("ewtrelations", "relations", RELATIONS),
 )

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from jat_graph.adjacency.keys import draw, numbers_of_keys, positions_of_ranks, select_keys
 from jat_graph.adjacency.scores import BLOCK, MapScores, QueryKeyScores, ScoreSource, SelectedKeys
 from jat_graph.adjacency.standard import standard_features, standard_map
+from jat_graph.checks.tensors import recomputed
 from jat_graph.checks.tracing import steps
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.masks.tokens import TokenMask
@@ -137,7 +137,7 @@ def sum_soft_votes(
     total = scores.new_zeros(batch, heads, number, length)
     for keys in steps(num_keys, block):
         norm = None if norms is None else norms[..., keys]
-        total = total + checkpoint(add_up, scores[..., keys], norm, use_reentrant=False)
+        total = total + recomputed(add_up, scores[..., keys], norm)
     return total
 
 

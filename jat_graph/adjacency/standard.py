@@ -52,7 +52,7 @@ def standard_features(
         for x, own in zip(raw, centred, strict=True):
             own = own if inside is None else inside * own
             total = total * (own.mT @ own) * above_noise(own, x).any(-2, keepdim=True)
-        deviation = inverse(total.sum((-1, -2))[..., None, None], count * scale**-1)
+        deviation = inverse(total.sum((-1, -2))[..., None, None], count, scale)
     return centred[0].mul_(deviation), centred[1]
 
 
@@ -100,7 +100,7 @@ def causal_features(
             squares, *rest = _squares_in_blocks(centred, number, before, in_order)
         complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
         count = torch.as_tensor(_where(number <= BLOCK, number, complete), dtype=dtype)
-        deviation = inverse(squares, count * scale**-1).unsqueeze(-1)
+        deviation = inverse(squares, count, scale).unsqueeze(-1)
         if isinstance(before.number, int) and valid is None:
             last: Tensor | int = before.number + query.size(-2)
         else:  # a copy, which does not keep the others
@@ -232,6 +232,7 @@ def above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
     return torch.gt(size, 16 * torch.finfo(raw.dtype).eps * whole)
 
 
-def inverse(total: Tensor, count: Any) -> Tensor:  # by a number, or one each
-    """Return one over the root mean square of scores, by the sum of their squares; 0 for none."""
-    return torch.where(total > 0, abs(count) * total.rsqrt(), 0.0)
+def inverse(total: Tensor, count: Any, scale: float = 1.0) -> Tensor:  # by a number, or one each
+    """Return one over the root mean square of scores, by their squares without scale, 0 for 0."""
+    size = count * scale**-1 if scale else 0.0
+    return torch.where(total > 0, abs(size) * total.rsqrt(), 0.0)

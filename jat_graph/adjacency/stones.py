@@ -176,7 +176,7 @@ def shard_features(
         centred = centred * inside * above_noise(centred, both)
         spread = mask.shard.sum(centred.mT @ centred)
         total = spread.prod(0).sum((-1, -2))[..., None, None]
-        deviation = inverse(total, count.clamp(min=1) * scale**-1)
+        deviation = inverse(total, count.clamp(min=1), scale)
     return (both[0] - means[0]) * deviation, both[1] - means[1]
 
 

@@ -101,6 +101,8 @@ def jump_attention(
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
     mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
+    if scale == 0:  # times -inf it is NaN on the fast path of SDPA
+        query, scale = query * 0, 1.0
     if isinstance(config.graph, ClusterGraph):
         rules = config.graph.rules(query.size(1))
         return read_heads(query, key, value, rules, mask=mask, dropout_p=dropout_p, scale=scale)

@@ -19,6 +19,7 @@ from jat_graph.checks.tensors import (
     check_heads,
     check_scale,
     clean_padding,
+    in_transform,
     read_global,
 )
 from jat_graph.graph_config import ClusterGraph, ClusterRule
@@ -117,6 +118,8 @@ def clustered_attention(
     valid = mask.valid
     everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
+    if scale == 0:  # times -inf it is NaN on the fast path of SDPA
+        query, scale = query * 0, 1.0
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
     options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "causal": is_causal}
@@ -147,6 +150,8 @@ def read_by_clusters(
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
         )
+    if in_transform():
+        raise ValueError("torch.func cannot go through clusters, as torch.autograd can")
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)

@@ -81,12 +81,8 @@ def _read_edges(
     from torch_geometric.typing import SparseTensor
     from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-    if isinstance(graph, list):
+    if isinstance(graph, list) and graph:
         for one in graph:  # before a node that one lacks becomes a node of the next
-            if not has_edges(one):
-                raise ValueError(
-                    f"graph must be a list of graphs with edge_index, got {one!r} in it"
-                )
             edges_of(one, takes)
         for name in takes:
             if len({getattr(one, name, None) is None for one in graph}) > 1:
@@ -99,10 +95,9 @@ def _read_edges(
         return _of_tokens(edges.flip(0), weight, (graph.size(0), graph.size(1)), shape)
     edges, weight = graph if isinstance(graph, tuple) and len(graph) == 2 else (graph, None)
     if not isinstance(edges, Tensor) or edges.dim() != 2 or edges.size(0) != 2:
-        got = list(graph.shape) if isinstance(graph, Tensor) else type(graph).__name__
         raise ValueError(
-            "graph must be a Batch of PyG, edge_index [2, E], (edge_index, edge_weight), a sparse "
-            f"matrix or an operator, got {got}"
+            "graph must be a Batch of PyG, a list of Data, edge_index [2, E], (edge_index, "
+            f"edge_weight), a sparse matrix or an operator, got {found_graph(graph)}"
         )
     tokens = shape[0] * shape[2]
     weight = flat_weights("edge_weight", weight, edges.size(1))
@@ -185,14 +180,33 @@ def _tokens(
 
 
 def has_edges(graph: Any) -> bool:
-    """Tell whether something is a graph of PyG."""
-    return any(getattr(graph, name, None) is not None for name in ("edge_index", "adj_t"))
+    """Tell whether something is a graph of PyG, of one kind of nodes, with edges."""
+    from torch_geometric.data import Data
+
+    return isinstance(graph, Data) and (graph.edge_index is not None or "adj_t" in graph)
+
+
+def found_graph(graph: object) -> str:
+    """Name what came in the place of a graph, and what makes a graph of it."""
+    from torch_geometric.data import Data, HeteroData
+
+    name, foreign = type(graph).__name__, type(graph).__module__.startswith("networkx.")
+    if isinstance(graph, HeteroData):
+        return f"{name}; its to_homogeneous() gives a Data"
+    if foreign:
+        return f"{name} of networkx; torch_geometric.utils.from_networkx gives a Data"
+    if isinstance(graph, Data):
+        return f"{name} without edges"
+    return str(list(graph.shape)) if isinstance(graph, Tensor) else name
 
 
 def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
     """Return the edges of a graph of PyG with their weights, wherever transforms have put them."""
     from torch_geometric.utils import to_edge_index
 
+    if not has_edges(graph):
+        wanted = "a Data of PyG with edge_index or adj_t"
+        raise ValueError(f"graph must be {wanted}, got {found_graph(graph)}")
     if graph.edge_index is None:
         index, weight = to_edge_index(graph.adj_t)  # rows (target, source)
         index = index.flip(0)

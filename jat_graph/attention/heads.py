@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from jat_graph.adjacency.scores import attention_scores
+from jat_graph.checks.tensors import recomputed
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.config_fields import LEARNED, HopGroups, HopWeights, Triple
 from jat_graph.patterns.base import Pattern
@@ -233,7 +233,7 @@ def blocked_attention(
             return (shares @ value[:, :, seen].to(dtype)).to(value.dtype)
 
     blocks = [
-        checkpoint(attend_block, slice(start, min(start + height, length)), use_reentrant=False)
+        recomputed(attend_block, slice(start, min(start + height, length)))
         for start in range(0, length, height)
     ]
     return torch.cat(blocks, dim=2)

@@ -94,7 +94,7 @@ class HeadLayers(nn.Module):
             try:
                 with torch.no_grad():
                     trial(side, torch.zeros(2, size), graphs)
-            except (TypeError, RuntimeError, AssertionError, IndexError) as error:
+            except (TypeError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
                 why = (str(error).splitlines() or [type(error).__name__])[0]
                 raise ValueError(
                     f"conv must give layers to call on heads of size {size} and a graph, got "

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from jat_graph.adjacency.keys import number_of_keys
@@ -18,6 +17,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.heads import HeadGroup, JumpHeads, combine_hops, merge_heads, split_heads
 from jat_graph.attention.layers import HeadLayers
+from jat_graph.checks.tensors import recomputed
 from jat_graph.config import PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
@@ -250,10 +250,7 @@ def _head_by_head(
         single = Strengths(theta.theta[..., index : index + 1], theta.sides)
         return single.features(features, [dict(ChainMap(*hop)) for hop in hops][1:])
 
-    found = [
-        checkpoint(of_head, index, use_reentrant=False, preserve_rng_state=False)
-        for index in range(len(names))
-    ]
+    found = [recomputed(of_head, index, preserve_rng_state=False) for index in range(len(names))]
     queries, keys, updates = (list(part) for part in zip(*found, strict=True))
     update = merge_heads(names, updates) if theta.sides[VALUES] else None
     features = merge_heads(names, queries), merge_heads(names, keys), own[VALUES]
@@ -265,7 +262,8 @@ _known: MutableMapping[Tensor, tuple[int, bool]] = WeakTensorKeyDictionary()
 
 def strength_is_zero(strength: Tensor) -> bool:
     """Tell whether learned strengths are all 0, and not being learned just now."""
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and strength.requires_grad):
+    hidden = torch.compiler.is_compiling() or strength.is_meta
+    if hidden or (torch.is_grad_enabled() and strength.requires_grad):
         return False
     if strength.is_inference() or strength.is_cpu:
         return not bool(strength.any())

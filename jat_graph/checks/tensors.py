@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 from jat_graph.checks.numbers import check_inside, check_number
 
@@ -64,8 +68,49 @@ def check_layout(name: str, tensor: object) -> None:
         raise ValueError(f"{name} must be [B, H, L, D], got {list(tensor.shape)}")
     if 0 in tensor.shape:
         raise ValueError(f"{name} must have no empty axis, got {list(tensor.shape)}")
-    if not tensor.is_floating_point():
-        raise ValueError(f"{name} must be floating point, got {tensor.dtype}")
+    check_values(name, tensor)
+
+
+def check_values(name: str, tensor: Tensor) -> None:
+    """Refuse what nothing can be computed with, or whose values nobody may look at."""
+    if not is_wide(tensor):
+        raise ValueError(f"{name} must be floating point of 16 bits or more, got {tensor.dtype}")
+    if (why := hidden(tensor)) is not None:
+        raise ValueError(f"{name} must have values to look at, got a tensor {why}")
+
+
+def is_wide(tensor: Tensor) -> bool:
+    """Tell whether a tensor holds numbers that torch computes with, and no codes for them."""
+    return tensor.is_floating_point() and tensor.element_size() > 1
+
+
+def hidden(tensor: Tensor) -> str | None:
+    """Say why the values of a tensor cannot be looked at; None where they can, or need not."""
+    if torch.compiler.is_compiling():
+        return None
+    if tensor.is_meta:
+        return "on the device meta"
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return "in torch.jit.trace, which keeps what those of one input decide: use torch.export"
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return "in torch.func.vmap: make its axis the batch, or a part of it"
+        tensor = functorch.get_unwrapped(tensor)
+    return None
+
+
+def in_transform() -> bool:
+    """Tell whether torch.func or forward-mode differentiation is at work."""
+    # Neither can follow functions that bring a backward pass of their own.
+    active = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (active() or forward_ad._current_level >= 0)
+
+
+def recomputed(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function whose results backward computes again; torch.func must keep them."""
+    run = checkpoint if not in_transform() else lambda function, *args, **_: function(*args)
+    return run(function, *args, use_reentrant=False, **options)
 
 
 def clean_padding(

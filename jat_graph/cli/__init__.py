@@ -10,7 +10,9 @@ def main() -> None:
     """Run the command line; Ctrl-C ends in one line from the first moment on."""
     try:
         from jat_graph.cli.app import run
+        from jat_graph.files import replace_unencodable
 
+        replace_unencodable()
         run()
     except KeyboardInterrupt:
         sys.stderr.write("jat-graph: interrupted\n")

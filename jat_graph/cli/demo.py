@@ -73,7 +73,6 @@ def demo_command(
     }
     by_chance = {size: chance(2 * size - 1) for size in range(1, pairs + 1)}
     draw_curves(curves, by_chance, output / "curves.png")
-    _show_learning(curves, by_chance)
     results = {
         "lengths": lengths,
         "text": PAIR,
@@ -84,8 +83,8 @@ def demo_command(
         "seconds": round(time.monotonic() - start, 1),
     }
     write_text(output / "results.json", json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    console = Console()
-    console.print(f"Pictures and results are in {output.resolve()} ({results['seconds']:.0f} s).")
+    _show_learning(curves, by_chance)
+    typer.echo(f"Pictures and results are in {output.resolve()} ({results['seconds']:.0f} s).")
 
 
 def _read_long_texts(
@@ -139,6 +138,10 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
         if {jump.query.text.lower(), jump.key.text.lower()} == WORDS
     ]
     joined.sort(key=lambda own: -own[1].gain)
+    best = joined[0][0] if joined else report.heads[0]
+    view = view_head(model, tokenizer, PAIR, layer=best.layer, head=best.head, special_tokens=True)
+    marked = tuple(jump for head, jump in joined if head is best) or view.report.jumps
+    save_figure(draw_head(replace(view, report=replace(view.report, jumps=marked))), picture)
     console.print(f"\n[bold]{PAIR}[/bold]")
     console.print(
         "Every head jumps half of the way from a token over its stepping stones, the keys that it "
@@ -155,10 +158,6 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
             numbers = f"{head.density:.1%}", pair, f"{jump.before:.1%}", f"{jump.after:.1%}"
             table.add_row(str(head.layer), str(head.head), *numbers, stones)
         console.print(table)
-    best = joined[0][0] if joined else report.heads[0]
-    view = view_head(model, tokenizer, PAIR, layer=best.layer, head=best.head, special_tokens=True)
-    marked = tuple(jump for head, jump in joined if head is best) or view.report.jumps
-    save_figure(draw_head(replace(view, report=replace(view.report, jumps=marked))), picture)
     return [
         {"layer": head.layer, "head": head.head, "density": head.density, **jump.to_dict()}
         for head, jump in joined

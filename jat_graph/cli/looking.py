@@ -92,21 +92,17 @@ def inspect_command(
     clustered = reads_by_clusters(loaded)
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     shown["special_tokens"] = special_tokens
-    found: list[dict[str, Any]] = []
-    for own in texts:
+    look: Any = inspect_clusters if clustered else inspect_text
+    tables: Any = cluster_tables if clustered else head_tables
+    found = [look(loaded, tokenizer, own, **shown) for own in texts]
+    if json_file is not None:
+        every = [report.to_dict() for report in found]
+        told = every if len(every) > 1 else every[0]
+        write_text(json_file, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    for own, report in zip(texts, found, strict=True):
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
-        if clustered:
-            clusters = inspect_clusters(loaded, tokenizer, own, **shown)
-            Console().print(*cluster_tables(clusters), sep="\n")
-            found.append(clusters.to_dict())
-        else:
-            report = inspect_text(loaded, tokenizer, own, **shown)
-            Console().print(*head_tables(report), sep="\n")
-            found.append(report.to_dict())
-    if json_file is not None:
-        content = found if len(found) > 1 else found[0]
-        write_text(json_file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        Console().print(*tables(report), sep="\n")
 
 
 def _show_fidelity(
@@ -129,16 +125,17 @@ def _show_fidelity(
     report = fidelity(loaded, [encode_text(loaded, tokenizer, own).inputs for own in texts], wanted)
     if layers or heads:
         report = report.of_heads(layers, heads)
-    Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
-    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
     if json_file is not None:
         report.save(json_file)
     if picture is not None:
         from jat_graph.viz import draw_fidelity, save_figure
 
         save_figure(draw_fidelity(report), picture)
-        Console().print(f"The picture is in {picture}.")
+    Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
+    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
+        Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
+    if picture is not None:
+        typer.echo(f"The picture is in {picture}.")
 
 
 def calibrate_command(
@@ -247,7 +244,7 @@ def plot_command(
         else:
             figure = draw_graphs(view_graphs(loaded, tokenizer, layers=layer, heads=head, **shown))
     save_figure(figure, output)
-    Console().print(f"The picture is in {output}.")
+    typer.echo(f"The picture is in {output}.")
 
 
 def view_command(
@@ -301,4 +298,4 @@ def view_command(
     page = view(loaded, tokenizer, texts, special_tokens=special_tokens, title=name, **shown)
     page.save(output)
     size = output.stat().st_size / 1e6
-    Console().print(f"The page is in {output} ({size:.1f} MB); open it in a browser.")
+    typer.echo(f"The page is in {output} ({size:.1f} MB); open it in a browser.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jat_graph.files import check_model_name
+from jat_graph.files import check_model_name, check_unicode, open_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -156,17 +156,15 @@ def read_values(option: str, values: list[str] | None) -> dict[str, Any]:
             raise ValueError(f"{option} must be NAME=VALUE, as heads=all, got {given!r}")
         try:
             found[name] = json.loads(value)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             found[name] = value
     return found
 
 
 def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -> list[str]:
     """Return the texts of ``--text`` and ``--file``."""
-    try:
-        lines = [] if file is None else file.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} must be UTF-8, got a bad byte at {error.start}") from None
+    check_unicode("text", text or ())
+    lines = () if file is None else open_text(file)
     texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
     if needed and not texts:
         given = "none" if file is None and not text else "empty ones"

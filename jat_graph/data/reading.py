@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.adjacency.scores import attention_scores
 from jat_graph.checks.numbers import check_integer
-from jat_graph.files import replacing
+from jat_graph.files import check_unicode, replacing
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
@@ -122,7 +122,10 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     names = ("num_hidden_layers", "num_attention_heads")
     layers, heads = (getattr(model.config, name, 0) for name in names)
     if not heads:
-        raise ValueError(f"model must have attention heads, got a {type(model).__name__} without")
+        named = [(n, m) for n, m in model.named_children() if isinstance(m, PreTrainedModel)]
+        parts = ", ".join(n for n, m in named if hasattr(m.config, names[1]))
+        got = f"{type(model).__name__}{parts and f': give a part of it, {parts}'}"
+        raise ValueError(f"model must be one stack of layers with heads, got a {got}")
     return tuple((layer, head) for layer in range(layers) for head in range(heads))
 
 
@@ -229,6 +232,7 @@ def _check_texts(texts: Texts) -> bool:
         if not fits or not all(isinstance(word, str) for word in words):
             wanted = "a list of words" if split else "a string"
             raise ValueError(f"texts[{row}] must be {wanted} like texts[0], got {text!r}")
+        check_unicode(f"texts[{row}]", text)
     return split
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -172,8 +173,8 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
 
     An edge from word u to word v becomes one from each token of u to each of v, and its weight is
     shared among the tokens of u: what reaches a token of v is the mean over u. Tokens of one word
-    are not joined, special tokens not at all, and a word that was cut off has no edges. Each of the
-    new edges has the ``edge_type`` and ``edge_attr`` of the old one.
+    are not joined, special tokens not at all, and a word that was cut off has no edges, of which a
+    warning says so. Each of the new edges has the ``edge_type`` and ``edge_attr`` of the old one.
 
     Args:
         graph: A graph of n words: ``edge_index`` with rows (source, target), ``edge_weight`` or 1
@@ -190,12 +191,28 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     Raises:
         ValueError: If a token is of a word that the graph lacks, or weights do not fit the edges.
     """
+    found, lost = spread_words(graph, word_ids)
+    if lost:
+        warnings.warn(
+            "graphs have edges of words that no token is of, which are left out: cut texts less, "
+            "or number the nodes as word_ids does",
+            stacklevel=2,
+        )
+    return found
+
+
+def spread_words(graph: Data, word_ids: Sequence[int | None]) -> tuple[Data, bool]:
+    """Return the graph of the tokens, and whether words without a token have had edges."""
+    edges, own = edges_of(graph, ATTRIBUTES), getattr(graph, "edge_weight", None)
+    listed = isinstance(word_ids, Sequence) and not isinstance(word_ids, str)
+    if not listed or not all(w is None or (isinstance(w, int) and w >= 0) for w in word_ids):
+        wanted = "the word of each token, from 0, or None"
+        raise ValueError(f"word_ids must be {wanted}, got {repr(word_ids).splitlines()[0]:.60}")
     words = [-1 if word is None else word for word in word_ids]
     if max(words, default=-1) >= graph.num_nodes:
         raise ValueError(
             f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
         )
-    edges, own = edges_of(graph, ATTRIBUTES), getattr(graph, "edge_weight", None)
     (source, target), weight, attr = edges.edge_index, edges.edge_weight, edges.edge_attr
     are_weights = attr is None or (attr.size(1) == 1 and bool((attr >= 0).all()))
     if own is None and attr is not None and are_weights:
@@ -222,7 +239,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
             found[name] = value[edge]
     if own is None and not are_weights:
         del found["edge_weight"]  # so that heads that can use neither refuse the graph
-    return found
+    return found, not bool(copies.all())
 
 
 class StoneHypergraph(Data):  # type: ignore[misc]  # PyG is not typed

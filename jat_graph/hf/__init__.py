@@ -1,7 +1,7 @@
 """Jump heads, and heads of other kinds, in models of Hugging Face transformers.
 
-Importing it registers the attention functions "jat" and "clustered" with transformers, and changes
-nothing of it.
+Importing it registers the attention functions "jat" and "clustered" with transformers, and a hook
+with torch that sees models being built, and changes nothing of them.
 """
 
 import lazy_loader

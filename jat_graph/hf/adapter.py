@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.layers import HeadLayers
+from jat_graph.checks.tensors import is_wide
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
@@ -23,6 +24,7 @@ from jat_graph.hf.modules import (
     LayerHeads,
     ModuleHeads,
     attention_modules,
+    execution_device,
     model_parts,
     transformer_of,
 )
@@ -37,7 +39,7 @@ from jat_graph.hf.state import (
     layer_state,
     saved_configs,
 )
-from jat_graph.hf.switching import add_hooks, remove_hooks, switch_off, switch_on
+from jat_graph.hf.switching import add_hooks, all_or_nothing, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def attach(
     to be of two, and nothing is limited to a pattern.
 
     Args:
-        model: A model of transformers, or a PEFT model around one.
+        model: A model of transformers, or what holds one: of PEFT, a SentenceTransformer.
         config: The settings, of one kind of heads.
         tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: token ids, or
             with stones a tokenizer's marks of beginning, end and padding. (default: None)
@@ -107,17 +109,20 @@ def attach(
     if conv is not None and kind is not JumpLayer:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
-    attachment = find_attachment(base)
-    if attachment is not None and kind in attachment.configs:
-        raise ValueError(f"{type(base).__name__} already has {kind.word} heads; detach them first")
-    _attach(model, base, attachment, kind, config, conv)
+    with all_or_nothing(model):
+        attachment = find_attachment(base)
+        if attachment is not None and kind in attachment.configs:
+            name = type(base).__name__
+            raise ValueError(f"{name} already has {kind.word} heads; detach them first")
+        _attach(model, base, attachment, kind, config, conv)
     return model
 
 
 def attach_saved(model: nn.Module, configs: KindConfigs, conv: ConvFactory | None) -> None:
     """Give a model the heads that it was saved with; layers of PyG are for those that jump."""
-    for kind, config in configs.items():
-        attach(model, config, conv=conv if kind is JumpLayer else None)
+    with all_or_nothing(model):
+        for kind, config in configs.items():
+            attach(model, config, conv=conv if kind is JumpLayer else None)
 
 
 def _attach(
@@ -140,7 +145,7 @@ def _attach(
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
-    learned = new_parameters(inserted, conv)  # should there be no room, nothing has changed
+    learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
         attachment = switch_on(model, base, found, inserted, kind.word)
@@ -163,8 +168,9 @@ def find_attachment(model: nn.Module) -> Attachment | None:
         configs = saved_configs(base.config)
         if configs and base.config._attn_implementation in NAMES:
             check_without_weights(configs, type(base).__name__)
-            for kind, config in configs.items():
-                _attach(model, base, vars(base).get(ROOT_ATTRIBUTE), kind, config)
+            with all_or_nothing(base):
+                for kind, config in configs.items():
+                    _attach(model, base, vars(base).get(ROOT_ATTRIBUTE), kind, config)
             return vars(base)[ROOT_ATTRIBUTE]  # type: ignore[no-any-return]
     return None
 
@@ -300,16 +306,26 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(inserted: ModuleHeads, conv: Any) -> list[tuple[nn.Module, str, Any]]:
+def new_parameters(base: Any, inserted: ModuleHeads, conv: Any) -> list[tuple[Any, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     found = []
     for module, heads in inserted.items():
-        like = next(module.parameters())
-        dtype = like.dtype if like.is_floating_point() else None  # quantized weights are not
         for name, build in heads.parameters(module, conv).items():
             if not hasattr(module, name):
-                found.append((module, name, build().to(like.device, dtype)))
+                found.append((module, name, build().to(*_place(base, module))))
     return found
+
+
+def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
+    """Return where, and in which dtype, a module computes, in whatever form its weights are."""
+    # Quantized ones may be integers, buffers, or neither; those that are offloaded are on "meta".
+    parts = module.parameters(), module.buffers(), base.parameters(), base.buffers()
+    weights: list[Tensor] = [weight for part in parts for weight in part]
+    device, dtype = weights[0].device, weights[0].dtype
+    if not is_wide(weights[0]):
+        wide = (weight.dtype for weight in weights if is_wide(weight))
+        dtype = module.config.dtype or next(wide, torch.float32)
+    return (execution_device(module) or device if device.type == "meta" else device), dtype
 
 
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:

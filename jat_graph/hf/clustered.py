@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.attention.heads import HeadOutput
-from jat_graph.checks.tensors import default_scale, read_global
+from jat_graph.checks.tensors import default_scale, hidden, in_transform, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
 from jat_graph.hf.causal_clusters import cache_of, check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once
@@ -92,7 +92,7 @@ def _attend(
     from jat_graph.attention.clusters import shortest_length
 
     name, mask, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
-    for argument in (*SDPA_IGNORES, "softcap"):
+    for argument in (*SDPA_IGNORES, "softcap", "graphs"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
     saved = getattr(module.config, CLUSTERED, {})
@@ -180,6 +180,8 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     """Return why clusters cannot serve a module, whatever its mask says."""
     if kwargs.get("position_bias") is not None:
         return "it adds a position bias to its scores"
+    if hidden(inputs.query) or in_transform():
+        return "the values of its tensors cannot be looked at"
     module, query, key = inputs.module, inputs.query, inputs.key
     elsewhere = (
         _may_read_elsewhere(type(module))

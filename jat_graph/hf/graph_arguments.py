@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from jat_graph.attention.external_graphs import found_graph, has_edges
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
 from jat_graph.hf.state import GRAPHS, Attachment, heads_of
@@ -27,11 +28,15 @@ def hand_graphs(
     if word_ids is not None:
         from jat_graph.graphs.pairs import token_graph  # PyG takes seconds to load
 
-        words = graphs.to_data_list() if hasattr(graphs, "to_data_list") else graphs
+        listed = isinstance(word_ids, list | tuple)
+        if not listed or not all(isinstance(own, Sequence) for own in word_ids):
+            wanted = "a list for each sequence, as [encoding.word_ids(0)]"
+            raise ValueError(f"word_ids must be {wanted}, got {repr(word_ids).splitlines()[0]:.40}")
+        words = graphs.to_data_list() if has_edges(graphs) and "ptr" in graphs else graphs
         known = isinstance(words, list | tuple)
         if not known or len(words) != len(word_ids):
             wanted = f"one of words for each of {len(word_ids)} sequences"
-            found = len(words) if known else type(words).__name__
+            found = len(words) if known else found_graph(words)
             raise ValueError(f"graphs must be {wanted}, got {found}")
         graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()

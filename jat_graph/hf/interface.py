@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -21,7 +22,7 @@ from jat_graph.attention.heads import (
     split_heads,
 )
 from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.checks.tensors import default_scale, read_global
+from jat_graph.checks.tensors import check_values, default_scale, read_global
 from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.modules import LayerHeads
@@ -34,6 +35,7 @@ from jat_graph.hf.state import (
     STATE_ATTRIBUTE,
     Attachment,
     LayerState,
+    note_saved_heads,
     start_layer,
 )
 from jat_graph.hf.token_masks import ARGUMENT
@@ -227,6 +229,8 @@ def _check_arguments(
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
         cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
         raise ValueError(f"{name} cannot take graphs: {cure}")
+    if runs:
+        check_values("query", query)
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(
@@ -246,3 +250,4 @@ def _check_arguments(
 for _name in NAMES:
     AttentionInterface.register(_name, jat_attention_forward)
     AttentionMaskInterface.register(_name, jat_mask)
+register_module_module_registration_hook(note_saved_heads)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadParts
 from jat_graph.checks.numbers import check_indices
-from jat_graph.config_fields import Settings, check_layers, checked, to_plain
+from jat_graph.config_fields import Settings, check_fields, check_layers, checked, to_plain
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -54,13 +55,26 @@ def head_size(module: Any) -> int:
     return next((size for size in sizes if isinstance(size, int)), default)
 
 
+def execution_device(module: nn.Module) -> torch.device | None:
+    """Return where accelerate runs a module whose weights it may keep elsewhere; else None."""
+    for part in module.modules():
+        hook: Any = getattr(part, "_hf_hook", None)
+        for one in getattr(hook, "hooks", (hook,)):
+            device = getattr(one, "execution_device", None)
+            if device is not None:
+                return torch.device(device)
+    return None
+
+
 def transformer_of(model: nn.Module) -> PreTrainedModel:
-    """Return the model of transformers inside a PEFT model, or the model itself."""
-    wrapper: Any = model
-    base = wrapper.get_base_model() if hasattr(model, "get_base_model") else model
-    if not isinstance(base, PreTrainedModel):
-        raise ValueError(f"model must be a model of transformers, got {type(base).__name__}")
-    return base
+    """Return the one model of transformers in a wrapper, as PEFT's is, or the model itself."""
+    parts = model_parts(model) if isinstance(model, nn.Module) else []
+    inner = {module for part in parts for module in part.modules() if module is not part}
+    found = [part for part in parts if part not in inner]
+    if len(found) != 1:
+        got = ", ".join(type(part).__name__ for part in found) or type(model).__name__
+        raise ValueError(f"model must be a model of transformers, or hold one, got {got}")
+    return found[0]
 
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
@@ -249,7 +263,4 @@ class LayerConfig(Settings):
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> LayerConfig:
         """Return the settings that :meth:`to_dict` gave."""
-        unknown = sorted(set(settings) - set(cls.names()))
-        if unknown:
-            raise ValueError(f"{cls.__name__} must have known fields, got {', '.join(unknown)}")
-        return cls(**settings)
+        return cls(**check_fields(cls.__name__, settings))

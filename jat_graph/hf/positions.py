@@ -75,7 +75,7 @@ def resize_position_embeddings(
     follows, and a tokenizer's ``model_max_length`` where it is given.
 
     Args:
-        model: A model of transformers, or a PEFT model around one, with or without jump heads.
+        model: A model of transformers, or what holds one, with or without jump heads.
         max_length: Tokens that the model shall take, at least those that it takes.
         tokenizer: Its tokenizer, to cut texts at the new length. (default: None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-import warnings
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,20 +17,30 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from jat_graph.attention.heads import neighbours
 from jat_graph.files import read_object, write_text
 from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
-from jat_graph.hf.modules import KindConfigs, attention_modules, model_parts, transformer_of
-from jat_graph.hf.state import ADAPTER_NOTE, HEADS_FILE, NAME, NAMES, heads_of, saved_configs
+from jat_graph.hf.modules import KindConfigs, attention_modules, transformer_of
+from jat_graph.hf.state import (
+    ADAPTER_NOTE,
+    HEADS_FILE,
+    NAME,
+    NAMES,
+    built_plain,
+    heads_of,
+    saved_configs,
+    warn_without_heads,
+)
 
 if TYPE_CHECKING:
     from jat_graph.nn.head_layers import ConvFactory
 
 
+ADAPTER_FILE = "adapter_config.json"
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
 Where `jat_graph.hf` is imported, transformers and sentence-transformers load heads without weights
 of their own, too; elsewhere they say "not supported", or load `"sdpa"`, without the heads."""
 NOTE_OF_ADAPTER = """\
-This loads the base model, attaches the heads and adds the adapter; PEFT alone leaves them out."""
+This loads the base model, attaches the heads and adds the adapter, which PEFT alone refuses."""
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
 # Lines of the template that PEFT writes, which nobody has filled in.
@@ -98,21 +107,26 @@ def save_heads(model: nn.Module, folder: str | Path) -> None:
 
     Args:
         model: A model of transformers with heads of ours, or a PEFT model around one.
-        folder: Where it was saved. An adapter gets a ``jat_config.json``, and a setting of its own
-            by which PEFT warns where it loads the adapter alone; both get a README.md.
+        folder: Where it was saved. An adapter gets a ``jat_config.json``, and a ``task_type`` by
+            which PEFT refuses to load the adapter alone; both get a README.md.
 
     Raises:
         ValueError: If the model has no heads of ours.
     """
     settings, path = _settings(model), Path(folder, CARD_FILE)
-    adapter = Path(folder, "adapter_config.json")
-    if adapter.is_file():
-        write_text(Path(folder, HEADS_FILE), json.dumps(settings, indent=2) + "\n")
-        noted = read_object(adapter, "settings of an adapter") | {ADAPTER_NOTE: settings}
-        write_text(adapter, json.dumps(noted, indent=2) + "\n")
+    others = (Path(folder, name) for name in getattr(model, "peft_config", ()))
+    adapters = [own for own in (Path(folder), *others) if (own / ADAPTER_FILE).is_file()]
+    for own in adapters:
+        fields = {"task_type": None} | read_object(own / ADAPTER_FILE, "settings of an adapter")
+        noted = fields | {"task_type": ADAPTER_NOTE}
+        if fields["task_type"] == ADAPTER_NOTE:  # by an earlier call
+            fields = read_object(own / HEADS_FILE, "settings of heads")
+        heads = settings | {"task_type": fields["task_type"]}
+        write_text(own / HEADS_FILE, json.dumps(heads, indent=2) + "\n")
+        write_text(own / ADAPTER_FILE, json.dumps(noted, indent=2) + "\n")
     found = path.read_text(encoding="utf-8", errors="replace") if path.exists() else _MARK
     if _MARK in found or all(line in found for line in _EMPTY):
-        write_text(path, model_card_text(model, adapter=adapter.is_file()))
+        write_text(path, model_card_text(model, adapter=bool(adapters)))
 
 
 def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
@@ -170,7 +184,7 @@ def summary(model: nn.Module) -> str:
     """
     attachment, name = find_attachment(model), type(model).__name__
     if attachment is None:
-        warn_of_unused_settings(model)
+        warn_without_heads(model)
         return f"{name} has no jump heads"
     found: dict[int, list[str]] = {}
     for module in model.modules():
@@ -190,17 +204,6 @@ def summary(model: nn.Module) -> str:
         row = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
         lines += wrapper.wrap(row)
     return "\n".join(lines).replace(_NO_BREAK, " ")
-
-
-def warn_of_unused_settings(model: nn.Module) -> None:
-    """Warn of a model that was loaded without the heads that its configuration is about."""
-    part = next((part for part in model_parts(model) if saved_configs(part.config)), None)
-    if part is not None and find_attachment(model) is None:
-        warnings.warn(
-            f"{type(part).__name__} was saved with heads of jat_graph, and runs without "
-            "them: jat_graph.from_pretrained loads them",
-            stacklevel=3,
-        )
 
 
 def _numbers(indices: tuple[int, ...]) -> str:
@@ -269,10 +272,11 @@ def from_pretrained(
         )
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
-    if any(kind.learns(config) for kind, config in configs.items()):
-        loaded = _load_learned(auto_class, path, configs, conv, kwargs)
-    else:
-        loaded = auto_class.from_pretrained(path, **kwargs)
+    with built_plain():
+        if any(kind.learns(config) for kind, config in configs.items()):
+            loaded = _load_learned(auto_class, path, configs, conv, kwargs)
+        else:
+            loaded = auto_class.from_pretrained(path, **kwargs)
     # With output_loading_info=True it is the model and a report.
     model = loaded[0] if isinstance(loaded, tuple) else loaded
     attach_saved(model, configs, conv)
@@ -291,8 +295,11 @@ def _load_adapter(
     beside = cached_file(
         str(path), HEADS_FILE, _raise_exceptions_for_missing_entries=False, **where
     )
-    noted = fields.pop(ADAPTER_NOTE, {})
-    configs = saved_configs(noted if beside is None else read_object(beside, "settings of heads"))
+    noted = fields.pop(ADAPTER_NOTE, {})  # in folders of before
+    noted = noted if beside is None else read_object(beside, "settings of heads")
+    configs = saved_configs(noted)
+    if fields.get("task_type") == ADAPTER_NOTE:
+        fields["task_type"] = noted.get("task_type")
     options = {name: kwargs.pop(name) for name in ADAPTER_OPTIONS if name in kwargs}
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")
@@ -315,8 +322,11 @@ def _load_adapter(
             f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
             "with, got others; jat_graph.detach them, and those of the adapter are attached"
         )
-    warn_of_unused_settings(base)
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
+    if isinstance(base, PeftModel):  # which gets it beside those that it has
+        base.add_adapter(name := options.pop("adapter_name", "default"), config)
+        base.load_adapter(str(path), name, **options)
+        return base
     return PeftModel.from_pretrained(base, str(path), config=config, **options)
 
 
@@ -350,7 +360,7 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(kind.in_modules(found, config), conv):
+            for module, name, made in new_parameters(self, kind.in_modules(found, config), conv):
                 setattr(module, name, made)
                 brought.append((module, name))
 

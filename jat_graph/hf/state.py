@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf.filters import FilterLayer, TripletLayer
@@ -25,7 +28,7 @@ NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
-# Among the adapter's own settings, too, which PEFT alone names in a warning, as it knows no such.
+# The task of the adapter's own settings: PEFT alone quotes it, as it knows none such, and refuses.
 ADAPTER_NOTE = "jump heads: load it with jat_graph.from_pretrained"
 GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
@@ -91,13 +94,51 @@ OURS = ({"heads", "layers"}, {"rule", "layers"})
 
 def saved_configs(settings: object) -> KindConfigs:
     """Return the settings of each kind of heads that a configuration, or a dict, holds of ours."""
+    return {kind: kind.config_class.from_dict(own) for kind, own in _saved(settings).items()}
+
+
+def _saved(settings: object) -> dict[type[LayerHeads], dict[str, Any]]:
+    """Return the same, unread: they may be of a newer version."""
     fields = settings if isinstance(settings, dict) else vars(settings)
     found = {kind: fields.get(kind.name) for kind in KINDS}
-    return {
-        kind: kind.config_class.from_dict(value)
-        for kind, value in found.items()
-        if isinstance(value, dict) and any(set(value) >= own for own in OURS)
-    }
+    return {k: v for k, v in found.items() if isinstance(v, dict) and any(o <= {*v} for o in OURS)}
+
+
+_plain: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def built_plain() -> Iterator[None]:
+    """Let a model be built without the heads of its configuration, as they are attached later."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
+def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
+    """Note on a model that is being built which heads it has by name, or warn that it has none."""
+    # Torch calls it before any module gets a part; a model of transformers has settings then.
+    if module._modules or not isinstance(module, PreTrainedModel) or _plain.get():
+        return
+    settings: Any = module.config
+    if _saved(settings) and settings._attn_implementation in NAMES:
+        settings.attn_implementation = SAVED_NAME  # for the next save
+    elif _saved(settings):
+        warn_without_heads(module)
+
+
+def warn_without_heads(model: nn.Module) -> None:
+    """Warn of a model whose configuration, or that of a part, is about heads that it lacks."""
+    parts = [p for p in model.modules() if isinstance(p, PreTrainedModel) and _saved(p.config)]
+    for part in parts[:1]:
+        where = f" of {part.config.name_or_path}" if part.config.name_or_path else ""
+        warnings.warn(
+            f"{type(part).__name__}{where} was saved with heads of jat_graph, and runs without "
+            "them: jat_graph.from_pretrained loads them",
+            stacklevel=3,
+        )
 
 
 def check_without_weights(configs: KindConfigs, what: str) -> None:

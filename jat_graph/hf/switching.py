@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -31,26 +33,21 @@ def switch_on(
     inserted: ModuleHeads,
     word: str,
 ) -> Attachment:
-    """Give a model our attention function, without any heads yet, or leave it as it was."""
-    shared = own_configs(model)
+    """Give a model our attention function, without any heads yet."""
+    own_configs(model)
     implementations = _current_implementations(base)
-    try:
-        base.set_attn_implementation(NAME)
-        # Parts that cannot run on SDPA get their own attention, and its masks, back.
-        off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
-        for config, name in implementations:
-            if id(config) in off:
-                config._attn_implementation = {"": name}
-        for entry in found:
-            if entry.module in inserted and entry.module.config._attn_implementation != NAME:
-                raise ValueError(
-                    f"{type(base).__name__} cannot have {word} heads: transformers cannot "
-                    f"change the attention of {type(entry.module).__name__}"
-                )
-    except BaseException:
-        for module, name, value in shared:
-            setattr(module, name, value)
-        raise
+    base.set_attn_implementation(NAME)
+    # Parts that cannot run on SDPA get their own attention, and its masks, back.
+    off = {id(part.config) for part in model_parts(base) if not part._supports_sdpa}
+    for config, name in implementations:
+        if id(config) in off:
+            config._attn_implementation = {"": name}
+    for entry in found:
+        if entry.module in inserted and entry.module.config._attn_implementation != NAME:
+            raise ValueError(
+                f"{type(base).__name__} cannot have {word} heads: transformers cannot "
+                f"change the attention of {type(entry.module).__name__}"
+            )
     attachment = Attachment(implementations)
     setattr(base, ROOT_ATTRIBUTE, attachment)
     hooks: list[tuple[nn.Module, Any]] = []
@@ -82,8 +79,23 @@ def switch_off(attachment: Attachment, base: PreTrainedModel, modules: list[nn.M
     vars(base.config).pop("attn_implementation", None)
 
 
-def own_configs(model: nn.Module) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
-    """Give a model copies of configurations that others may share; return those, and where."""
+@contextmanager
+def all_or_nothing(model: nn.Module) -> Iterator[None]:
+    """Give the modules of a model back what they held, should what is done to them fail."""
+    attributes = [vars(module) for module in model.modules()]
+    inner = [x for own in attributes for x in own.values() if isinstance(x, dict)]
+    before = [(table, table.copy()) for table in (*attributes, *inner)]
+    try:
+        yield
+    except BaseException:
+        for table, held in before:
+            table.clear()
+            table.update(held)
+        raise
+
+
+def own_configs(model: nn.Module) -> None:
+    """Give a model copies of configurations that others may share."""
     held = [
         (module, name, value)
         for module in model.modules()
@@ -93,7 +105,6 @@ def own_configs(model: nn.Module) -> list[tuple[nn.Module, str, PreTrainedConfig
     copies: dict[int, Any] = {}
     for module, name, value in held:
         setattr(module, name, deepcopy(value, copies))
-    return held
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:

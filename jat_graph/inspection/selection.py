@@ -11,6 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_indices
+from jat_graph.files import check_unicode
+from jat_graph.hf.modules import transformer_of
 from jat_graph.hf.positions import most_positions
 
 Indices: TypeAlias = int | Sequence[int] | None  # one, some, or all
@@ -54,6 +56,7 @@ def encode_text(
 ) -> EncodedText:
     """Cut a text into tokens, and refuse what the model does not take whole."""
     is_words = not isinstance(text, str)
+    check_unicode("text", text)
     title = " ".join(text) if is_words else str(text)
     if not title.strip():
         raise ValueError(f"text must not be empty, got {title!r}")
@@ -66,7 +69,7 @@ def encode_text(
     )
     special = inputs.pop("special_tokens_mask")[0].bool().tolist()
     length = len(special)
-    limit = min(tokenizer.model_max_length, most_positions(model.config) or length)
+    limit = min(tokenizer.model_max_length, most_positions(transformer_of(model).config) or length)
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
     named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
@@ -107,6 +110,7 @@ def choose_heads(
         if head not in there:
             raise ValueError(
                 f"head {head} must be a {kind}head in layers {sorted(chosen)}, got {sorted(there)}"
+                + "; with --set heads=all, in Python heads='all', all jump" * (kind == "jump ")
             )
     pairs = ((layer, head) for layer, some in chosen.items() for head in some)
     return tuple((layer, head) for layer, head in pairs if own is None or head in own)

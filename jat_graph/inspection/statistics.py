@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from jat_graph.extras import import_extra
 from jat_graph.graphs.pairs import node_rows
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.jump_layer import JumpLayer
@@ -137,8 +138,7 @@ def structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
 
 def _measure(weights: Tensor) -> tuple[float, float, float, float]:  # [n, n]
     """Return what :class:`GraphStructure` holds, of one graph."""
-    from scipy.sparse.csgraph import connected_components  # of the extra 'examples'
-
+    connected_components = import_extra("scipy.sparse.csgraph").connected_components
     weights = (weights + weights.mT) / 2
     joined = (weights > 0).to(weights.dtype)
     degree = joined.sum(-1)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attached_config
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.reports import (
@@ -22,6 +24,8 @@ from jat_graph.inspection.reports import (
 from jat_graph.inspection.selection import EncodedText, Indices, strongest_edges
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, look_at_heads
+
+logger = logging.getLogger(__name__)
 
 
 def inspect_text(
@@ -78,9 +82,8 @@ def inspect_text(
     place = layers, heads, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place)
     reports = tuple(_report_head(encoded, HeadTrace(layer), top, top) for layer in found)
-    config = attached_config(model)
-    assert config is not None
-    return Inspection(text, encoded.tokens, config, reports)
+    _remark(model, reports)
+    return Inspection(text, encoded.tokens, attached_config(model), reports)
 
 
 def view_head(
@@ -113,6 +116,7 @@ def view_head(
     encoded, (seen,) = look_at_heads(model, tokenizer, text, *place)
     trace = HeadTrace(seen)
     report = _report_head(encoded, trace, top, None)
+    _remark(model, [report])
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
 
@@ -141,12 +145,38 @@ def view_graphs(
     """
     place = layers, heads, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place)
-    return (
-        GraphView(
-            _report_head(encoded, trace, 0, 0), encoded.shown, encoded.cut(trace.weights).cpu()
-        )
-        for trace in map(HeadTrace, found)
-    )
+
+    def views() -> Iterator[GraphView]:
+        reports = []
+        for trace in map(HeadTrace, found):
+            reports.append(_report_head(encoded, trace, 0, 0))
+            yield GraphView(reports[-1], encoded.shown, encoded.cut(trace.weights).cpu())
+        _remark(model, reports)
+
+    return views()
+
+
+def remarks(config: JatConfig, densities: Sequence[float], strengths: Sequence[float]) -> list[str]:
+    """Say of some heads on a text whether one threshold does not fit, and strengths are still 0."""
+    graph, found = config.jump_graph, []
+    fixed = isinstance(graph, PairGraph) and graph.vote_rate is None
+    # A head that joins nearly all pairs tells few of them apart.
+    if fixed and not isinstance(graph.threshold, tuple) and not 0 < max(densities) < 0.95:
+        ends = min(densities), max(densities)
+        shares = " to ".join(dict.fromkeys(f"{share:.0%}" for share in ends))
+        said = f"Threshold {graph.threshold:g} does not fit: it joins {shares} of the pairs."
+        found.append(f"{said} Calibrate it for this model, or take stones or clusters.")
+    if config.strength is not None and not any(strengths):
+        found.append("Strengths are 0, as before training, so attention is as without jumps.")
+    return found
+
+
+def _remark(model: PreTrainedModel, reports: Sequence[HeadReport]) -> None:
+    """Log what is to be said of heads."""
+    strengths = [theta for own in reports for hop in own.strengths or () for theta in hop]
+    densities = [own.density for own in reports] or [0.5]
+    for line in remarks(attached_config(model), densities, strengths):
+        logger.warning(line)
 
 
 def _report_head(

@@ -23,7 +23,7 @@ from jat_graph.hf.capture import capture_heads, heads_by_layer
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import LayerHeads, attention_modules, transformer_of
+from jat_graph.hf.modules import LayerHeads, attention_modules, execution_device, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.progress import track_progress
@@ -43,8 +43,10 @@ def run_model(
     # Returns its outputs, and what its heads of a kind saw.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
+    model = model if hasattr(model, "config") else transformer_of(model)
+    device = execution_device(model) or model.device
     inputs = {
-        name: value.to(model.device) if isinstance(value, Tensor) else value
+        name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in batch.items()
         if name != "labels"
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -71,9 +72,8 @@ class TokenMask:
             The mask, broadcastable to ``[B, H, L, L]``, and whether SDPA shall mask causally.
         """
         keys = None if self.valid is None else self.valid.unsqueeze(-2)  # [B, H, 1, L]
-        if self.bias is None and self.pairs is None:
-            if keys is None or not self.causal:
-                return keys, self.causal
+        if self.bias is None and self.pairs is None and (keys is None or not self.causal):
+            return keys, self.causal
         rest = TokenMask(causal=self.causal, pairs=self.pairs).allowed(length, like.device)
         allowed = keys if rest is None else rest if keys is None else keys & rest
         if self.bias is None:
@@ -181,17 +181,14 @@ def _check_mask(mask: object, query: Tensor) -> None:
         raise ValueError(f"attention_mask must be a tensor, got {type(mask).__name__}")
     batch, heads, length = query.shape[:3]
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise ValueError(
-            f"attention_mask must be bool or additive floats, got {mask.dtype}: use mask.bool()"
-        )
+        got = f"{mask.dtype}: use mask.bool()"
+        raise ValueError(f"attention_mask must be bool or additive floats, got {got}")
     shape, full = tuple(mask.shape), (batch, heads, length, length)
     shared = zip(shape[:3], full, strict=False)
     one_for_all = len(shape) == 4 and all(size in (1, whole) for size, whole in shared)
     if shape != (batch, length) and not (one_for_all and shape[3] == length):
-        raise ValueError(
-            f"attention_mask must be [{batch}, {length}] or "
-            f"[{batch}|1, {heads}|1, {length}, {length}], got {list(shape)}"
-        )
+        wanted = f"[{batch}, {length}] or [{batch}|1, {heads}|1, {length}, {length}]"
+        raise ValueError(f"attention_mask must be {wanted}, got {list(shape)}")
 
 
 def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -204,7 +201,10 @@ def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
         return allowed, bias
     if not bool(bias.isfinite().all()):
         raise ValueError("attention_mask must hold finite biases or -inf, got NaN or +inf")
-    return allowed, bias if bool(bias.count_nonzero()) else None
+    biased = bool(bias.count_nonzero())
+    if biased and bool(((mask == 0) | (mask == 1)).all()):
+        warnings.warn("attention_mask adds 0 and 1 to scores: to mask, pass .bool()", stacklevel=4)
+    return allowed, bias if biased else None
 
 
 def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask:

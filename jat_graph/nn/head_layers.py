@@ -8,19 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-import torch_geometric.nn
 from torch import nn
 
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.config import JatConfig
-from jat_graph.config_fields import EXTERNAL
+from jat_graph.config_fields import EXTERNAL, OWN_LAYERS, layer_of_pyg
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.stone_conv import StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]
 
-OURS = {layer.__name__: layer for layer in (JumpConv, StoneConv)}
+OURS = dict(zip(OWN_LAYERS, (JumpConv, StoneConv), strict=True))
 WIDTHS = ("in_channels", "out_channels", "channels")
 
 
@@ -61,7 +60,7 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
     plain = isinstance(conv, partial) and not conv.args
     layer, arguments = (conv.func, conv.keywords) if plain else (conv, {})  # type: ignore[attr-defined]
     name = getattr(layer, "__name__", "")
-    if not isinstance(layer, type) or _layer_class(name) is not layer:
+    if not isinstance(layer, type) or (OURS.get(name) or layer_of_pyg(name)) is not layer:
         return None
     try:
         kept = json.loads(json.dumps(arguments))
@@ -73,22 +72,10 @@ def _described(conv: ConvFactory) -> dict[str, Any] | None:
 def _build(settings: Any, head_dim: int) -> nn.Module:
     """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
     arguments = {name: value for name, value in settings.items() if name != "layer"}
-    layer = _layer_class(settings["layer"])
-    if layer is None:
-        raise ValueError(
-            "conv must name a layer of torch_geometric.nn or jat_graph.nn, "
-            f"got {settings['layer']!r}"
-        )
+    layer: Any = OURS.get(settings["layer"]) or layer_of_pyg(settings["layer"])
     known = inspect.signature(layer).parameters
     widths = {name: head_dim for name in WIDTHS if name in known}
     try:
-        return layer(**widths | arguments)
+        return layer(**widths | arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError) as error:
         raise ValueError(f"conv {settings['layer']} of {arguments}: {error}") from error
-
-
-def _layer_class(name: str) -> type[nn.Module] | None:
-    """Return a message-passing layer of PyG or ours; None for any other name."""
-    found = OURS.get(name, getattr(torch_geometric.nn.conv, name, None))
-    is_layer = isinstance(found, type) and issubclass(found, torch_geometric.nn.MessagePassing)
-    return found if is_layer else None

@@ -12,7 +12,7 @@ from torch_geometric.typing import Adj, OptTensor, SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, spmm
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.tensors import flat_weights
+from jat_graph.checks.tensors import flat_weights, is_wide
 
 
 class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
@@ -35,9 +35,10 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
                 "'SAGEConv' or 'GraphConv' instead"
             )
         width = self.in_channels if self.in_channels >= 0 else x.size(-1)
-        if x.dim() != 2 or x.size(-1) != width or not x.is_floating_point():
+        if x.dim() != 2 or x.size(-1) != width or not is_wide(x) or x.is_meta:
             wanted = f"[N, {self.in_channels if self.in_channels >= 0 else 'F_in'}]"
-            raise ValueError(f"x must be floating point {wanted}, got {x.dtype} {list(x.shape)}")
+            got = f"{x.dtype} {list(x.shape)} on {x.device}"
+            raise ValueError(f"x must be floating point {wanted}, got {got}")
 
     def __prepare_scriptable__(self) -> NoReturn:
         raise NotImplementedError(
@@ -58,6 +59,7 @@ class JumpConv(OneGraphConv):
     PyG's ``adj_t``, its rows the targets. A has no self-loops: one that is given counts as
     the one of weight 1 that Â adds. Take torch's CSR, unless weights ask for gradients: products by
     a matrix take much less time than messages edge by edge, but gradients of its values take more.
+    A node whose row sum is not above 0, as negative weights may make it, sends and gets nothing.
 
     Sums accumulate in float32, or in float64 for float64 features. ``torch.compile`` takes it;
     ``torch.jit.script`` does not.
@@ -142,7 +144,7 @@ class JumpConv(OneGraphConv):
         graph, weight = _without_loops(edge_index, edge_weight, x.size(0), hop.dtype)
         # propagate_type: (x: Tensor, edge_weight: OptTensor)
         degree = self.propagate(graph, x=hop.new_ones(len(hop), 1), edge_weight=weight)
-        scale = (degree + 1).rsqrt()
+        scale = (degree + 1).masked_fill(degree <= -1, torch.inf).rsqrt()
         hops = [x]
         for _ in range(max(self.powers)):
             # The loops of Â are a sum, not edges: a matrix with them would have to be sorted anew.

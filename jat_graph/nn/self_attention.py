@@ -11,7 +11,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.tensors import clean_padding
+from jat_graph.checks.tensors import check_values, clean_padding
 
 
 class MultiHeadProjections(torch.nn.Module):
@@ -149,6 +149,7 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() not in (2, 3) or x.size(-1) != self.channels or 0 in x.shape:
             wanted = f"[B, N, {self.channels}] or [N_total, {self.channels}]"
             raise ValueError(f"x must be {wanted} and not empty, got {list(x.shape)}")
+        check_values("x", x)
         if x.dim() == 2 and mask is not None:
             raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
         if batch is None:
@@ -196,6 +197,7 @@ def clean_tokens(
         raise ValueError(
             f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
         )
+    check_values(name, tokens)
     wanted = tokens.shape[:2]
     if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
         got = f"{mask.dtype} {list(mask.shape)}"

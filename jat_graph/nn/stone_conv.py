@@ -96,11 +96,14 @@ class StoneConv(OneGraphConv):
         sizes = scatter(weight, hyperedge, dim_size=stones)
         degree = scatter(weight, node, dim_size=x.size(0))
         loops = (degree == 0).to(x.dtype) if self.self_weight == 0 else self.self_weight
-        shares = weight / sizes[hyperedge].masked_fill(weight == 0, 1.0)
+        whole = degree + loops
+        # Nothing is shared out by weights whose sum is 0: there are none, or they cancel.
+        sizes, whole = (total.masked_fill(total == 0, torch.inf) for total in (sizes, whole))
+        shares = weight / sizes[hyperedge]
         size = x.size(0), stones
         means = self.propagate(hyperedge_index, x=x, weight=shares, size=size)
         total = self.propagate(hyperedge_index.flip(0), x=means, weight=weight, size=size[::-1])
-        out: Tensor = (total + (loops * x.mT).mT) / (degree + loops).unsqueeze(-1)
+        out: Tensor = (total + (loops * x.mT).mT) / whole.unsqueeze(-1)
         return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:

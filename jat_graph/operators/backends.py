@@ -11,6 +11,7 @@ import torch
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence, expected_share
+from jat_graph.checks.tensors import in_transform
 from jat_graph.checks.tracing import say
 from jat_graph.config import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.masks.tokens import TokenMask
@@ -88,11 +89,13 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     votes = isinstance(graph, PairGraph) and graph.soft_temperature is not None
     soft = {"soft votes need every pair": votes}
     masks = {"it takes padding and causal masks only": mask.pairs is not None}
+    func = {"torch.func cannot go through it, as torch.autograd can": in_transform()}
     sigmoid = isinstance(graph, StoneGraph) and graph.incidence == "sigmoid"
     against = {  # what holds of each kind of graph and backend
         ("pairs", "sparse"): soft,
-        ("pairs", "threshold"): soft | masks,
+        ("pairs", "threshold"): soft | masks | func,
         ("stones", "sparse"): {
+            **func,
             "in causal order a stone has a sum for each token": mask.causal,
             "a sigmoid links every token to every stone": sigmoid,
             "a layer runs on the links, which it does not hold": config.conv is not None,

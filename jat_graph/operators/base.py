@@ -12,6 +12,7 @@ from torch import Tensor
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import full_precision
 from jat_graph.checks.numbers import check_integer
+from jat_graph.extras import import_extra
 from jat_graph.kernels import count_votes
 
 # Keys up to which what is known of them is kept between products; beyond, it is made again.
@@ -184,7 +185,9 @@ class NormalizedOperator(Operator):
     def __init__(self, base: Operator) -> None:
         self.base = base
         self.shape, self.dtype, self.device = base.shape, base.dtype, base.device
-        self.scale = (base.degree + 1).rsqrt().unsqueeze(-1)  # [B, H, L, 1]
+        degree = (base.degree + 1).unsqueeze(-1)  # [B, H, L, 1]
+        # Negative weights may leave sums without a root: 0, as in GCN.
+        self.scale = degree.masked_fill(degree <= 0, torch.inf).rsqrt()
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         y = self.base.matmul(self.scale * x, diagonal=1.0).mul_(self.scale)
@@ -262,8 +265,7 @@ def laplacian_eigenvalues(adj_norm: Operator, number: int = 2) -> Tensor:
 
 def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
     """Return the largest eigenvalues, one after the other, so that equal ones are all found."""
-    from scipy.sparse.linalg import LinearOperator, eigsh  # of the extra 'examples'
-
+    linalg = import_extra("scipy.sparse.linalg")
     vectors = start.new_empty(start.numel(), 0)
     found: list[float] = []
 
@@ -274,9 +276,9 @@ def _largest(operator: Operator, number: int, start: Tensor) -> list[float]:
         return (product - 3 * vectors @ (vectors.mT @ x.view(-1, 1))).cpu().numpy()
 
     first = start.flatten().cpu().numpy()
-    matrix = LinearOperator((len(first), len(first)), matvec=multiply, dtype=first.dtype)
+    matrix = linalg.LinearOperator((len(first), len(first)), matvec=multiply, dtype=first.dtype)
     for _ in range(number):
-        (value,), vector = eigsh(matrix, 1, which="LA", v0=first)
+        (value,), vector = linalg.eigsh(matrix, 1, which="LA", v0=first)
         vectors = torch.cat([vectors, torch.from_numpy(vector).to(start)], dim=-1)
         found.append(float(value))
     return found

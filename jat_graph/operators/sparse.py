@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
+from jat_graph.checks.tensors import in_transform
 from jat_graph.operators.base import Operator
 from jat_graph.operators.threshold import BlockedOperator
 
@@ -82,6 +83,8 @@ def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tenso
     """Return edges, by target, then source, none twice, as PyG's ``adj_t``: rows are targets."""
     from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
+    if in_transform():
+        raise ValueError("torch.func cannot go through a sparse matrix, as torch.autograd can")
     size = (num_nodes, num_nodes)
     with _beta_unsaid():
         matrix: Tensor = to_torch_csr_tensor(

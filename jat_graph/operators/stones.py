@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.adjacency.stones import StoneIncidence
+from jat_graph.checks.tensors import in_transform
 from jat_graph.checks.tracing import steps
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
@@ -47,6 +48,11 @@ class StoneOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         function: Any = _CausalProduct if self.causal else _Product
         x = x.contiguous()
+        if in_transform():  # which wants operations whose derivatives torch knows
+            shares, loops = self.links / _sizes(self.links.mT, self.causal).mT, self.loops * x
+            parts = (shares, self.links, x)
+            near = running_product(*parts) if self.causal else parts[0] @ (parts[1].mT @ x)
+            return (near + loops) * self.weight + diagonal * x
         flat = (y.flatten(0, 1) for y in (self.links, x, self.weight.detach(), self.loops))
         product: Tensor = function.apply(*flat).view_as(x)
         return product + diagonal * x if diagonal else product

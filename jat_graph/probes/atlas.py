@@ -15,6 +15,7 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
+from jat_graph.extras import import_extra
 from jat_graph.probes.contexts import (
     Context,
     directions,
@@ -197,8 +198,7 @@ class LayerMap:
 
     def rows(self, kinds: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
         """A row for each cluster, and one for all: who is of the kind its cluster is most of."""
-        from scipy.stats import binomtest
-
+        binomtest = import_extra("scipy.stats").binomtest
         rows: list[dict[str, Any]] = []
         for name, groups in (
             *((str(one + 1), [one]) for one in self.words),

@@ -12,6 +12,7 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
+from jat_graph.extras import import_extra
 from jat_graph.probes.findings import (
     QUIET,
     Figure,
@@ -222,19 +223,17 @@ def describe_pairs(
 
 def _is_right(pairs: pd.DataFrame, values: Floats, seed: int) -> pd.Series[float]:
     """Learn the labels of the first part, sentence by sentence, and guess those of the other."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, GroupShuffleSplit
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
+    names = ("linear_model", "model_selection", "pipeline", "preprocessing")
+    models, selection, pipeline, scaling = (import_extra(f"sklearn.{name}") for name in names)
     read = ~np.isnan(values).any(1)
     learned, asked = (read & (pairs["part"] == part) for part in (0, 1))
     groups, labels = pairs.loc[learned, "row"], pairs["label"]
     if (sentences := groups.nunique()) < LEAST:
         raise ValueError(f"train must give pairs of {LEAST} sentences at least, got {sentences}")
-    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, tol=1e-3))
-    split = GroupShuffleSplit(1, test_size=0.2, random_state=seed)
-    search = GridSearchCV(linear, {"logisticregression__C": PENALTIES}, cv=split)
+    logistic = models.LogisticRegression(max_iter=2000, tol=1e-3)
+    linear = pipeline.make_pipeline(scaling.StandardScaler(), logistic)
+    split = selection.GroupShuffleSplit(1, test_size=0.2, random_state=seed)
+    search = selection.GridSearchCV(linear, {"logisticregression__C": PENALTIES}, cv=split)
     search.fit(values[learned], labels[learned], groups=groups)
     return (search.predict(values[asked]) == labels[asked]).astype(float)
 

@@ -6,6 +6,7 @@ import logging
 import re
 import unicodedata
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from jat_graph.extras import import_extra
+from jat_graph.files import open_text
 from jat_graph.probes.corpora import SEMCOR_FOLDER, UNIVERSAL, open_wordnet, read_semcor, tell_nltk
 from jat_graph.probes.findings import Floats, Integers
-from jat_graph.probes.treebank import open_text, read_treebank
+from jat_graph.probes.treebank import read_treebank
 
 TREE_ENDINGS = (".conllu", ".conllu.gz")
 ENDINGS = (".txt", ".tokens", ".txt.gz", ".tokens.gz", *TREE_ENDINGS)
@@ -115,8 +118,7 @@ def _read(path: Path) -> Iterator[Context]:
     elif path.suffix == ".zip":
         yield from _read_brown(path)
     else:
-        with open_text(path) as file:
-            text = file.read()
+        text = open_text(path).read()
         if not text.strip():
             raise ValueError(f"{path} must hold text, got none")
         yield from cut_text(text)
@@ -124,8 +126,7 @@ def _read(path: Path) -> Iterator[Context]:
 
 def _read_brown(path: Path) -> Iterator[Context]:
     """Read the corpus by nltk, and once the "? ?" that it has for nearly every "?"."""
-    from nltk.corpus.reader import TaggedCorpusReader
-    from nltk.data import ZipFilePathPointer
+    data, reader = import_extra("nltk.data"), import_extra("nltk.corpus.reader")
 
     def universal(tag: str) -> str:
         own = tag.lower().removeprefix("fw-")
@@ -135,25 +136,24 @@ def _read_brown(path: Path) -> Iterator[Context]:
 
     tell_nltk(path.resolve().parent)
     try:
-        root = ZipFilePathPointer(str(path.resolve()), "brown/")
-        for pairs in TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8").tagged_sents():
+        root = data.ZipFilePathPointer(str(path.resolve()), "brown/")
+        tagged = reader.TaggedCorpusReader(root, r"c[a-r]\d\d", encoding="utf-8")
+        for pairs in tagged.tagged_sents():
             doubled = [old == new and not new[0].isalnum() for old, new in pairwise(pairs)]
             once = [pair for pair, again in zip(pairs, [False, *doubled], strict=True) if not again]
             words = tuple(_MARKS.get(word, word) for word, _ in once)
             yield Context(words, tuple(universal(tag or "") for _, tag in once))
-    except (OSError, ValueError, BadZipFile) as error:
+    except (OSError, ValueError, NotImplementedError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} must be the Brown corpus as NLTK packs it: {error}") from None
 
 
 def cut_text(text: str) -> Iterator[Context]:
     """Yield the sentences of a text; what WikiText left out is an ellipsis, and titles are none."""
-    from nltk.tokenize import NLTKWordTokenizer
-    from nltk.tokenize.punkt import PunktSentenceTokenizer
-
+    tokenize = import_extra("nltk.tokenize")
     plain_text = _JOINED.sub(r"\1", _TITLE.sub("", text)).replace("<unk>", "…")
     long_enough = len(plain_text) >= LEAST_TRAINING
-    sentences = PunktSentenceTokenizer(plain_text[:MOST_TRAINING] if long_enough else None)
-    words = NLTKWordTokenizer()
+    sentences = tokenize.PunktSentenceTokenizer(plain_text[:MOST_TRAINING] if long_enough else None)
+    words = tokenize.NLTKWordTokenizer()
     for paragraph in re.split(r"\n\s*\n", plain_text):
         for sentence in sentences.tokenize(paragraph):
             if found := words.tokenize(sentence):
@@ -209,9 +209,8 @@ def directions(states: Floats) -> Floats:  # [N, D] -> [N, D]
 
 def lay_out(rows: Sequence[Floats], seed: int) -> tuple[Floats, str]:
     """Lay out each layer, [P, N, 2] with root mean square 1 around 0, and say by which method."""
-    from scipy.linalg import orthogonal_procrustes
-    from sklearn.decomposition import PCA
-
+    PCA = import_extra("sklearn.decomposition").PCA
+    orthogonal_procrustes = import_extra("scipy.linalg").orthogonal_procrustes
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ImportWarning)  # of a part that wants TensorFlow
@@ -249,19 +248,18 @@ def _unit(points: Floats) -> Floats:
 
 def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
     """Part points into clusters, the largest first, as many as give the best silhouette, or one."""
-    from sklearn.cluster import KMeans
-    from sklearn.decomposition import PCA
-    from sklearn.metrics import pairwise_distances, silhouette_score
-
+    names = ("cluster", "decomposition", "metrics")
+    cluster, decomposition, metrics = (import_extra(f"sklearn.{name}") for name in names)
     most = min(MOST_CLUSTERS, len(np.unique(points.round(4), axis=0)) - 1)
     labels, best = np.zeros(len(points), np.int64), float("nan")
     if most < 2:
         return labels, best
-    distances = pairwise_distances(points)
-    main = PCA(min(30, *points.shape), svd_solver="full").fit_transform(points)  # takes less time
+    distances = metrics.pairwise_distances(points)
+    main = decomposition.PCA(min(30, *points.shape), svd_solver="full")  # takes less time
+    main = main.fit_transform(points)
     for number in range(2, most + 1):
-        found = KMeans(number, n_init=5, random_state=seed).fit_predict(main)
-        score = float(silhouette_score(distances, found, metric="precomputed"))
+        found = cluster.KMeans(number, n_init=5, random_state=seed).fit_predict(main)
+        score = float(metrics.silhouette_score(distances, found, metric="precomputed"))
         if not score <= best:
             labels, best = found.astype(np.int64), score
     order = np.argsort(-np.bincount(labels), kind="stable")
@@ -270,8 +268,7 @@ def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
 
 def renamed(labels: Integers, below: Integers) -> Integers:
     """Give clusters the numbers of those below whose points they have, and others new ones."""
-    from scipy.optimize import linear_sum_assignment
-
+    linear_sum_assignment = import_extra("scipy.optimize").linear_sum_assignment
     size = 1 + max(labels.max(), below.max())
     shared = np.zeros((size, size), np.int64)
     np.add.at(shared, (labels, below), 1)

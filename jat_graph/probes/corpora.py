@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jat_graph.files import parse_xml
+from jat_graph.extras import import_extra
+from jat_graph.files import open_text, parse_xml
 
 if TYPE_CHECKING:
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
@@ -26,9 +27,9 @@ TEXTS, KEYS = ".data.xml", ".gold.key.txt"
 SEMCOR_FOLDER = "tagfiles"  # of each part: brown1 and brown2
 SIDE = re.compile(r"\((a|p|ip)\)")  # of a noun an adjective stands, which keys do not say
 # SemCor is SGML whose attributes stand without quotes.
-SENTENCE = re.compile(r"<s\b[^>]*>(.*?)</s>", re.DOTALL)
-WORD = re.compile(r"<(?:wf|punc)\b([^>]*)>([^<]*)")
-ATTRIBUTE = re.compile(r"(\w+)=(\S+)")
+START, STOP = re.compile(r"<s\b[^<>]*>"), "</s>"  # of a sentence
+WORD = re.compile(r"<(?:wf|punc)\b([^<>]*)>([^<]*)")
+ATTRIBUTE = re.compile(r"\b(\w+)=(\S+)")
 DEBIAN = "/usr/share/wordnet"
 # The file of WordNet's parts, which Debian's package lacks; keys of senses hold their numbers.
 PARTS = """
@@ -99,10 +100,9 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
     Reference:
         Fellbaum (ed.), *WordNet: An Electronic Lexical Database*, 1998.
     """
-    import nltk.data
-    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    data, wordnet = import_extra("nltk.data"), import_extra("nltk.corpus.reader.wordnet")
 
-    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+    class Reader(wordnet.WordNetCorpusReader):  # type: ignore[misc, name-defined]
         """Reads WordNet without two files that Debian's package lacks, and leaves none open."""
 
         def open(self, file: str) -> Any:
@@ -120,7 +120,7 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
     names = ["corpora/wordnet", "corpora/wordnet.zip/wordnet/"] if folder is None else []
     for name in (*names, None):
         try:
-            root = nltk.data.find(name) if name else nltk.data.FileSystemPathPointer(str(own))
+            root = data.find(name) if name else data.FileSystemPathPointer(str(own))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions")
                 return WordNet(str(root), Reader(root, None))
@@ -134,10 +134,9 @@ def open_wordnet(folder: str | Path | None = None) -> WordNet:
 
 def tell_nltk(folder: Path) -> None:
     """Let nltk read from a folder; it reads from none that it was not told of."""
-    import nltk.data
-
-    if str(folder) not in nltk.data.path:
-        nltk.data.path.append(str(folder))
+    places = import_extra("nltk.data").path
+    if str(folder) not in places:
+        places.append(str(folder))
 
 
 def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
@@ -162,7 +161,8 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
     found = []
     for name, content in sorted(_tagged_files(Path(path))):
         text = content.decode("utf-8", errors="replace")
-        for sentence in SENTENCE.findall(text):
+        pieces = text.split(STOP)[:-1]
+        for sentence in (part for own in pieces for part in START.split(own, maxsplit=1)[1:]):
             words, marked = list[str](), list[MarkedWord]()
             for tags, said in WORD.findall(sentence):
                 own, first = defaultdict(str, ATTRIBUTE.findall(tags)), len(words)
@@ -176,7 +176,8 @@ def read_semcor(path: str | Path, wordnet: WordNet) -> list[MarkedSentence]:
                 for key in keys:
                     wordnet.definition(key, name)
                 if keys and len(words) > first:
-                    pos, indices = PARTS_OF_SPEECH[lexical[0][0]], tuple(range(first, len(words)))
+                    pos = PARTS_OF_SPEECH[keys[0].partition("%")[2][0]]
+                    indices = tuple(range(first, len(words)))
                     senses = tuple(dict.fromkeys(keys))
                     marked.append(MarkedWord(own["lemma"], pos, senses, indices))
             if words:
@@ -227,7 +228,7 @@ def read_evaluation(path: str | Path, wordnet: WordNet) -> dict[str, list[Marked
 
 def _read_keys(path: Path, wordnet: WordNet) -> dict[str, tuple[str, ...]]:
     keys: dict[str, tuple[str, ...]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(open_text(path), start=1):
         name, *senses = line.split() or [""]
         if name and not senses:
             raise ValueError(f"{path}, line {number} must be an instance and its senses: {line!r}")

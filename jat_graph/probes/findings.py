@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.directions import isolated
+from jat_graph.extras import import_extra
 from jat_graph.files import read_object, write_text
 from jat_graph.viz.figures import new_figure
 
@@ -76,6 +77,7 @@ class Findings:
                 ends = " (" + cells[low] + " to " + cells[high] + ")"
                 cells[value] += ends.where(cells[low] != "", "")
                 cells = cells.drop(columns=[low, high])
+        import_extra("tabulate")  # with which pandas writes it
         return f"{self.caption}\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n"
 
     def to_dict(self) -> dict[str, Any]:
@@ -180,8 +182,7 @@ def compare_findings(
         Student's paired t test: the interval holds what other runs of training may do. Sentences
         are the same in all of them.
     """
-    from scipy.stats import ttest_1samp
-
+    ttest_1samp = import_extra("scipy.stats").ttest_1samp
     runs = {len(files) for files in variants.values()}
     if len(variants) < 2 or len(runs) > 1 or runs == {0}:
         told = ", ".join(f"{name} {len(files)}" for name, files in variants.items()) or "none"

@@ -11,6 +11,7 @@ import pandas as pd
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
+from jat_graph.extras import import_extra
 from jat_graph.probes.findings import (
     ROW,
     Figure,
@@ -133,7 +134,7 @@ class PairCounts:
     """How many pairs i < k of a kind are joined, and how many would be by chance."""
 
     def __init__(self, sentences: Sequence[Sentence], joined: Floats, least: int) -> None:
-        from scipy.sparse import csr_array
+        csr_array = import_extra("scipy.sparse").csr_array
 
         def members(groups: Any, number: int) -> Any:  # [N] -> [number, N]
             ones, size = np.ones(len(groups), np.float32), len(groups)
@@ -232,13 +233,13 @@ def _draw_relations(table: pd.DataFrame) -> Figure:
 
 def _draw_heads(table: pd.DataFrame) -> Figure:
     """Draw a grid of layers and heads for each kind: how much more often than chance."""
-    from matplotlib.colors import LogNorm
-
     related = table["related"].unique()
     layers, heads = sorted(table["layer"].unique()), sorted(table["head"].unique())
     width = max(3.2, 0.36 * len(heads) + 0.9)
     height = len(related) * (0.85 + 0.28 * len(layers)) + 0.4
     figure = new_figure(2 * width + 1.2, height)
+    from matplotlib.colors import LogNorm  # which is there, or there would be no figure
+
     axes = figure.subplots(len(related), 2, squeeze=False)
     norm = LogNorm(1 / MOST_TIMES, MOST_TIMES)
     for row, name in zip(axes, related, strict=True):

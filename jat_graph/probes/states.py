@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_flag, check_indices
+from jat_graph.extras import import_extra
 from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
 from jat_graph.probes.findings import (
     Figure,
@@ -63,8 +64,7 @@ class MarkedStates:
 
     def centroids(self, states: Floats) -> Floats:  # [N, D] -> [S, D]
         """Return the mean state of each sense."""
-        from scipy.sparse import csr_array
-
+        csr_array = import_extra("scipy.sparse").csr_array
         word, sense = self.occurrences
         shares = (1 / self.counts[sense]).astype(np.float32)
         members = csr_array((shares, (sense, word)), (len(self.number), len(states)))

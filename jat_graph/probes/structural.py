@@ -14,6 +14,7 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_flag, check_indices, check_integer
 from jat_graph.data.reading import digest
+from jat_graph.extras import import_extra
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
 from jat_graph.probes.findings import (
@@ -224,8 +225,7 @@ def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[floa
 
 def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
-    from scipy.stats import rankdata
-
+    rankdata = import_extra("scipy.stats").rankdata
     # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
     ranks = [rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)

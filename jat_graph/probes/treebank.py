@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,11 +18,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from jat_graph.extras import import_extra
+from jat_graph.files import open_text
 from jat_graph.probes.findings import Floats
 
 Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
 
 ROOT = -1  # the head of a sentence's root
+SHOWN = ("form", "upos", "deprel")
+COLUMNS = ("id", *SHOWN, "head")  # that a word must have
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,10 @@ class Sentence:
     @cached_property
     def distances(self) -> Floats:
         """How many edges are between two words, [n, n]."""
-        from scipy.sparse import coo_array
-        from scipy.sparse.csgraph import shortest_path
-
+        sparse, csgraph = import_extra("scipy.sparse"), import_extra("scipy.sparse.csgraph")
         edges = np.array(self.edges, int).reshape(-1, 2)
-        graph = coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
-        found: Floats = shortest_path(graph.tocsr(), directed=False, unweighted=True)
+        graph = sparse.coo_array((np.ones(len(edges)), edges.T), shape=(len(self), len(self)))
+        found: Floats = csgraph.shortest_path(graph.tocsr(), directed=False, unweighted=True)
         return found
 
     @property
@@ -129,39 +129,36 @@ def read_treebank(
     return found
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Open a file of UTF-8 text, plain or packed by gzip; what is wrong with it is one line."""
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig") as file:
-            yield cast(TextIO, file)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is cut off or damaged: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8, got a bad byte at {error.start}") from None
-
-
 def _sentences(path: Path) -> Iterator[Sentence]:
-    from conllu import parse_incr
-    from conllu.exceptions import ParseException
+    for where, tokens in _token_lists(path):
+        for token in tokens:
+            lacking = next((name for name in COLUMNS if name not in token), None)
+            if lacking is not None:
+                got = f"got {' '.join(map(str, token.values()))!r}"
+                raise ValueError(f"{where}: each word must have the column {lacking}, {got}")
+        words = [token for token in tokens if isinstance(token["id"], int)]
+        for word in words:
+            if word["head"] is None:
+                wanted = "each word must have a head"
+                raise ValueError(f"{where}: {wanted}, got none for {word['form']!r}")
+        heads = tuple(word["head"] - 1 for word in words)
+        check_tree(heads, where)
+        forms, tags, relations = (tuple(w[name] or "_" for w in words) for name in SHOWN)
+        yield Sentence(forms, tags, heads, relations)
 
-    number = 0
+
+def _token_lists(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield what conllu reads of each sentence, and where it stands."""
+    conllu = import_extra("conllu")
+    number, file = 0, open_text(path)
     try:
-        with open_text(path) as file:
-            for number, tokens in enumerate(parse_incr(file), start=1):
-                words = [token for token in tokens if isinstance(token["id"], int)]
-                where = f"{path}, sentence {number}"
-                for word in words:
-                    if word["head"] is None:
-                        wanted = "each word must have a head"
-                        raise ValueError(f"{where}: {wanted}, got none for {word['form']!r}")
-                heads = tuple(word["head"] - 1 for word in words)
-                check_tree(heads, where)
-                names = ("form", "upos", "deprel")
-                forms, tags, relations = (tuple(w[name] or "_" for w in words) for name in names)
-                yield Sentence(forms, tags, heads, relations)
-    except ParseException as error:
+        # Comments alone, as those that begin a document, are no sentence.
+        for number, tokens in enumerate(filter(len, conllu.parse_incr(file)), start=1):
+            yield f"{path}, sentence {number}", tokens
+    except (
+        conllu.exceptions.ParseException,
+        ValueError,
+    ) as error:  # the latter of a number that is too long
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
 
 
@@ -205,8 +202,7 @@ MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many e
 
 def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
     """Join some words by the edges that are shortest together."""
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
+    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
     # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
     own = distances[np.ix_(among, among)] + 1.0
     rows, columns = minimum_spanning_tree(own).nonzero()

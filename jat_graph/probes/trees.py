@@ -36,14 +36,14 @@ DEVIATION = "PuOr_r"  # darker is farther from 1, on both sides
 
 def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:
     """Draw a tree above its words, and below them that of least distances, [n, n]."""
-    from matplotlib.patches import Arc
-
     tree, middles = sentence.shown_edges, _middles(sentence)
     predicted = spanning_tree(distances.detach().double().cpu().numpy(), sentence.shown)
     widths = [middles[end] - middles[start] for start, end in predicted | tree]
     height = 0.3 + 0.5 * math.sqrt(max(widths, default=0.25))
     heading = f"The tree, and below: {len(predicted & tree)} of {len(tree)} edges found"
     figure = new_figure(max(4.5, middles[-1] + 1.2), 2 * height + 0.3, heading=heading)
+    from matplotlib.patches import Arc  # which is there, or there would be no figure
+
     axis, dashed = figure.subplots(), (0, (4, 2))
     for side, own, other in ((1, tree, predicted), (-1, predicted, tree)):
         for edge in sorted(own):  # half an ellipse over or under the words

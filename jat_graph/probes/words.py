@@ -35,6 +35,7 @@ from jat_graph.data.reading import (
 from jat_graph.files import replacing
 from jat_graph.hf import attach, attached_config
 from jat_graph.hf.modules import attention_modules
+from jat_graph.hf.state import built_plain
 from jat_graph.probes.findings import Floats
 from jat_graph.progress import track_progress
 
@@ -161,7 +162,7 @@ def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False)
     settings = attached_config(model)
     # Heads of ours are no part of a configuration, but the name of their attention is.
     own = {} if settings is None else {"attn_implementation": "sdpa"}
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), built_plain():
         torch.manual_seed(seed)
         found: Any = AutoModel.from_config(deepcopy(model.config), **own)  # type: ignore[no-untyped-call]
     twin: PreTrainedModel = found.eval().to(model.device)

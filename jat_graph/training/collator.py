@@ -8,8 +8,9 @@ from typing import Any
 from torch_geometric.data import Batch, Data
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from jat_graph.attention.external_graphs import has_edges
-from jat_graph.graphs.pairs import token_graph
+from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
+from jat_graph.files import check_unicode
+from jat_graph.graphs.pairs import spread_words, token_graph
 
 
 class GraphCollator:
@@ -79,7 +80,9 @@ class GraphCollator:
         width, left = batch["input_ids"].size(-1), self.tokenizer.padding_side == "left"
         before = [[None] * (width - len(words)) if left else [] for _, _, words in read]
         pairs = zip(read, before, strict=True)
-        graphs = [token_graph(graph, [*pad, *words]) for (_, graph, words), pad in pairs]
+        # Who has texts cut off need not be warned of it.
+        spread = token_graph if self.max_length is None else lambda *own: spread_words(*own)[0]
+        graphs = [spread(graph, [*pad, *words]) for (_, graph, words), pad in pairs]
         if len({frozenset(graph.keys()) for graph in graphs}) > 1:
             raise ValueError("graphs of a batch must all have edge_type and edge_attr, or none")
         batch["graphs"] = Batch.from_data_list(graphs)
@@ -91,20 +94,26 @@ class GraphCollator:
             labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
             features = {"text": row.get("text"), "graph": row, **labels}
         else:
-            features = dict(row)
+            features = dict(row) if isinstance(row, Mapping) else {}
+        got = ", ".join(features) or type(row).__name__
         graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
-        if not has_edges(graph) or (text is None and "input_ids" not in features):
+        if graph is not None:
+            edges_of(graph, ATTRIBUTES)
+        if graph is None or (text is None and "input_ids" not in features):
             cure = "a Trainer leaves them with remove_unused_columns=False, or JatTrainerMixin"
-            wanted, got = "a graph of PyG, and text or input_ids", ", ".join(row.keys())
+            wanted = "a graph of PyG, and text or input_ids"
             raise ValueError(f"row {number} must have {wanted}, got {got}; {cure}")
         nodes = int(graph.num_nodes)
         if text is not None:
             is_split, cut = not isinstance(text, str), self.max_length is not None
             options: dict[str, Any] = {"truncation": cut, "max_length": self.max_length}
+            check_unicode(f"text of row {number}", text)
             encoding = self.tokenizer(text, is_split_into_words=is_split, **options)
             words, features = encoding.word_ids(), dict(encoding) | features
-            if is_split and len(text) != nodes:
-                raise ValueError(f"graph of row {number} must have {len(text)} words, got {nodes}")
+            known = [word for word in words if word is not None]
+            size = len(text) if is_split else max(known, default=-1) + 1
+            if size != nodes and (is_split or not cut):
+                raise ValueError(f"graph of row {number} must have {size} words, got {nodes}")
         length = len(features["input_ids"])
         if words is None and nodes != length:
             wanted = f"the {length} tokens as nodes, or word_ids beside it"

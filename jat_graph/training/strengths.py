@@ -11,6 +11,7 @@ from transformers import Trainer
 
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.checks.numbers import check_finite
+from jat_graph.files import write_text
 from jat_graph.hf import attached_config, keep_graphs, model_card_text, save_heads
 from jat_graph.hf.adapter import find_attachment
 
@@ -131,6 +132,9 @@ class JatTrainerMixin(_Base):
         super()._set_signature_columns_if_needed()
         known: Any = self._signature_columns
         own = getattr(self.data_collator, "columns", ())  # those of GraphCollator
+        if own and find_attachment(self.model) is None:  # type: ignore[arg-type]
+            name = type(self.model).__name__
+            raise ValueError(f"model must have jump heads for graphs, got a {name} without")
         known += [name for name in own if name not in known]
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -142,7 +146,7 @@ class JatTrainerMixin(_Base):
         if self.is_world_process_zero() and find_attachment(model) is not None:
             path = Path(str(self.args.output_dir), "README.md")
             heads = ModelCard(model_card_text(model)).text
-            path.write_text(f"{path.read_text(encoding='utf-8')}\n{heads}", encoding="utf-8")
+            write_text(path, f"{path.read_text(encoding='utf-8')}\n{heads}")
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         super()._save(output_dir, state_dict)

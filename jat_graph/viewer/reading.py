@@ -23,7 +23,7 @@ from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
-from jat_graph.inspection.text import strongest_jumps
+from jat_graph.inspection.text import remarks, strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
 from jat_graph.masks.tokens import split_additive
 from jat_graph.operators import DenseOperator, NormalizedOperator, Operator
@@ -147,6 +147,9 @@ def _jump_head(
     note = f"Of the pairs that may be joined {share} are."
     if isinstance(trace.graph, StoneLinks):
         note = f"Of the links that tokens may have to stones there are {share}."
+    theta = trace.strengths()
+    strengths = [] if theta is None else theta.flatten().tolist()
+    note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
     links = [_shown_links(matrix, text, most_links) for matrix in matrices]
     jumps = tuple(strongest_jumps(text, trace, most_jumps))

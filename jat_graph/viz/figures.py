@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jat_graph.extras import import_extra
 from jat_graph.files import check_picture, replacing
 
 if TYPE_CHECKING:
@@ -30,17 +31,14 @@ def new_figure(
 ) -> Figure:
     """Return a figure of so many inches, its heading broken into lines above all panels."""
     # The heading makes the figure higher; so many inches as notes want are left free at the bottom.
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'jat_graph[viz]'") from error
+    engines, figures = (import_extra(f"matplotlib.{n}", "viz") for n in ("layout_engine", "figure"))
     lines = textwrap.wrap(heading, int(LETTERS / size * width))
     # The layout leaves no room for titles of panels that keep their shape.
     above = LINE * size * (len(lines) + 0.5) + TITLE if lines else 0.0
     height += above
-    engine = ConstrainedLayoutEngine(rect=(0, notes / height, 1, 1 - (notes + above) / height))
-    figure = Figure(figsize=(width, height), layout=engine)
+    rect = 0, notes / height, 1, 1 - (notes + above) / height
+    engine = engines.ConstrainedLayoutEngine(rect=rect)
+    figure: Figure = figures.Figure(figsize=(width, height), layout=engine)
     if lines:
         text = "\n".join(lines).replace(NO_BREAK, " ")
         title = figure.suptitle(text, y=1 - LINE * size / 4 / height, fontsize=size)

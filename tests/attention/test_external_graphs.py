@@ -150,7 +150,7 @@ def edge(source: int, target: int, **options):
         (torch.tensor([[0], [99]]), {}, r"edge_index must be in \[0, 14\), got 99"),
         (torch.randn(3, 4), {}, r"graph must be a Batch of PyG.* got \[3, 4\]"),
         (torch.rand(2, 3), {}, "edge_index must hold integers, got torch.float32"),
-        ([Data(num_nodes=7)], {}, "must be a list of graphs with edge_index, got Data"),
+        ([Data(num_nodes=7)], {}, "must be a Data of PyG with edge_index or adj_t, got Data"),
         (edge(0, 9), {}, r"edge_index must be in \[0, 7\), got 9"),
         ("trees", {}, "graph must be a Batch of PyG.* got str"),
         ((torch.tensor([[0], [1]]), torch.tensor([-1.0])), {}, "finite weights of at least 0"),

@@ -59,6 +59,7 @@ def test_long_texts_are_cut_to_what_the_model_takes(tmp_path: Path) -> None:
         ([["dook"], "dook"], r"texts\[1\] must"),
         ([["dook", 3]], r"texts\[0\] must"),
         ([None], r"texts\[0\] must"),
+        ([["dook", "a\udc80"]], r"texts\[0\] must be Unicode text, got a lone surrogate at 1"),
     ],
 )
 def test_wrong_texts_are_refused(texts: object, message: str, tmp_path: Path) -> None:

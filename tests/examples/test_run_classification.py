@@ -313,6 +313,27 @@ def test_bad_input_is_named(
     assert not (tmp_path / "run").exists()
 
 
+BROKEN = [
+    ("a.jsonl", b'{"text": "a"', "a.jsonl must have the layout of rows in .* got JSON parse error"),
+    ("a.jsonl", b"", "a.jsonl must have the layout of rows in"),
+    ("a.jsonl", b'{"text": "a\\ud83d", "label": 1}', "JSON must be Unicode text, got a lone surr"),
+    ("a.csv", b"text,label\ncaf\xe9,1\n", "a.csv must be UTF-8, got a bad byte at 14"),
+    ("a.csv", b"text,label\na,1\na,1,2\n", "got Error tokenizing data"),
+    ("a.csv", b"text,label\na,1\n,1\n", "text in row 1 of the train data must be text, got None"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BROKEN)
+def test_a_broken_file_is_named(
+    name: str, content: bytes, message: str, tiny_model: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as error:
+        run(tiny_model, tmp_path / "run", "--train_file", f"{file}", "--validation_file", f"{file}")
+    assert "\n" not in str(error.value)
+
+
 def test_a_label_that_was_not_trained_is_named(
     write: Write, files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:

@@ -7,14 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 import torch
 import torch_geometric.transforms as T
 import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import from_networkx
 
 from jat_graph import JatConfig, attach, using_graphs
 from jat_graph.nn import JumpConv
@@ -237,3 +239,46 @@ def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
     by_name = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="jat")
     with pytest.raises(ValueError, match="cannot take graphs: load its model with jat_graph"):
         by_name(**inputs, graphs=graphs)
+    clustered = tiny_model("bert", attn_implementation="clustered")
+    with pytest.raises(ValueError, match="passes graphs, which neither clusters nor SDPA can use"):
+        clustered(**inputs, graphs=graphs)
+
+
+HETERO = HeteroData({"word": {"x": torch.zeros(3, 1)}})
+HETERO["word", "to", "word"].edge_index = chain(3).edge_index
+WORDS = [[0, 1, 2]]
+ROWS_OF = r"word_ids must be a list for each sequence, as \[encoding.word_ids\(0\)\], got "
+WORDS_OF = "word_ids must be the word of each token, from 0, or None, got "
+
+
+@pytest.mark.parametrize(
+    ("graphs", "words", "message"),
+    [
+        ([HETERO], WORDS, r"got HeteroData; its to_homogeneous\(\) gives a Data"),
+        ([nx.path_graph(3)], None, "got Graph of networkx; torch_geometric.utils.from_networkx"),
+        ([nx.path_graph(3)], WORDS, "got Graph of networkx; torch_geometric.utils.from_networkx"),
+        ([Data(num_nodes=3)], WORDS, "got Data without edges"),
+        ([], None, "got list"),
+        ([chain(3)], hf.BatchEncoding({"input_ids": [[1, 2, 3]]}), f"{ROWS_OF}{{'input_ids'"),
+        ([chain(3)], WORDS[0], rf"{ROWS_OF}\[0, 1, 2\]"),
+        ([chain(3)], torch.zeros(2, 3), f"{ROWS_OF}tensor"),
+        ([chain(3)], [[0, 1, "2"]], rf"{WORDS_OF}\[0, 1, '2'\]"),
+        ([chain(3)], [[0, 1, -2]], rf"{WORDS_OF}\[0, 1, -2\]"),
+    ],
+)
+def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
+    graphs: Any, words: Any, message: str
+) -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
+    with pytest.raises(ValueError, match=message) as caught:
+        run(model, inputs, graphs=graphs, word_ids=words)
+    assert "\n" not in str(caught.value)
+    good = [HETERO.to_homogeneous()], [from_networkx(nx.path_graph(3))]
+    assert_close(*(run(model, inputs, graphs=graphs) for graphs in good))
+
+
+def test_edges_of_words_without_a_token_are_not_left_out_unsaid() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
+    want = run(model, inputs, graphs=[chain(3)], word_ids=WORDS)
+    with pytest.warns(UserWarning, match="edges of words that no token is of, which are left out"):
+        assert torch.equal(run(model, inputs, graphs=[chain(5)], word_ids=WORDS), want)

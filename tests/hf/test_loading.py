@@ -21,7 +21,6 @@ from jat_graph.hf import (
     detach,
     disabled,
     from_pretrained,
-    save_pretrained,
     summary,
 )
 from tests.hf.models import (
@@ -175,14 +174,11 @@ def test_heads_without_weights_come_by_name(
 
 
 @pytest.mark.parametrize("first", [summary, attached_config, None])
-def test_by_name_they_are_saved_by_us_before_any_call(first: Any, tmp_path: Path) -> None:
+def test_by_name_they_are_saved_before_any_call(first: Any, tmp_path: Path) -> None:
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     loaded = AutoModel.from_pretrained(saved(model, tmp_path / "first"))
-    if first is None:
-        save_pretrained(loaded, tmp_path / "second")
-    else:  # whoever asks for the heads attaches them
-        assert first(loaded) == first(model)
-        saved(loaded, tmp_path / "second")
+    assert first is None or first(loaded) == first(model)  # whoever asks for them attaches them
+    saved(loaded, tmp_path / "second")
     needed = settings_in(tmp_path / "second")["attn_implementation"]
     assert needed == "jat (import jat_graph.hf first)"
     again = AutoModel.from_pretrained(tmp_path / "second")
@@ -260,7 +256,8 @@ def test_the_base_is_loaded_by_name_and_says_what_it_lacks(tmp_path: Path) -> No
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     jumping = run(model, inputs)
     folder = saved(model, tmp_path / "jump")
-    base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
+    with pytest.warns(UserWarning, match="runs without them"):
+        base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     with disabled(model):
         assert torch.equal(run(base, inputs), run(model, inputs))
     with pytest.warns(UserWarning, match="runs without them"):
@@ -334,3 +331,6 @@ def test_settings_of_another_version_are_refused(
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         from_pretrained(AutoModel, folder)
+    if isinstance(settings, dict):  # the base is there all the same
+        with pytest.warns(UserWarning, match="runs without them"):
+            AutoModel.from_pretrained(folder, attn_implementation="sdpa")

@@ -78,30 +78,6 @@ def test_what_peft_saved_alone_is_refused_or_takes_the_heads_of_its_base(
     assert torch.equal(run(from_pretrained(hf.AutoModel, tmp_path / "adapter"), inputs), want)
 
 
-@pytest.mark.parametrize("loader", ["PeftModel", "load_adapter", "AutoModel"])
-def test_peft_alone_warns_of_the_heads_that_it_leaves_out(
-    loader: str, base: Path, tmp_path: Path
-) -> None:
-    save_pretrained(adapted(base, tiny_config()), tmp_path / "adapter")
-    plain, folder = hf.BertModel.from_pretrained(base), str(tmp_path / "adapter")
-    with pytest.warns(UserWarning, match=r"load it with jat_graph\.from_pretrained.*ignored"):
-        if loader == "PeftModel":
-            peft.PeftModel.from_pretrained(plain, folder)
-        elif loader == "load_adapter":
-            plain.load_adapter(folder)
-        else:
-            hf.AutoModel.from_pretrained(folder)
-
-
-def test_a_base_that_lost_its_heads_is_warned_of(tmp_path: Path) -> None:
-    tiny_jump_model("bert").save_pretrained(tmp_path / "base")
-    silent = hf.BertModel.from_pretrained(tmp_path / "base", attn_implementation="sdpa")
-    lora(silent).save_pretrained(tmp_path / "adapter")
-    again = hf.BertModel.from_pretrained(tmp_path / "base", attn_implementation="sdpa")
-    with pytest.warns(UserWarning, match="runs without them"):
-        from_pretrained(again, tmp_path / "adapter")
-
-
 @pytest.mark.filterwarnings("ignore:Unexpected keyword arguments:UserWarning")
 def test_adapters_of_before_are_read(base: Path, tmp_path: Path) -> None:
     model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")

@@ -70,7 +70,8 @@ def test_it_trains_strengths_and_comes_back_with_them(
     model.save(str(tmp_path / "saved"))
     for folder in (checkpoint, tmp_path / "saved"):
         plain = {"attn_implementation": "sdpa"}
-        again = sbert.SentenceTransformer(str(folder), device="cpu", model_kwargs=plain)
+        with pytest.warns(UserWarning, match="runs without them"):
+            again = sbert.SentenceTransformer(str(folder), device="cpu", model_kwargs=plain)
         again[0].model = from_pretrained(AutoModel, folder)
         assert attached_config(again) == config
         assert torch.equal(encoded(again), want)
@@ -91,7 +92,7 @@ def test_heads_without_weights_come_by_name(kwargs: dict[str, Any], tmp_path: Pa
 
 
 # The trainer of sentence-transformers uses what transformers renamed, and pins memory for no GPU.
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*pin_memory:UserWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*(pin_mem|runs without):UserWarning")
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")

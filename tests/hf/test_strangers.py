@@ -47,8 +47,8 @@ def attributes():
                     found |= {(name, key, inner): v for inner, v in list(vars(value).items())}
     return found
 
-# What Python and torch fill in themselves, and what is there to be registered with.
-own = ("_abc_impl", "__abstractmethods__", "__annotations__", "__subclasshook__", "__doc__")
+# What Python and torch fill in themselves, as numbers of hooks, and what one registers with.
+own = "_abc_impl __abstractmethods__ __annotations__ __subclasshook__ __doc__ next_id".split()
 before = attributes()
 registered = [dict(x._global_mapping) for x in (AttentionInterface, AttentionMaskInterface)]
 import jat_graph

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MixHopConv, Sequential, SGConv
+from torch_geometric.nn import MixHopConv, Sequential, SGConv, SimpleConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.testing import assert_module
 from torch_geometric.typing import SparseTensor
@@ -203,6 +203,16 @@ def test_low_precision_sums_in_float32() -> None:
     assert_close(out.float(), truth, rtol=2**-8, atol=0)
 
 
+@given(st.lists(st.sampled_from((-2.0, -1.0, -0.5, 0.0, 0.5, 1.0)), min_size=5, max_size=5))
+def test_weights_of_both_signs_are_as_in_gcn_where_that_is_finite(weights: list[float]) -> None:
+    x, weight = torch.randn(5, 3).double(), torch.tensor(weights).double()
+    theirs = SimpleConv()(x, *gcn_norm(DIRECTED, weight, 5, dtype=torch.double))
+    out = JumpConv(3)(x, DIRECTED, weight.requires_grad_())
+    assert_close(out[theirs.isfinite()], theirs[theirs.isfinite()])
+    (grad,) = torch.autograd.grad(out.square().sum(), weight)
+    assert bool(out.isfinite().all() & grad.isfinite().all())
+
+
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -225,6 +235,8 @@ X = torch.ones(4, 3)
         ((torch.ones(4), STAR), "x"),
         ((torch.ones(4, 2), STAR), "x"),
         ((X.long(), STAR), "x"),
+        ((X.to(torch.float8_e4m3fn), STAR), "x"),
+        ((X.to("meta"), STAR.to("meta")), "x"),
         ((X, STAR.T), "edge_index"),
         ((X, torch.ones(2, 2)), "edge_index"),
         ((X, torch.eye(5).to_sparse()), "edge_index"),

@@ -62,6 +62,12 @@ def test_it_runs_on_a_stone_graph() -> None:
     assert_close(out, wanted.flatten(0, 2), **CLOSE)
 
 
+def test_weights_that_cancel_share_out_nothing() -> None:
+    index = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
+    for weights in ((1, -2, 1, 0.5, -0.5), (-1, -1, 0.5, 0.5, -1), (-0.5, 1, 1, -1.5, 0)):
+        assert StoneConv(3, self_weight=1.0)(X, index, torch.tensor(weights)).isfinite().all()
+
+
 X = torch.randn(4, 3)
 
 

@@ -36,6 +36,11 @@ class NormalizedContract(OperatorContract):
         assert_equal(operator.base.degree, adjacency.sum(-1))
 
 
+def test_rows_that_sum_to_nothing_send_and_get_nothing():
+    below = DenseOperator(-torch.ones(1, 1, 3, 3).triu(1))  # whose rows sum to -1, 0 and 1
+    assert torch.equal(NormalizedOperator(below).to_dense()[0, 0], torch.tensor([0.0, 0, 1]).diag())
+
+
 class TestNormalizedDense(NormalizedContract):
     config = JatConfig(PairGraph(backend="dense"))
 

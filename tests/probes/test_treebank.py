@@ -29,11 +29,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "bank.conllu"
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_words_and_trees_are_read(packed: bool, tmp_path: Path) -> None:
-    path = tmp_path / ("bank.conllu.gz" if packed else "bank.conllu")
-    content = (DOGS + YES).encode()
-    path.write_bytes(gzip.compress(content) if packed else content)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_words_and_trees_are_read(ending: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / f"bank.conllu{ending}"
+    # Comments alone are no sentence, and a mark in the middle comes of files that were joined.
+    content = f"# newdoc\n\n{DOGS}\ufeff{YES}".encode(encoding)
+    path.write_bytes(gzip.compress(content) if ending else content)
     dogs, yes = read_treebank(path)
     assert dogs == Sentence(
         ("Dogs", "do", "n't", "bark"),
@@ -60,6 +62,7 @@ def test_some_are_kept(path: Path) -> None:
         (word(1, 0) + word(2, 3) + word(3, 2), "a tree must have no circle, got one at word 2"),
         (word(1, 0) + word(2, 7), "heads must be words 1 to 2, got 7"),
         (word(1, 0) + word(2, "_"), "each word must have a head, got none for 'w'"),
+        ("1\tw\tw\tX\n", "each word must have the column deprel, got '1 w w X'"),
     ],
 )
 def test_a_broken_tree_is_named(content: str, said: str, path: Path) -> None:
@@ -68,7 +71,7 @@ def test_a_broken_tree_is_named(content: str, said: str, path: Path) -> None:
         read_treebank(path)
 
 
-@pytest.mark.parametrize("content", ["one\ttwo\n\n", "no tree at all\n\n"])
+@pytest.mark.parametrize("content", ["one\ttwo\n\n", "no tree at all\n\n", word(1, "9" * 5000)])
 def test_another_format_is_refused_in_one_line(content: str, path: Path) -> None:
     path.write_text(YES + content)
     with pytest.raises(ValueError, match="must be CoNLL-U, after sentence 1") as caught:
@@ -85,8 +88,10 @@ def test_nothing_and_damage_are_refused(path: Path, tmp_path: Path) -> None:
         read_treebank(path)
     cut = tmp_path / "bank.conllu.gz"
     cut.write_bytes(gzip.compress(YES.encode() * 999)[:60])
-    with pytest.raises(ValueError, match="cut off or damaged"):
-        read_treebank(cut)
+    for content in (cut.read_bytes(), gzip.compress(YES.encode())[:12] + b"damage"):
+        cut.write_bytes(content)
+        with pytest.raises(ValueError, match="cut off or damaged"):
+            read_treebank(cut)
     with pytest.raises(FileNotFoundError):
         read_treebank(tmp_path / "nosuch.conllu")
 

@@ -10,6 +10,8 @@ import torch
 from transformers import (
     AutoModel,
     AutoTokenizer,
+    CLIPConfig,
+    CLIPModel,
     GPT2Config,
     GPT2Model,
     PreTrainedModel,
@@ -241,3 +243,12 @@ def test_bad_input_is_refused_before_the_model_runs(
     with pytest.raises(ValueError, match=wanted) as error:
         view(plain, tokenizer, texts, **options)
     assert not re.search("\n", str(error.value))
+
+
+def test_a_model_of_several_parts_names_them(tokenizer: PreTrainedTokenizerBase) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = CLIPConfig(text_config=sizes | {"vocab_size": 30522}, vision_config=sizes)
+    clip = CLIPModel(config).eval()
+    with pytest.raises(ValueError, match="got a CLIPModel: give a part of it, text_model, vision_"):
+        view(clip, tokenizer, TEXT)
+    assert len(view(clip.text_model, tokenizer, TEXT).texts[0].heads) == 8

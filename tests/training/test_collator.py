@@ -4,16 +4,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
 import torch
 import transformers as hf
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import DataLoader as GraphLoader
 from torch_geometric.nn import RGCNConv
 
-from jat_graph import JatConfig, attach, using_graphs
+from jat_graph import JatConfig, attach, detach, using_graphs
 from jat_graph.training import GraphCollator
 from tests.training.test_strengths import JatTrainer
 
@@ -98,6 +99,9 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
     trainer = kind(model, hf.TrainingArguments(tmp_path, **options), **made)
     assert trainer.train().global_step == 3
     assert_close(torch.tensor(trainer.predict(rows).predictions), by_hand(model, tokenizer))
+    if kind is JatTrainer:
+        with pytest.raises(ValueError, match="must have jump heads for graphs, got a Bert"):
+            kind(detach(model), trainer.args, **made).train()
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,10 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
     [
         ({"graph": None}, "row 1 must have a graph of PyG, and text or input_ids, got text, graph"),
         ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
+        ({"text": "dogs bark"}, "graph of row 1 must have 2 words, got 5"),
+        ({"graph": HeteroData()}, r"got HeteroData; its to_homogeneous\(\) gives a Data"),
+        ({"graph": nx.path_graph(5)}, "got Graph of networkx; torch_geometric.utils.from_networkx"),
+        ({"text": ["a\ud83d"] * 5}, "text of row 1 must be Unicode text, got a lone surrogate"),
         ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
@@ -113,3 +121,15 @@ def test_rows_that_do_not_fit_are_refused(change: Any, message: str, minilm_path
     collator, rows = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path)), rows_of()
     with pytest.raises(ValueError, match=message):
         collator([rows[0], rows[1] | change])
+    with pytest.raises(ValueError, match=r"row 0 must have a graph of PyG, .* got HeteroData"):
+        collator([HeteroData()])
+
+
+def test_only_who_has_texts_cut_off_loses_edges_unsaid(minilm_path: str) -> None:
+    tokenizer, graph = hf.AutoTokenizer.from_pretrained(minilm_path), graph_of(4)
+    tokens = tokenizer("dogs bark at cats", truncation=True, max_length=4)
+    ready = [{**tokens, "word_ids": tokens.word_ids(), "graph": graph}]
+    with pytest.warns(UserWarning, match="which are left out: cut texts less"):
+        assert GraphCollator(tokenizer)(ready)["graphs"].edge_index.tolist() == [[1], [2]]
+    cut = GraphCollator(tokenizer, max_length=4)([{"text": "dogs bark at cats", "graph": graph}])
+    assert cut["graphs"].edge_index.tolist() == [[1], [2]]

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 from jat_graph.attention.heads import wide_attention
 from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
+from jat_graph.checks.tensors import in_transform, recomputed
 from jat_graph.patterns.base import Pattern
 
 # Numbers of keys and values that are gathered at a time: 8 MiB, or 256 MiB on a GPU.
@@ -49,7 +49,7 @@ def attend_rows(
     """Return attention of blocks of queries to their keys, some blocks at a time."""
     budget = GATHERED_CUDA if query.is_cuda else GATHERED
     most = budget // (query.size(1) * (key.size(-1) + value.size(-1)))
-    if query.device.type == "cpu" and not dropout_p:
+    if query.device.type == "cpu" and not dropout_p and not in_transform():
         output: Tensor = FusedBlocks.apply(query, key, value, groups, most, scale)  # type: ignore[no-untyped-call]
         return output
 
@@ -64,7 +64,7 @@ def attend_rows(
     indices, parts = [], []
     for piece in (piece for group in groups for piece in group.pieces(most)):
         indices.append(piece.queries.flatten())
-        parts.append(checkpoint(attend, piece, use_reentrant=False))
+        parts.append(recomputed(attend, piece))
     output = value.new_zeros(*query.shape[:2], value.size(-1))
     if not parts:  # zeros that the inputs have a gradient through
         return output + sum(tensor[:0].sum() for tensor in (query, key, value))

@@ -1,0 +1,5 @@
+"""``python -m jat_graph`` runs the command line."""
+
+from jat_graph.cli import main
+
+main()
