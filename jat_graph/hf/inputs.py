@@ -151,6 +151,17 @@ def resolve_once(
     return replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]
 
 
+def trust_causal(mask: TokenMask) -> TokenMask:
+    """Return a mask of pairs as causal order and padding, which nothing but the run can check."""
+    if mask.pairs is None:
+        return mask
+    valid = mask.pairs.diagonal(dim1=-2, dim2=-1)
+    expected = valid.unsqueeze(-2).expand_as(mask.pairs).tril()
+    holds = ((mask.pairs == expected) | ~valid.unsqueeze(-1)).all()
+    torch._assert_async(holds, "attention_mask must be causal order and padding under compile")
+    return replace(mask, valid=valid, causal=True, pairs=None)
+
+
 class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of a DynamicCache that takes over another, and tells heads of ours what happens."""
 

@@ -35,7 +35,8 @@ def count_votes(columns: Tensor, limits: Tensor, rows: slice | None = None) -> T
         Eq. 2 and 3 of the JAT paper.
     """
     length = columns.size(-1)
-    start, stop, _ = (0, length, 1) if rows is None else rows.indices(length)
+    start = 0 if rows is None or rows.start is None else rows.start
+    stop = length if rows is None or rows.stop is None else rows.stop
     counts: Tensor = _count_votes(columns.detach(), limits.detach(), start, max(start, stop))
     return counts
 

@@ -225,17 +225,6 @@ def _recognise(pairs: Tensor, is_causal: bool, bias: Tensor | None) -> TokenMask
     return TokenMask(padding, is_causal, pairs, bias)
 
 
-def trust_causal(mask: TokenMask) -> TokenMask:
-    """Return a mask of pairs as causal order and padding, which nothing but the run can check."""
-    if mask.pairs is None:
-        return mask
-    valid = mask.pairs.diagonal(dim1=-2, dim2=-1)
-    expected = valid.unsqueeze(-2).expand_as(mask.pairs).tril()
-    holds = ((mask.pairs == expected) | ~valid.unsqueeze(-1)).all()
-    torch._assert_async(holds, "attention_mask must be causal order and padding under compile")
-    return replace(mask, valid=valid, causal=True, pairs=None)
-
-
 def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Tensor | None:
     """Return the document of each token, ``[B, L]``, -1 for padding; None if all are of one."""
     # A mask that says anything but padding and documents, the same for all heads, is refused; in

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
+from jat_graph.checks.tracing import steps
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
@@ -97,8 +98,7 @@ class BlockedOperator(Operator):
         """Yield queries and their votes ``[B, H, rows, L]`` under any mask; a prefix if causal."""
         batch, heads, length, _ = self.shape
         height = max(1, BLOCK // max(1, batch * heads * length))
-        for start in range(0, length, height):
-            rows = slice(start, min(start + height, length))
+        for rows in steps(length, height):
             end = rows.stop if self.pairs.mask.causal else length
             with torch.no_grad():
                 keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]

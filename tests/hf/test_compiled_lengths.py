@@ -24,13 +24,14 @@ HEADS = {
     "stones": JatConfig.stones(strength=0.5),
     "learned, sampled stones": JatConfig.stones(key_selection="sampled"),
     "stones in a window": JatConfig.stones(strength=0.5, pattern="window:4"),
-    "clusters": JatConfig.clustered(dense_below=0, keys=2, block=4),
+    "clusters": JatConfig.clustered(dense_below=0, keys=2, block=1),
     "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
 }
 CASES = [
     *(("bert", name) for name in ("pairs", "soft votes", "vote rate", "sampled keys", "stones")),
     *(("bert", name) for name in ("learned, sampled stones", "clusters", "global tokens")),
-    *(("llama", name) for name in ("standard scores", "votes on the fly", "every third key")),
+    ("bert", "votes on the fly"),
+    *(("llama", name) for name in ("standard scores", "pairs", "every third key")),
     *(("llama", name) for name in ("stones in a window", "clusters")),
 ]
 
@@ -68,7 +69,8 @@ def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
     assert counter.frame_count <= 3  # as of the model without these heads: one for one sequence
 
 
-@pytest.mark.parametrize(("name", "heads"), [("bert", "stones"), ("llama", "stones")])
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
+@pytest.mark.parametrize(("name", "heads"), [("bert", "stones"), ("llama", "pairs")])
 def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
     model, inputs = model_with(name, heads), inputs_of(20, 2)
     length = torch.export.Dim("length", min=4, max=60)
