@@ -52,7 +52,7 @@ BUDGET = {
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,
     "jat_graph/graphs": 650,
-    "jat_graph/hf": 3_480,
+    "jat_graph/hf": 3_490,
     "jat_graph/inspection": 2_460,
     "jat_graph/kernels": 2_270,
     "jat_graph/masks": 400,
