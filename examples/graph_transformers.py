@@ -1,17 +1,13 @@
 """Classify nodes with jumps, stones and clusters as a graph transformer's global attention.
 
-``python -m examples.graph_transformers --output FILE.jsonl`` trains small models on graphs that it
-draws. Layers are PyG's ``GPSConv``: message passing along the edges, attention among all nodes of a
-graph, their sum, and two linear layers. Four variants pass messages only, by GCN, GAT, MixHop or
-GIN; the others have GIN and attention: PyG's own, which is ``multihead`` or ``performer``, or
-:class:`jat_graph.nn.JumpSelfAttention`. Its heads take steps of learned size by ``JumpConv`` over
-pairs of nodes that score a key alike (jumps), or by ``StoneConv`` over keys that are scored
-unusually high (stones); or they read some keys exactly and all others by clusters. What
-``multihead`` has learned is read by clusters, too, as it is.
+``python -m examples.graph_transformers --output FILE.jsonl`` trains PyG's ``GPSConv`` on graphs
+that it draws: without attention, with PyG's own, ``multihead`` or ``performer``, and with
+:class:`jat_graph.nn.JumpSelfAttention`, whose heads take steps of learned size by ``JumpConv`` over
+nodes that score a key alike (jumps) or by ``StoneConv`` over keys that are scored unusually high
+(stones), or read by clusters. What ``multihead`` has learned is read by clusters, too, as it is.
 
-A learning rate is chosen for each variant and task, with a seed of its own. Within a seed all see
-the same graphs. What the file has is not run again; ``--plot`` draws it. ``--times`` measures one
-layer instead.
+A learning rate is chosen for each variant and task with a seed of its own. What the file has is not
+run again; ``--plot`` draws it. ``--times`` measures one layer instead.
 """
 
 from __future__ import annotations
@@ -19,11 +15,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
-from copy import deepcopy
 from dataclasses import dataclass
-from io import StringIO
-from itertools import chain, product, repeat
+from itertools import chain, islice, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +24,14 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from pandas import DataFrame
-from scipy.stats import mannwhitneyu
 from torch import Tensor, nn
-from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GPSConv, MixHopConv
 from torch_geometric.utils import total_influence
+from torchmetrics.functional.classification import binary_auroc
 
 from examples.options import example, option
-from examples.sweeps.statistics import Difference, holm, over_seeds
+from examples.sweeps.statistics import holm, over_seeds
 from examples.tasks.base import read_lines, reading
 from examples.tasks.graphs import LARGE, TASKS, UNASKED, Graphs, draw
 from jat_graph import JatConfig, PairGraph
@@ -52,7 +44,7 @@ from models.jat_graph_transformer import feed_forward
 CHANNELS, HEADS = 48, 4
 RATES, FASTER, TUNING = (1e-3, 4e-3), 10, 100  # of learning; of strengths, times; the seed
 HOPS, NODES = 8, 8  # how far influence is followed, and from how many nodes
-ROUNDS, LONG = 5, 20.0  # of times; seconds forward after which nothing more is measured
+ROUNDS, MOST = 5, 20_000  # of times; nodes with which a layer of all pairs is measured
 GRAPH = PairGraph(threshold=0.0, same_sign_only=True, key_selection="significance")
 CONFIGS = {
     "jumps": JatConfig(GRAPH, heads="all", strength="learned"),
@@ -84,35 +76,21 @@ def gin() -> GINConv:
     return GINConv(feed_forward(CHANNELS, CHANNELS))
 
 
-SIZE = {"head_channels": CHANNELS // HEADS}  # that of the others, where performer's own is 64
+# Heads of the size that all others have.
+PERFORMER: dict[str, Any] = {"attn_type": "performer", "attn_kwargs": {"head_channels": 12}}
 LAYERS: dict[str, Callable[[float], GPSConv]] = {
     "GCN": lambda p: Layer(GCNConv(CHANNELS, CHANNELS), p),
     "GAT": lambda p: Layer(GATConv(CHANNELS, CHANNELS // HEADS, HEADS), p),
     "MixHop": lambda p: Layer(MixHopConv(CHANNELS, CHANNELS // 3, [0, 1, 2]), p),
     "GIN": lambda p: Layer(gin(), p),
     "multihead": lambda p: GPSConv(CHANNELS, gin(), HEADS, p),
-    "performer": lambda p: GPSConv(
-        CHANNELS, gin(), HEADS, p, attn_type="performer", attn_kwargs=SIZE
-    ),
+    "performer": lambda p: GPSConv(CHANNELS, gin(), HEADS, p, **PERFORMER),
 }
 VARIANTS = [*LAYERS, *CONFIGS]
 ASKED = [("jumps", "multihead"), ("stones", "multihead"), ("clusters", "performer")]
 COMPARED = [*ASKED, ("clusters", "multihead"), (READ, "multihead"), (READ, "performer")]
 COMPARED += [("multihead", "GIN"), ("performer", "multihead")]
 FAMILY = 2 * len(TASKS) + len(LARGE)  # of comparisons that are asked
-
-
-def with_heads(layer: GPSConv, config: JatConfig) -> Layer:
-    """Return a layer of PyG's with the same weights, whose attention is of this library."""
-    attention = JumpSelfAttention(CHANNELS, HEADS, config, qkv_bias=True)
-    own = Layer(gin(), layer.dropout, attention)
-    state = {name: value for name, value in layer.state_dict().items() if "attn." not in name}
-    for kind in ("weight", "bias"):
-        parts = getattr(layer.attn, f"in_proj_{kind}").chunk(3)
-        state |= {f"attn.{name}.{kind}": x for name, x in zip("qkv", parts, strict=True)}
-        state[f"attn.attn_out.{kind}"] = getattr(layer.attn.out_proj, kind)
-    own.load_state_dict(own.state_dict() | state)  # learned strengths begin at nothing
-    return own
 
 
 class Classifier(nn.Module):
@@ -128,7 +106,7 @@ class Classifier(nn.Module):
             self.read_with(CONFIGS[name])
 
     def read_with(self, config: JatConfig) -> None:
-        """Put this library's attention in the place of PyG's, as it was drawn or trained."""
+        """Put this library's attention in the place of PyG's, with its weights."""
         self.layers = nn.ModuleList(with_heads(layer, config) for layer in self.layers)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
@@ -136,8 +114,20 @@ class Classifier(nn.Module):
         x = self.first(x)
         for layer in self.layers:
             x = layer(x, edge_index, batch)
-        logits: Tensor = self.last(x)
-        return logits
+        return self.last(x)
+
+
+def with_heads(layer: GPSConv, config: JatConfig) -> Layer:
+    """Return a layer of PyG's with the same weights, whose attention is of this library."""
+    attention = JumpSelfAttention(CHANNELS, HEADS, config, qkv_bias=True)
+    own = Layer(gin(), layer.dropout, attention)
+    state = {name: value for name, value in layer.state_dict().items() if "attn." not in name}
+    for kind in ("weight", "bias"):
+        parts = getattr(layer.attn, f"in_proj_{kind}").chunk(3)
+        state |= {f"attn.{name}.{kind}": x for name, x in zip("qkv", parts, strict=True)}
+        state[f"attn.attn_out.{kind}"] = getattr(layer.attn.out_proj, kind)
+    own.load_state_dict(own.state_dict() | state)  # learned strengths begin at nothing
+    return own
 
 
 @dataclass
@@ -165,11 +155,9 @@ def main(args: Options) -> Iterator[str]:
         with args.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         yield ", ".join(f"{name} {x}" for name, x in row.items() if name != "influence")
-    frame = DataFrame([] if args.times else read_runs(args))
-    frame = frame[frame["seed"] != TUNING] if len(frame) else frame
-    if len(frame):
-        yield from tables(frame)
-    if len(frame) and args.plot is not None:
+    rows = [] if args.times else [row for row in read_runs(args) if row["seed"] != TUNING]
+    yield from tables(frame := DataFrame(rows)) if rows else ()
+    if rows and args.plot is not None:
         save_figure(draw_scores(frame), args.plot)
 
 
@@ -204,36 +192,36 @@ def run(name: str, task: str, seed: int, rate: float, steps: int) -> list[dict[s
     torch.manual_seed(seed)  # the same batches, whatever was drawn for the weights
     fit(model, DataLoader(graphs, TASKS[task].batch, shuffle=True), validation, rate, steps)
     own = {"task": task, "variant": name, "seed": seed, "rate": rate, "steps": steps}
+    own["parameters"] = sum(x.numel() for x in model.parameters())
     rows = [own | {"validation": score(model, validation), "test": score(model, test)}]
-    rows[0]["parameters"] = sum(x.numel() for x in model.parameters())
     rows[0]["seconds"] = round(time.process_time() - start, 1)
     if task in LARGE and seed != TUNING:
-        rows[0] |= influence(model, test[0])
+        torch.manual_seed(0)  # the same nodes for all
+        by_hop, reach = total_influence(model, test[0], HOPS, NODES, vectorize=False)
+        rows[0] |= {"influence": by_hop.tolist(), "reach": reach}
     if name == "multihead" and seed != TUNING:
         model.read_with(CONFIGS["clusters"])
         rows.append(own | {"variant": READ, "test": score(model, test)})
     return rows
 
 
-def fit(model: Classifier, loader: DataLoader, validation: Graphs, rate: float, steps: int) -> None:
-    """Train, and leave the model as it was when it was best on validation nodes, of ten times."""
+def fit(model: Classifier, loader: DataLoader, held: Graphs, rate: float, steps: int) -> None:
+    """Train, and leave the model as it was when it was best on what is held out, of ten times."""
     groups = parameter_groups(model, lr=rate, strength_lr=FASTER * rate, weight_decay=0.01)
     optimizer = torch.optim.AdamW(groups)
     rates = [group["lr"] for group in groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, steps)
-    batches = chain.from_iterable(repeat(loader))
     best, state = -1.0, model.state_dict()
-    for step in range(1, steps + 1):
-        batch = next(batches)
+    for step, batch in enumerate(islice(chain.from_iterable(repeat(loader)), steps), start=1):
         model.train()
-        logits = model(batch.x, batch.edge_index, batch.batch)
         optimizer.zero_grad()
+        logits = model(batch.x, batch.edge_index, batch.batch)
         F.cross_entropy(logits, batch.y, ignore_index=UNASKED).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % max(steps // 10, 1) == 0 and (found := score(model, validation)) > best:
-            best, state = found, deepcopy(model.state_dict())
+        if step % max(steps // 10, 1) == 0 and (found := score(model, held)) > best:
+            best, state = found, {name: x.clone() for name, x in model.state_dict().items()}
     model.load_state_dict(state)
 
 
@@ -244,84 +232,59 @@ def score(model: Classifier, graphs: Graphs) -> float:
     batches = DataLoader(graphs, 64)
     found = [(model(batch.x, batch.edge_index, batch.batch), batch.y) for batch in batches]
     logits, y = (torch.cat(part) for part in zip(*found, strict=True))
-    logits, y = logits[y != UNASKED].double(), y[y != UNASKED]
-    if logits.size(1) != 2:
-        return float((logits.argmax(-1) == y).double().mean())
-    high, low = ((logits[y == kind] @ logits.new_tensor([-1, 1])).numpy() for kind in (1, 0))
-    return float(mannwhitneyu(high, low).statistic / (len(high) * len(low)))
-
-
-def influence(model: Classifier, graph: Data) -> dict[str, Any]:
-    """Return how much nodes count by distance, and from how far on the mean."""
-    torch.manual_seed(0)  # the same nodes for all
-    with redirect_stderr(StringIO()):  # it says what it is at
-        by_hop, reach = total_influence(model, graph, HOPS, NODES, vectorize=False)
-    return {"influence": [round(x, 6) for x in by_hop.tolist()], "reach": round(reach, 4)}
+    logits, y = logits[y != UNASKED], y[y != UNASKED]
+    if logits.size(1) == 2:
+        return float(binary_auroc(logits.diff()[:, 0], y))
+    return float((logits.argmax(-1) == y).double().mean())
 
 
 def measure(sizes: list[int]) -> Iterator[dict[str, Any]]:
     """Yield the seconds of one layer with attention, forward, and forward and backward."""
     for nodes in sizes:
         x, edge_index = torch.randn(nodes, CHANNELS), torch.randint(nodes, (2, 8 * nodes))
-        layers = {name: LAYERS.get(name, LAYERS["multihead"])(0.0) for name in VARIANTS[3:]}
-        layers |= {name: with_heads(layers[name], CONFIGS[name]) for name in CONFIGS}
+        names = [n for n in VARIANTS[3:] if nodes <= MOST or n in ("GIN", "performer", "clusters")]
+        layers = {name: Classifier(name, "mines", 1, 2).layers[0] for name in names}
         for layer in layers.values():
             layer(x[:100], edge_index % 100)  # loops are compiled when they are first run
-        slow: set[str] = set()
         for turn, name in product(range(ROUNDS), layers):
-            if name not in slow:
-                row: dict[str, Any] = {"nodes": nodes, "variant": name, "round": turn}
-                start = time.perf_counter()
-                with torch.no_grad():
-                    layers[name](x, edge_index)
-                row["forward"] = time.perf_counter() - start
-                if row["forward"] > LONG:
-                    slow.add(name)
-                else:
-                    start = time.perf_counter()
-                    layers[name](x, edge_index).square().mean().backward()
-                    row["step"] = time.perf_counter() - start
-                yield row
+            start = time.perf_counter()
+            out = layers[name](x, edge_index)
+            row = {"nodes": nodes, "variant": name, "turn": turn}
+            row["forward"] = time.perf_counter() - start
+            out.square().mean().backward()
+            yield row | {"step": time.perf_counter() - start}
 
 
 def tables(frame: DataFrame) -> Iterator[str]:
     """Yield means over seeds and paired differences, intervals of 95 %, and p by Holm's method."""
     scores = frame.assign(test=100 * frame["test"]).pivot_table("test", "variant", ["task", "seed"])
-    tasks = [task for task in TASKS if task in scores.columns]
     rows = {name: scores.loc[name] for name in (*VARIANTS, READ) if name in scores.index}
-    changes = {pair: pair for pair in COMPARED if {*pair} <= {*rows}}
-    found = {(name, task): over_seeds(rows[name][task].dropna()) for name in rows for task in tasks}
+    pairs = [pair for pair in COMPARED if {*pair} <= {*rows}]
+    rows |= {f"{one} less {base}": rows[one] - rows[base] for one, base in pairs}
+    tasks, asked = [task for task in TASKS if task in scores.columns], dict[str, float]()
     yield "right, %; of mines area under ROC".ljust(38) + "".join(f"{x:>15}" for x in tasks)
-    for name in rows:
-        yield name.ljust(38) + "".join(f"{cell(found[name, x]):>15}" for x in tasks)
-    asked: dict[str, float] = {}
-    for one, base in changes:
-        own = {x: over_seeds((rows[one] - rows[base])[x].dropna()) for x in tasks}
-        title = f"{one} less {base}"
-        yield title.ljust(38) + "".join(f"{cell(change):>15}" for change in own.values())
-        if (one, base) in ASKED:
-            asked |= {f"{title}, {x}": y.p for x, y in own.items() if y.by_seed and y.p is not None}
+    for title, own in rows.items():
+        found = {
+            task: over_seeds(own[task].dropna().to_dict()) for task in tasks if own[task].count()
+        }
+        halves = {x: f" ± {y.interval[1] - y.mean:.1f}" for x, y in found.items() if y.interval}
+        cells = {x: f"{y.mean:.1f}" + halves.get(x, "") for x, y in found.items()}
+        yield title.ljust(38) + "".join(f"{cells.get(task, ''):>15}" for task in tasks)
+        if title in (f"{one} less {base}" for one, base in ASKED):
+            asked |= {f"{title}, {x}": y.p for x, y in found.items() if y.p is not None}
     for title, p in zip(asked, holm([*asked.values()], FAMILY), strict=True):
         yield f"{title}: p = {p:.3f}"
-
-
-def cell(found: Difference) -> str:
-    """Return a mean and the half of its interval."""
-    half = "" if found.interval is None else f" ± {found.interval[1] - found.mean:.1f}"
-    return f"{found.mean:.1f}{half}" if found.by_seed else ""
+    yield frame.pivot_table("reach", "variant", "task", sort=False).round(2).to_string()
 
 
 def draw_scores(frame: DataFrame) -> Figure:
     """Draw how many nodes are right, and from how far nodes count, a bar a variant."""
     figure = Figure(figsize=(15, 7), layout="constrained")
-    titles = {"test": "right; of mines area under ROC", "reach": "mean distance of influence"}
-    for axis, (what, title) in zip(figure.subplots(2), titles.items(), strict=True):
-        means = frame.pivot_table(what, "task", "variant")
-        means = means.reindex(
-            index=[x for x in TASKS if x in means.index],
-            columns=[x for x in (*VARIANTS, READ) if x in {*frame["variant"]}],
-        )
-        means.plot.bar(ax=axis, rot=0, width=0.85, legend=False, title=title, cmap="tab10")
+    colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
+    titles = {"reach": "mean distance of influence", "test": "right; of mines area under ROC"}
+    for axis, (what, title) in zip(figure.subplots(2)[::-1], titles.items(), strict=True):
+        means = frame.pivot_table(what, "task", "variant", sort=False)
+        means.plot.bar(ax=axis, rot=0, width=0.85, legend=False, title=title, color=colours)
         axis.set_xlabel("")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure

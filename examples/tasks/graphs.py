@@ -1,14 +1,10 @@
 """Graphs for layers of PyG, drawn from a seed: six tasks that need no download.
 
-A node's class is in ``y``, or ``UNASKED``. Where there is one graph only, each split asks for other
-nodes of it.
-
-Sources:
-    Ying et al., *GNNExplainer*, NeurIPS 2019 (houses); Baldassarre and Azizpour, *Explainability
-    Techniques for Graph Convolutional Networks*, 2019 (infections); Platonov et al., *A critical
-    look at the evaluation of GNNs under heterophily*, ICLR 2023 (mines); Bodnar et al., *Weisfeiler
-    and Lehman Go Cellular*, NeurIPS 2021 (rings); Alon and Yahav, *On the Bottleneck of Graph
-    Neural Networks*, ICLR 2021 (trees).
+A node's class is in ``y``, or ``UNASKED``. Houses are those of Ying et al., *GNNExplainer*, 2019;
+infections of Baldassarre and Azizpour, *Explainability Techniques for Graph Convolutional
+Networks*, 2019; mines of Platonov et al., *A critical look at the evaluation of GNNs under
+heterophily*, 2023; rings of Bodnar et al., *Weisfeiler and Lehman Go Cellular*, 2021; trees of Alon
+and Yahav, *On the Bottleneck of Graph Neural Networks*, 2021.
 """
 
 from __future__ import annotations
@@ -17,18 +13,14 @@ from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import cache, partial
 from io import StringIO
+from itertools import islice
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from torch_geometric import seed_everything
+from torch_geometric import datasets, seed_everything
 from torch_geometric.data import Data
-from torch_geometric.datasets import (
-    ExplainerDataset,
-    InfectionDataset,
-    StochasticBlockModelDataset,
-)
 from torch_geometric.datasets.graph_generator import ERGraph
 from torch_geometric.transforms import AddRandomWalkPE, RandomNodeSplit
 from torch_geometric.utils import grid, remove_self_loops, scatter, to_undirected
@@ -53,26 +45,25 @@ def communities(number: int, size: int = 100, noise: float = 3.0) -> Graphs:
     """Draw a stochastic block model of five classes, half of whose edges stay in a class."""
     probs = 0.01 + 0.03 * torch.eye(5)
     with TemporaryDirectory() as folder, redirect_stderr(StringIO()):  # it says what it is at
-        (graph,) = StochasticBlockModelDataset(folder, [size] * 5, probs)
+        (graph,) = datasets.StochasticBlockModelDataset(folder, [size] * 5, probs)
     # PyG's own features ask scikit-learn for what its newer versions refuse.
     graph.x = torch.randn(5, 16)[graph.y] + noise * torch.randn(len(graph.y), 16)
     split = RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(WALK(graph))
-    asked = (split.train_mask, split.val_mask, split.test_mask)
-    labels = (split.y.where(mask, UNASKED) for mask in asked[:number])
+    asked = (split.train_mask, split.val_mask, split.test_mask)  # of one graph
+    labels = [split.y.where(mask, UNASKED) for mask in asked[:number]]
     return [Data(x=split.x, edge_index=split.edge_index, y=y) for y in labels]
 
 
 def houses(number: int, nodes: int = 200, motifs: int = 40) -> Graphs:
     """Draw random graphs with houses: what part of a house is a node, if of any?"""
-    drawn = ExplainerDataset(ERGraph(nodes, 3 / nodes), "house", motifs, num_graphs=number)
-    # Not the constants of the paper: where all nodes are alike, batch norm of attention is noise.
-    plain = [Data(x=torch.ones(len(g.y), 1), edge_index=g.edge_index, y=g.y) for g in drawn]
-    return [*map(WALK, plain)]
+    drawn = datasets.ExplainerDataset(ERGraph(nodes, 3 / nodes), "house", motifs, number)
+    # Positions are the only features that are no constants, of which batch norm makes noise.
+    return [WALK(Data(x=torch.ones(len(g.y), 1), edge_index=g.edge_index, y=g.y)) for g in drawn]
 
 
 def infections(number: int, nodes: int = 500) -> Graphs:
     """Draw random graphs, a fiftieth infected: how far is the nearest of these, up to six edges?"""
-    drawn = InfectionDataset(ERGraph(nodes, 2 / nodes), nodes // 50, 6, number)
+    drawn = datasets.InfectionDataset(ERGraph(nodes, 2 / nodes), nodes // 50, 6, number)
     return [WALK(Data(x=g.x, edge_index=g.edge_index, y=g.y)) for g in drawn]
 
 
@@ -91,10 +82,8 @@ def mines(number: int, side: int = 24) -> Graphs:
 
 def rings(number: int, nodes: int) -> Graphs:
     """Draw rings: which of five classes has the node at the other end?"""
-    edge_index = to_undirected(
-        torch.stack([torch.arange(nodes), torch.arange(1, nodes + 1) % nodes])
-    )
-    found = []
+    ring, found = torch.arange(nodes), []
+    edge_index = to_undirected(torch.stack([ring, ring.roll(1)]))
     for kind in torch.randint(5, (number,)).tolist():
         x, y = torch.ones(nodes, 5), torch.full((nodes,), UNASKED)
         x[0], x[nodes // 2], y[0] = 0.0, F.one_hot(torch.tensor(kind), 5).float(), kind
@@ -123,9 +112,7 @@ TASKS = {
     "houses": Task(houses, FEW, 3),
     "infections": Task(infections, FEW, 4),
     "mines": Task(mines, (8, 4, 8), 3),
-    "ring-10": Task(partial(rings, nodes=10), RINGS, 5, 32),
-    "ring-20": Task(partial(rings, nodes=20), RINGS, 10, 32),
-    "ring-30": Task(partial(rings, nodes=30), RINGS, 15, 32),
+    **{f"ring-{n}": Task(partial(rings, nodes=n), RINGS, n // 2, 32) for n in (10, 20, 30)},
     "tree-3": Task(partial(trees, depth=3), TREES, 4, 32, 300),
     "tree-4": Task(partial(trees, depth=4), TREES, 5, 32, 400),
 }
@@ -133,9 +120,8 @@ LARGE = [name for name in TASKS if not name.startswith(("ring", "tree"))]  # gra
 
 
 @cache
-def draw(name: str, seed: int) -> tuple[Graphs, Graphs, Graphs]:
+def draw(name: str, seed: int) -> tuple[Graphs, ...]:
     """Draw graphs to train on, to choose by, and to test on, the same for the same seed."""
     seed_everything(seed)
-    first, second, third = TASKS[name].graphs
-    graphs = TASKS[name].draw(first + second + third)
-    return graphs[:first], graphs[first : first + second], graphs[first + second :]
+    drawn = iter(TASKS[name].draw(sum(TASKS[name].graphs)))
+    return tuple([*islice(drawn, number)] for number in TASKS[name].graphs)
