@@ -68,7 +68,9 @@ class Layer(GPSConv):  # type: ignore[misc]  # PyG is not typed
         out = self.norm1(x + drop(self.conv(x, edge_index)))
         if self.attn is not None:
             out = out + self.norm2(x + drop(self.attn(x, batch=batch)))
-        return self.norm3(out + self.mlp(out))
+        out = out + self.mlp(out)
+        normed: Tensor = self.norm3(out)
+        return normed
 
 
 def gin() -> GINConv:
@@ -114,7 +116,8 @@ class Classifier(nn.Module):
         x = self.first(x)
         for layer in self.layers:
             x = layer(x, edge_index, batch)
-        return self.last(x)
+        logits: Tensor = self.last(x)
+        return logits
 
 
 def with_heads(layer: GPSConv, config: JatConfig) -> Layer:
@@ -239,7 +242,7 @@ def score(model: Classifier, graphs: Graphs) -> float:
 
 
 def measure(sizes: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield the seconds of one layer with attention, forward, and forward and backward."""
+    """Yield processor seconds of a layer with attention, forward, and forward and backward."""
     for nodes in sizes:
         x, edge_index = torch.randn(nodes, CHANNELS), torch.randint(nodes, (2, 8 * nodes))
         names = [n for n in VARIANTS[3:] if nodes <= MOST or n in ("GIN", "performer", "clusters")]
@@ -247,12 +250,12 @@ def measure(sizes: list[int]) -> Iterator[dict[str, Any]]:
         for layer in layers.values():
             layer(x[:100], edge_index % 100)  # loops are compiled when they are first run
         for turn, name in product(range(ROUNDS), layers):
-            start = time.perf_counter()
+            start = time.process_time()
             out = layers[name](x, edge_index)
             row = {"nodes": nodes, "variant": name, "turn": turn}
-            row["forward"] = time.perf_counter() - start
+            row["forward"] = time.process_time() - start
             out.square().mean().backward()
-            yield row | {"step": time.perf_counter() - start}
+            yield row | {"step": time.process_time() - start}
 
 
 def tables(frame: DataFrame) -> Iterator[str]:
