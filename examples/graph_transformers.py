@@ -44,7 +44,7 @@ from models.jat_graph_transformer import feed_forward
 CHANNELS, HEADS = 48, 4
 RATES, FASTER, TUNING = (1e-3, 4e-3), 10, 100  # of learning; of strengths, times; the seed
 HOPS, NODES = 8, 8  # how far influence is followed, and from how many nodes
-ROUNDS, MOST = 5, 20_000  # of times; nodes with which a layer of all pairs is measured
+ROUNDS, MOST = 3, 20_000  # of times; nodes with which a layer of all pairs is measured
 GRAPH = PairGraph(threshold=0.0, same_sign_only=True, key_selection="significance")
 CONFIGS = {
     "jumps": JatConfig(GRAPH, heads="all", strength="learned"),
@@ -265,14 +265,14 @@ def tables(frame: DataFrame) -> Iterator[str]:
     pairs = [pair for pair in COMPARED if {*pair} <= {*rows}]
     rows |= {f"{one} less {base}": rows[one] - rows[base] for one, base in pairs}
     tasks, asked = [task for task in TASKS if task in scores.columns], dict[str, float]()
-    yield "right, %; of mines area under ROC".ljust(38) + "".join(f"{x:>15}" for x in tasks)
+    yield "right, %; of mines area under ROC".ljust(44) + "".join(f"{x:>15}" for x in tasks)
     for title, own in rows.items():
         found = {
             task: over_seeds(own[task].dropna().to_dict()) for task in tasks if own[task].count()
         }
         halves = {x: f" ± {y.interval[1] - y.mean:.1f}" for x, y in found.items() if y.interval}
         cells = {x: f"{y.mean:.1f}" + halves.get(x, "") for x, y in found.items()}
-        yield title.ljust(38) + "".join(f"{cells.get(task, ''):>15}" for task in tasks)
+        yield title.ljust(44) + "".join(f"{cells.get(task, ''):>15}" for task in tasks)
         if title in (f"{one} less {base}" for one, base in ASKED):
             asked |= {f"{title}, {x}": y.p for x, y in found.items() if y.p is not None}
     for title, p in zip(asked, holm([*asked.values()], FAMILY), strict=True):
