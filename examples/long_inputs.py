@@ -101,8 +101,10 @@ def load(name: str, length: int) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def build_forward(name: str, attention: str, length: int, threads: int) -> Callable[[], Tensor]:
-    """Return a forward of a model on ``"sdpa"``, or on clusters with some settings."""
+def build_forward(
+    name: str, attention: str, length: int, threads: int, learns: bool = False
+) -> Callable[[], Tensor]:
+    """Return a forward on ``"sdpa"``, or on clusters with some settings; with a backward or not."""
     torch.set_num_threads(threads)
     model, _ = load(name, length)
     if attention != "sdpa":
@@ -112,8 +114,10 @@ def build_forward(name: str, attention: str, length: int, threads: int) -> Calla
     ids = torch.randint(model.config.vocab_size, (1, length), generator=draws)
 
     def forward() -> Tensor:
-        with torch.inference_mode():
+        with torch.inference_mode(not learns):
             states: Tensor = model(ids).last_hidden_state
+            if learns:
+                torch.autograd.backward(states.mean())
             return states
 
     forward()  # which may compile
