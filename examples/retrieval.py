@@ -1,31 +1,27 @@
 """Find long texts by what is asked of them, over their length: dense, by clusters, and trained.
 
 ``python -m examples.retrieval --data-dir DIR --output FILE.jsonl`` looks for articles of COVID-QA,
-their titles taken off, by these and by their questions; with ``--task qmsum`` for meetings by their
-queries. all-MiniLM-L6-v2 makes a vector of the first tokens of each text, at a stretched table of
-positions where it was made for fewer. It does so as it is, and trained on half of the texts, drawn
-anew for each seed; the other half is to be found. A model that reads by clusters is
-trained so, too. The model of the shortest length reads pieces of longer texts, for comparison.
-
-What the file has is not run again. At its end a run prints tables of all that the file has.
+their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings by
+their queries. all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens
+of texts; half of the texts, drawn for each seed, train it to find the others, in the way it reads.
+Pieces are read by the model of the shortest length. What the file has is not run again.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from bisect import bisect, bisect_left
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, product
+from itertools import accumulate, chain, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from pandas import DataFrame, Series, json_normalize
+from pandas import DataFrame, Series
 from torch import Tensor
 
 from examples.benchmarks.measure import Settings, in_turns, peak
@@ -35,16 +31,16 @@ from examples.tasks import get_task
 from examples.tasks.base import read_lines, reading
 from examples.tasks.documents import read_meetings
 from jat_graph.files import check_target
-from jat_graph.hf import register_clustered
 from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query
-WAYS, CLUSTERED = ("dense", "clusters"), 2048  # tokens of the shortest texts read by clusters
-PIECES, COSTS = "pieces", "costs"  # of texts read so, and of no texts
+DENSE, COSTS, WAYS = "dense", "costs", {"dense": "sdpa", "clusters": '{"dense_below": 0}'}
+CLUSTERED = 2048  # tokens of the shortest texts that are read by clusters
 BORDERS = (512, 2048)  # tokens: questions are told apart by where their answers begin
 KINDS = ("titles", "questions", "answer near", "answer far", "answer farther")
 MEASURES = ["hit@1", "MRR"]
-LOOKS = {"dense": "C0o", "clusters": "C1s", "pieces": "C2^"}
+SETTINGS = "task model epochs batch_size queries learning_rate limit".split()  # of one answer
+LOOKS, LINES = {"dense": "C0o", "clusters": "C1s", "pieces": "C2^"}, ("--", "-")  # as is; trained
 Row: TypeAlias = dict[str, Any]
 Asked: TypeAlias = tuple[str, int | None]  # a query, and the character at which its answer begins
 Encoded: TypeAlias = tuple[Tensor, list[Tensor]]  # vectors [lengths, texts, D]; queries by text
@@ -88,8 +84,7 @@ def main(args: Options) -> Iterator[str]:
         raise ValueError(f"lengths must be rising multiples of the first, got {args.lengths}")
     for path in (args.output, args.plot):
         check_target(path)
-    others = ("output", "data_dir", "plot", "lengths", "seeds", "longest_training", "costs")
-    settings = {name: value for name, value in vars(args).items() if name not in others}
+    settings = {name: getattr(args, name) for name in SETTINGS}
     known = [row for row in read_runs(args.output, settings) if row["task"] in (args.task, None)]
     done = {(row["tokens"], row["read"], row["seed"]) for row in known}
     for rows in measure(read_documents(args), done, args):
@@ -141,10 +136,8 @@ def read_documents(args: Options) -> list[Document]:
     for text, asked in islice(READERS[args.task](args.data_dir), args.limit):
         told = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
         begins = [begin for begin, _ in told["offset_mapping"]]
-        kinds = [
-            KINDS[0] if start is None else KINDS[2 + bisect(BORDERS, bisect_left(begins, start))]
-            for _, start in asked
-        ]
+        places = [x if x is None else bisect_left(begins, x) for _, x in asked]
+        kinds = [KINDS[0 if x is None else 2 + bisect(BORDERS, x)] for x in places]
         documents.append(Document(text, [query for query, _ in asked], kinds))
     if len(documents) < 4:
         raise ValueError(f"limit must leave 2 texts for either half, got {args.limit}")
@@ -155,66 +148,53 @@ def measure(documents: list[Document], done: Container[Any], args: Options) -> I
     """Yield the rows that are not done: the runs of each seed and length, and what lengths cost."""
     known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
     for seed, length, way in product(range(args.seeds), args.lengths, WAYS):
-        if (length, way, seed) not in done and (way == WAYS[0] or length >= CLUSTERED):
-            lengths = args.lengths if (length, way) == (args.lengths[0], WAYS[0]) else [length]
+        if (length, way, seed) not in done and (way == DENSE or length >= CLUSTERED):
+            lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
             if (length, way) not in known:
-                loaded = prepare(args.model, length, way)
+                loaded = load(args.model, length, WAYS[way])
                 known[length, way] = encode_all(loaded, documents, lengths)
             yield run(documents, known[length, way], lengths, way, seed, args)
-    for length, learns in product(args.lengths if args.costs else (), (False, True)):
-        if (length, COSTS, int(learns)) not in done:
-            yield [costs(args.model, length, learns)]
-
-
-def prepare(name: str, length: int, way: str) -> Any:
-    """Return a model that takes so many tokens, dense or by clusters, and its tokenizer."""
-    model, tokenizer = load(name, length)
-    if way != WAYS[0]:
-        model.set_attn_implementation(register_clustered(dense_below=0))
-    return model, tokenizer
+    for length in args.lengths if args.costs else ():
+        if (length, COSTS, None) not in done:
+            yield [costs(args.model, length, learns) for learns in (False, True)]
 
 
 def costs(name: str, length: int, learns: bool) -> Row:
-    """Measure seconds and memory of a forward, or of one with its backward, both ways in turns."""
-    names, threads = ("sdpa", '{"dense_below": 0}'), torch.get_num_threads()
-    theirs, ours = sides = [(name, own, length, threads, learns) for own in names]
-    steps = build_forward(*ours), build_forward(*theirs)
-    found = in_turns(*steps, Settings("cpu", 5, torch.float32), heavy=True)
-    seconds = {
-        way: found[side]["median"] for way, side in zip(WAYS, ("theirs", "ours"), strict=True)
-    }
-    sizes = {
-        way: peak(build_forward, *side, device="cpu") for way, side in zip(WAYS, sides, strict=True)
-    }
-    row: Row = {"task": None, "read": COSTS, "tokens": length, "seed": int(learns)}
-    row |= {"trained": learns, "ratio": found["ratio"]}
-    return row | {"seconds": seconds, "bytes": sizes}
+    """Measure seconds and bytes of a forward, or of one with its backward, both ways in turns."""
+    given = length, torch.get_num_threads(), learns
+    sides = [(name, attention, *given) for attention in WAYS.values()]
+    theirs, ours = (build_forward(*side) for side in sides)
+    found = in_turns(ours, theirs, Settings("cpu", 5, torch.float32), heavy=True)
+    row: Row = {"task": None, "read": COSTS, "tokens": length, "seed": None, "trained": learns}
+    row["ratio"] = found["ratio"]["median"]
+    for way, own, side in zip(WAYS, ("theirs", "ours"), sides, strict=True):
+        row[f"{way} seconds"] = found[own]["median"]
+        row[f"{way} bytes"] = peak(build_forward, *side, device="cpu")
+    return row
 
 
 def run(
-    documents: list[Document],
-    known: Encoded,
-    lengths: list[int],
-    way: str,
-    seed: int,
-    args: Options,
+    every: list[Document], known: Encoded, lengths: list[int], way: str, seed: int, args: Options
 ) -> list[Row]:
     """Look for half of the texts by the model as it is, and by one trained on the other half."""
-    order = random.Random(seed).sample(range(len(documents)), len(documents))
+    order = random.Random(seed).sample(range(len(every)), len(every))
     train, test = order[: len(order) // 2], order[len(order) // 2 :]
-    tested, seconds = [documents[i] for i in test], 0.0
+    tested = [every[i] for i in test]
     found = [(known[0][:, test], [known[1][i] for i in test])]
     if lengths[0] <= args.longest_training:
-        loaded, start = prepare(args.model, lengths[0], way), time.perf_counter()
-        fit(loaded, [documents[i] for i in train], lengths[0], seed, args)
-        seconds = round(time.perf_counter() - start)
+        loaded = load(args.model, lengths[0], WAYS[way])
+        fit(loaded, [every[i] for i in train], lengths[0], seed, args)
         found.append(encode_all(loaded, tested, lengths))
     rows: list[Row] = []
     for trained, (texts, queries) in enumerate(found):
         for tokens, vectors in zip(lengths, texts, strict=True):
-            own = {"tokens": tokens, "read": way if tokens == lengths[0] else PIECES, "seed": seed}
-            own |= {"trained": bool(trained), "seconds": seconds * trained}
-            rows.append(own | {"ranks": rank(vectors, queries, tested)})
+            own = {
+                "tokens": tokens,
+                "read": way if tokens == lengths[0] else "pieces",
+                "seed": seed,
+            }
+            ranks = rank(vectors, queries, tested)
+            rows.append(own | {"trained": bool(trained), "ranks": ranks})
     return rows
 
 
@@ -223,8 +203,7 @@ def encode(loaded: Any, texts: Sequence[str], length: int, pieces: int = 1) -> T
     model, tokenizer = loaded
     cut = {"truncation": True, "max_length": length, "return_overflowing_tokens": pieces > 1}
     batch = tokenizer([*texts], padding=True, return_tensors="pt", **cut)
-    batch.pop("overflow_to_sample_mapping", None)
-    batch = {name: x[: max(pieces, len(texts))] for name, x in batch.items()}
+    batch = {x: batch[x][: max(pieces, len(texts))] for x in ("input_ids", "attention_mask")}
     valid = batch["attention_mask"].unsqueeze(-1)
     return F.normalize((model(**batch).last_hidden_state * valid).sum(1) / valid.sum(1), dim=-1)
 
@@ -248,18 +227,10 @@ def fit(loaded: Any, documents: list[Document], length: int, seed: int, args: Op
         order = draw.sample(documents, len(documents))
         for start in range(0, len(order) - size + 1, size):
             batch = order[start : start + size]
-            queries, right = zip(
-                *(
-                    (query, number)
-                    for number, document in enumerate(batch)
-                    for query in draw.sample(
-                        document.queries, min(args.queries, len(document.queries))
-                    )
-                ),
-                strict=True,
-            )
+            asked = [draw.sample(x.queries, min(args.queries, len(x.queries))) for x in batch]
+            right = [number for number, own in enumerate(asked) for _ in own]
             texts = torch.cat([encode(loaded, [document.text], length) for document in batch])
-            cosines = encode(loaded, queries, QUERY) @ texts.T
+            cosines = encode(loaded, [*chain(*asked)], QUERY) @ texts.T
             F.cross_entropy(SCALE * cosines, torch.tensor(right)).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -286,35 +257,30 @@ def scores(rows: list[Row]) -> Series[float]:
         for name in {kind, KINDS[kind != KINDS[0]]}  # all but titles are questions
         for place in places
     ]
-    keys.append("kind")
-    means = DataFrame(found, columns=[*keys, *MEASURES]).groupby(keys)[MEASURES].mean()
-    return means.rename_axis(columns="measure").stack()
+    frame = DataFrame(found, columns=[*keys, "kind", *MEASURES])
+    return frame.groupby([*keys, "kind"]).mean().rename_axis(columns="measure").stack()
 
 
 def costs_of(rows: list[Row]) -> DataFrame:
-    """Return seconds, MB and their ratios by length, of reading a text and of learning from it."""
-    found = json_normalize([row for row in rows if row["read"] == COSTS])
-    if found.empty:
-        return found
-    wanted = [name for name in found if name.partition(".")[0] in ("seconds", "ratio", "bytes")]
-    return found.set_index(["trained", "tokens"])[wanted].sort_index()
+    """Return what texts cost by length: to be read, and to be trained on."""
+    columns = [f"{way} {what}" for what in ("seconds", "bytes") for way in WAYS]
+    found = [row for row in rows if row["read"] == COSTS]
+    return DataFrame(found, columns=["tokens", "trained", "ratio", *columns])
 
 
 def tables(rows: list[Row]) -> Iterator[str]:
     """Yield means over seeds, differences within seeds (lowest to highest), and what texts cost."""
     found = scores(rows)
-    means = found.groupby([name for name in found.index.names if name != "seed"]).mean()
-    yield f"\n{means.unstack(['measure', 'kind']).to_string(float_format='%.3f', na_rep='')}"
+    means = found.unstack("seed").mean(axis=1).unstack(["measure", "kind"])
+    yield f"\n{means.to_string(float_format='%.3f', na_rep='')}"
     found = found[found.index.isin(KINDS[:2], level="kind")]
-    first = found.index.unique("tokens").min()
-    for level, base in (("trained", False), ("read", WAYS[0]), ("tokens", first)):
+    least = found.index.unique("tokens").min()
+    for level, base in (("trained", False), ("read", DENSE), ("tokens", least)):
         wide = found.unstack(level)
-        gains = wide.drop(columns=base).sub(wide[base], axis=0).stack().dropna()
-        cells = gains.groupby([name for name in gains.index.names if name != "seed"]).agg(
-            lambda x: f"{x.mean():+.3f} ({x.min():+.3f} to {x.max():+.3f})"
-        )
+        gains = wide.drop(columns=base).sub(wide[base], axis=0).stack().dropna().unstack("seed")
+        cells = gains.apply(lambda x: f"{x.mean():+.3f} ({x.min():+.3f} to {x.max():+.3f})", axis=1)
         yield f"\nless {level} {base}\n{cells.unstack(['measure', 'kind']).to_string(na_rep='')}"
-    yield f"\n{costs_of(rows).to_string(float_format='%.2f')}"
+    yield f"\n{costs_of(rows).to_string(index=False, float_format='%.2f')}"
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -324,19 +290,17 @@ def draw(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(4 * len(tasks) + 4, 7), layout="constrained")
     axes = figure.subplots(2, len(tasks) + 1)
     for (column, task), (row, name) in product(enumerate(tasks), enumerate(MEASURES)):
-        runs = found.xs((task, name), level=("task", "measure"))
-        means = runs.groupby(["tokens", "read", "trained"]).mean().unstack(["read", "trained"])
-        looks = [LOOKS[read] + ("--", "-")[trained] for read, trained in means]
+        runs = found.xs((task, name), level=("task", "measure")).unstack("seed")
+        means = runs.mean(axis=1).unstack(["read", "trained"])
+        looks = [LOOKS[read] + LINES[trained] for read, trained in means]
         means.columns = [read + ", trained" * trained for read, trained in means]
         means.plot(ax=axes[row, column], style=looks, legend=False, title=f"{task}, {name}")
-        axes[row, column].set_ylim(bottom=0)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     for axis, name in zip(axes[:, -1], ("seconds", "bytes"), strict=True):
-        for way in (
-            WAYS if len(spent) else ()
-        ):  # dashed, to read a text; drawn through, to train on it
-            looks, own = [LOOKS[way] + line for line in ("--", "-")], spent[f"{name}.{way}"]
-            own.unstack("trained").plot(ax=axis, style=looks, legend=False, title=f"{name} a text")
+        for way in WAYS if len(spent) else ():
+            own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}")
+            looks = [LOOKS[way] + LINES[trained] for trained in own]
+            own.plot(ax=axis, style=looks, legend=False, title=f"{name} of a text")
     return figure
 
 
