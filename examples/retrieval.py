@@ -145,9 +145,9 @@ def read_documents(args: Options) -> list[Document]:
 
 
 def measure(documents: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
-    """Yield the rows that are not done: the runs of each seed and length, and what lengths cost."""
+    """Yield the rows that are not done: the runs of each length and seed, and what lengths cost."""
     known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
-    for seed, length, way in product(range(args.seeds), args.lengths, WAYS):
+    for length, seed, way in product(args.lengths, range(args.seeds), WAYS):
         if (length, way, seed) not in done and (way == DENSE or length >= CLUSTERED):
             lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
             if (length, way) not in known:
