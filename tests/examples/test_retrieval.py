@@ -25,6 +25,7 @@ def read(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path")
 def test_meetings_are_found_before_and_after_training(
     data_dir: Path,
