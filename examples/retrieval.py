@@ -15,6 +15,7 @@ from bisect import bisect, bisect_left
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -85,9 +86,10 @@ def main(args: Options) -> Iterator[str]:
     for path in (args.output, args.plot):
         check_target(path)
     settings = {name: getattr(args, name) for name in SETTINGS}
-    known = [row for row in read_runs(args.output, settings) if row["task"] in (args.task, None)]
-    done = {(row["tokens"], row["read"], row["seed"]) for row in known}
-    for rows in measure(read_documents(args), done, args):
+    key = itemgetter("tokens", "read", "seed", "trained")
+    done = {key(x) for x in read_runs(args.output, settings) if x["task"] in (args.task, None)}
+    for found in measure(read_documents(args), done, args):
+        rows = [row for row in found if key(row) not in done]
         with args.output.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(settings | row) + "\n" for row in rows)
         for row in rows:
@@ -144,18 +146,18 @@ def read_documents(args: Options) -> list[Document]:
     return documents
 
 
-def measure(documents: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
-    """Yield the rows that are not done: the runs of each length and seed, and what lengths cost."""
+def measure(every: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
+    """Yield what is not done: the runs of each length and seed, and what lengths cost."""
     known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
     for length, seed, way in product(args.lengths, range(args.seeds), WAYS):
-        if (length, way, seed) not in done and (way == DENSE or length >= CLUSTERED):
+        wanted = (length, way, seed, length <= args.longest_training)
+        if wanted not in done and (way == DENSE or length >= CLUSTERED):
             lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
             if (length, way) not in known:
-                loaded = load(args.model, length, WAYS[way])
-                known[length, way] = encode_all(loaded, documents, lengths)
-            yield run(documents, known[length, way], lengths, way, seed, args)
+                known[length, way] = encode_all(load(args.model, length, WAYS[way]), every, lengths)
+            yield run(every, known[length, way], lengths, way, seed, args)
     for length in args.lengths if args.costs else ():
-        if (length, COSTS, None) not in done:
+        if (length, COSTS, None, True) not in done:
             yield [costs(args.model, length, learns) for learns in (False, True)]
 
 

@@ -203,10 +203,8 @@ def read_meetings(data_dir: Path | None) -> Iterator[tuple[str, list[str], list[
     """Yield where each meeting of QMSum stands, its turns, and what is asked of parts of it."""
     for index, line in read_lines(find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")):
         with reading(index, "QMSum"):
-            turns = [
-                f"{turn['speaker']}: {_MARKS.sub('', turn['content']).strip()}"
-                for turn in line["meeting_transcripts"]
-            ]
+            said = line["meeting_transcripts"]
+            turns = [f"{x['speaker']}: {_MARKS.sub('', x['content']).strip()}" for x in said]
             asked = [
                 (query["query"].strip(), [(int(a), int(z)) for a, z in query["relevant_text_span"]])
                 for query in line["specific_query_list"]

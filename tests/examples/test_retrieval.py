@@ -55,6 +55,9 @@ def test_meetings_are_found_before_and_after_training(
     again = read(file)
     assert again[: len(rows)] == rows and {row["seed"] for row in again[len(rows) :]} == {1}
     assert [row["tokens"] for row in again[len(rows) :] if row["trained"]] == [32, 320]  # in pieces
+    run(monkeypatch, *words, "--seeds", "2")
+    more = [(row["tokens"], row["read"], row["seed"], row["trained"]) for row in read(file)]
+    assert len(more) == len({*more}) == 2 * len(rows)
     assert imread(picture).ndim == 3
     assert "less read dense" in capsys.readouterr().out
     with pytest.raises(
