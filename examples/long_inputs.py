@@ -89,8 +89,8 @@ def read_settings(given: str) -> dict[str, Any]:
     return {} if given == "default" else read_values("settings", given.split(","))
 
 
-def load(name: str, length: int) -> tuple[Any, Any]:
-    """Return a model that takes so many tokens, and its tokenizer."""
+def load(name: str, length: int, attention: str = "sdpa") -> tuple[Any, Any]:
+    """Return a model that takes so many tokens, on SDPA or on clusters, and its tokenizer."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     if name == MINILM:
@@ -98,22 +98,26 @@ def load(name: str, length: int) -> tuple[Any, Any]:
     model, tokenizer = AutoModel.from_pretrained(name).eval(), AutoTokenizer.from_pretrained(name)
     if model.config.max_position_embeddings < length:
         resize_position_embeddings(model, length, tokenizer)
-    return model, tokenizer
-
-
-def build_forward(name: str, attention: str, length: int, threads: int) -> Callable[[], Tensor]:
-    """Return a forward of a model on ``"sdpa"``, or on clusters with some settings."""
-    torch.set_num_threads(threads)
-    model, _ = load(name, length)
     if attention != "sdpa":
         attention = register_clustered(**json.loads(attention))
     model.set_attn_implementation(attention)
+    return model, tokenizer
+
+
+def build_forward(
+    name: str, attention: str, length: int, threads: int, learns: bool = False
+) -> Callable[[], Tensor]:
+    """Return a forward on ``"sdpa"``, or on clusters with some settings; with a backward or not."""
+    torch.set_num_threads(threads)
+    model, _ = load(name, length, attention)
     draws = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (1, length), generator=draws)
 
     def forward() -> Tensor:
-        with torch.inference_mode():
+        with torch.inference_mode(not learns):
             states: Tensor = model(ids).last_hidden_state
+            if learns:
+                torch.autograd.backward(states.mean())
             return states
 
     forward()  # which may compile

@@ -1,191 +1,309 @@
-"""Find long texts by what is asked of them: at positions as they are, stretched, and trained.
+"""Find long texts by what is asked of them, over their length: dense, by clusters, and trained.
 
-``python -m examples.retrieval --data-dir DIR`` looks for articles of COVID-QA, their titles taken
-off, by these titles and by their questions: all-MiniLM-L6-v2 makes a vector of the first tokens of
-each, and hit@1 is the share of queries whose own article is the nearest. Half of the articles,
-drawn anew for each seed, are trained on with the loss of sentence-transformers'
-``MultipleNegativesRankingLoss``; the others are to be found. More tokens than the model was made
-for stand at a stretched table of positions, and are read by SDPA and by clusters.
+``python -m examples.retrieval --data-dir DIR --output FILE.jsonl`` looks for articles of COVID-QA,
+their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings by
+their queries. all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens
+of texts; half of the texts, drawn for each seed, train it to find the others, in the way it reads.
+Pieces are read by the model of the shortest length. What the file has is not run again.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, islice, product
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
+from pandas import DataFrame, Series
+from torch import Tensor
 
-from examples.long_inputs import MINILM, load
+from examples.benchmarks.measure import Settings, in_turns, peak
+from examples.long_inputs import MINILM, build_forward, load
 from examples.options import example, option
 from examples.tasks import get_task
-from jat_graph.files import check_target, read_object, write_text
-from jat_graph.hf import register_clustered
+from examples.tasks.base import read_lines, reading
+from examples.tasks.documents import read_meetings
+from jat_graph.files import check_target
+from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query
-# Questions by where their answers begin: in the tokens that both lengths show, or one, or none.
+DENSE, COSTS, WAYS = "dense", "costs", {"dense": "sdpa", "clusters": '{"dense_below": 0}'}
+CLUSTERED = 2048  # tokens of the shortest texts that are read by clusters
+BORDERS = (512, 2048)  # tokens: questions are told apart by where their answers begin
 KINDS = ("titles", "questions", "answer near", "answer far", "answer farther")
-Hits = dict[str, list[int]]  # of each kind, queries that find their article, and all
-Article = tuple[str, list[tuple[str, str]]]  # a text; queries and their kinds, the title first
+MEASURES = ["hit@1", "MRR"]
+SETTINGS = "task model epochs batch_size queries learning_rate limit".split()  # of one answer
+LOOKS, LINES = {"dense": "C0o", "clusters": "C1s", "pieces": "C2^"}, ("--", "-")  # as is; trained
+Row: TypeAlias = dict[str, Any]
+Asked: TypeAlias = tuple[str, int | None]  # a query, and the character at which its answer begins
+Encoded: TypeAlias = tuple[Tensor, list[Tensor]]  # vectors [lengths, texts, D]; queries by text
+
+
+class Document(NamedTuple):
+    """A text, and what is asked of it."""
+
+    text: str
+    queries: list[str]
+    kinds: list[str]  # of the queries
 
 
 @dataclass
 class Options:
     """What is asked for."""
 
-    data_dir: Path | None = option("folder with covidqa", None)
+    output: Path = option("file for the runs, a line each; what it has is kept")
+    task: str = option("covidqa or qmsum", "covidqa")
+    data_dir: Path | None = option("folder with both", None)
+    plot: Path | None = option("picture of all that the file has", None)
     model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
-    short: int = option("tokens of a text that the model was made for", 512)
-    long: int = option("tokens of a text that it was not made for", 2048)
-    seeds: int = option("draws of the articles to train on", 3)
+    lengths: list[int] = option("tokens of a text; first those of a piece", [512, 1024, 2048, 4096])
+    seeds: int = option("draws of the texts to train on", 3)
+    longest_training: int = option("tokens of texts to train on; longer ones are only read", 4096)
+    costs: bool = option("measure seconds and memory, too", False)
     epochs: int = 2
-    batch_size: int = option("articles of a step", 8)
-    queries: int = option("of an article in a step: its title, and questions that are drawn", 4)
+    batch_size: int = option("texts of a step", 8)
+    queries: int = option("of a text in a step, drawn from all", 4)
     learning_rate: float = 1e-4
-    limit: int | None = option("articles in all", None)
-    json: Path | None = option("file for all numbers; what it has is not run again", None)
+    limit: int | None = option("texts in all", None)
 
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
-    """Measure each model as it is and trained; yield a line for each, and then a table."""
-    check_target(args.json)
-    if not 0 < args.short < args.long:
-        raise ValueError(f"short must be above 0 and below long, got {args.short}, {args.long}")
-    others = ("data_dir", "seeds", "json")
-    settings = {name: value for name, value in vars(args).items() if name not in others}
-    found: dict[str, list[Hits]] = {}  # of each way to read, by seed
-    if args.json is not None and args.json.exists():
-        known = read_object(args.json, "json")
-        if known.get("settings") != settings:
-            raise ValueError(f"json must be of the same settings, got {known.get('settings')}")
-        found = known["hits"]
-    articles = read_articles(args)
-    for seed in range(args.seeds):
-        drawn = random.Random(seed).sample(articles, len(articles))
-        train, test = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
-        for length in (args.short, args.long):
-            for name in (f"{length}", f"{length}, trained"):
-                if len(found.get(name, [])) <= seed:
-                    learnt = train if name.endswith("trained") else []
-                    for how, hits in measure(learnt, test, length, seed, args).items():
-                        found.setdefault(f"{name}{how}", []).append(hits)
-                    if args.json is not None:
-                        write_text(args.json, json.dumps({"settings": settings, "hits": found}))
-                counts = (f"{right} of {n}" for right, n in found[name][seed].values())
-                yield f"seed {seed}, {name}: {', '.join(counts)}"
-    yield from table({name: own[: args.seeds] for name, own in found.items()}, args)
-
-
-def read_articles(args: Options) -> list[Article]:
-    """Read the articles, their titles taken off."""
-    _, tokenizer = load(args.model, args.long)
-    asked: dict[str, list[Any]] = {}
-    for split in get_task("covidqa").load(args.data_dir).values():
-        for row in split:
-            asked.setdefault(row["context"], []).append(row)
-    articles = []
-    for context, rows in [*asked.items()][: args.limit]:
-        title, _, text = context.partition("\n")
-        queries = [(title, "titles")]
+    """Measure what the file lacks; yield a line for each run, and then tables."""
+    if args.task not in READERS:
+        raise ValueError(f"task must be {' or '.join(READERS)}, got {args.task!r}")
+    first = args.lengths[0]
+    if first < 1 or args.lengths != sorted({n - n % first for n in args.lengths}):
+        raise ValueError(f"lengths must be rising multiples of the first, got {args.lengths}")
+    for path in (args.output, args.plot):
+        check_target(path)
+    settings = {name: getattr(args, name) for name in SETTINGS}
+    key = itemgetter("tokens", "read", "seed", "trained")
+    done = {key(x) for x in read_runs(args.output, settings) if x["task"] in (args.task, None)}
+    for found in measure(read_documents(args), done, args):
+        rows = [row for row in found if key(row) not in done]
+        with args.output.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(settings | row) + "\n" for row in rows)
         for row in rows:
-            before = context[len(title) : max(len(title), row["answers"]["answer_start"][0])]
-            tokens = len(tokenizer(before)["input_ids"])
-            kind = KINDS[2 + (tokens > args.short) + (tokens > args.long)]
-            queries.append((row["question"], kind))
-        articles.append((text, queries))
-    if len(articles) < 4:
-        raise ValueError(f"limit must leave 2 articles for either half, got {args.limit}")
-    return articles
+            yield json.dumps({name: value for name, value in row.items() if name != "ranks"})
+    yield from tables(read_runs(args.output, settings))
+    if args.plot is not None:
+        save_figure(draw(read_runs(args.output, settings)), args.plot)
 
 
-def measure(
-    train: list[Article], test: list[Article], length: int, seed: int, args: Options
-) -> dict[str, Hits]:
-    """Train on articles, if there are any, and look for others in each way to read them."""
-    loaded = load(args.model, length)
-    if train:
-        fit(loaded, train, length, seed, args)
-    hits = {"": search(loaded, test, length)}
-    if length == args.short:
-        hits[", pieces"] = search(loaded, test, length, args.long // length)
-    else:
-        loaded[0].set_attn_implementation(register_clustered(dense_below=0))
-        hits[", clusters"] = search(loaded, test, length)
-    return hits
+def read_runs(path: Path, settings: Row) -> list[Row]:
+    """Return what a file has, if it is there; all of a task must be of the same settings."""
+    rows = [row for _, row in read_lines(path)] if path.exists() else []
+    with reading(path, "retrieval with the same settings"):
+        for row in (row for row in rows if row["task"] == settings["task"]):
+            if (other := {name: row[name] for name in settings}) != settings:
+                raise ValueError(other)
+    return rows
 
 
-def encode(loaded: Any, texts: Sequence[str], length: int, pieces: int = 1) -> Any:
+def read_articles(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]:
+    """Yield the articles of COVID-QA without their titles, and these and the questions."""
+    asked: dict[str, list[Asked]] = {}
+    for split in get_task("covidqa").load(data_dir).values():
+        for row in split:
+            title = row["context"].partition("\n")[0]
+            start = row["answers"]["answer_start"][0] - len(title) - 1
+            asked.setdefault(row["context"], [(title, None)]).append((row["question"], start))
+    for context, queries in asked.items():
+        yield context.partition("\n")[2], queries
+
+
+def read_transcripts(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]:
+    """Yield the meetings of QMSum and their queries; an answer begins with its first turn."""
+    for _, turns, asked in read_meetings(data_dir):
+        starts = [*accumulate((len(turn) + 1 for turn in turns), initial=0)]
+        yield "\n".join(turns), [(query, starts[min(spans)[0]]) for query, spans in asked]
+
+
+READERS = {"covidqa": read_articles, "qmsum": read_transcripts}
+
+
+def read_documents(args: Options) -> list[Document]:
+    """Read the texts of a task, and the kinds of their queries."""
+    _, tokenizer = load(args.model, 1)
+    documents = []
+    for text, asked in islice(READERS[args.task](args.data_dir), args.limit):
+        told = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
+        begins = [begin for begin, _ in told["offset_mapping"]]
+        places = [x if x is None else bisect_left(begins, x) for _, x in asked]
+        kinds = [KINDS[0 if x is None else 2 + bisect(BORDERS, x)] for x in places]
+        documents.append(Document(text, [query for query, _ in asked], kinds))
+    if len(documents) < 4:
+        raise ValueError(f"limit must leave 2 texts for either half, got {args.limit}")
+    return documents
+
+
+def measure(every: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
+    """Yield what is not done: the runs of each length and seed, and what lengths cost."""
+    known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
+    for length, seed, way in product(args.lengths, range(args.seeds), WAYS):
+        wanted = (length, way, seed, length <= args.longest_training)
+        if wanted not in done and (way == DENSE or length >= CLUSTERED):
+            lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
+            if (length, way) not in known:
+                known[length, way] = encode_all(load(args.model, length, WAYS[way]), every, lengths)
+            yield run(every, known[length, way], lengths, way, seed, args)
+    for length in args.lengths if args.costs else ():
+        if (length, COSTS, None, True) not in done:
+            yield [costs(args.model, length, learns) for learns in (False, True)]
+
+
+def costs(name: str, length: int, learns: bool) -> Row:
+    """Measure seconds and bytes of a forward, or of one with its backward, both ways in turns."""
+    given = length, torch.get_num_threads(), learns
+    sides = [(name, attention, *given) for attention in WAYS.values()]
+    theirs, ours = (build_forward(*side) for side in sides)
+    found = in_turns(ours, theirs, Settings("cpu", 5, torch.float32), heavy=True)
+    row: Row = {"task": None, "read": COSTS, "tokens": length, "seed": None, "trained": learns}
+    row["ratio"] = found["ratio"]["median"]
+    for way, own, side in zip(WAYS, ("theirs", "ours"), sides, strict=True):
+        row[f"{way} seconds"] = found[own]["median"]
+        row[f"{way} bytes"] = peak(build_forward, *side, device="cpu")
+    return row
+
+
+def run(
+    every: list[Document], known: Encoded, lengths: list[int], way: str, seed: int, args: Options
+) -> list[Row]:
+    """Look for half of the texts by the model as it is, and by one trained on the other half."""
+    order = random.Random(seed).sample(range(len(every)), len(every))
+    train, test = order[: len(order) // 2], order[len(order) // 2 :]
+    tested = [every[i] for i in test]
+    found = [(known[0][:, test], [known[1][i] for i in test])]
+    if lengths[0] <= args.longest_training:
+        loaded = load(args.model, lengths[0], WAYS[way])
+        fit(loaded, [every[i] for i in train], lengths[0], seed, args)
+        found.append(encode_all(loaded, tested, lengths))
+    rows: list[Row] = []
+    for trained, (texts, queries) in enumerate(found):
+        for tokens, vectors in zip(lengths, texts, strict=True):
+            own = {
+                "tokens": tokens,
+                "read": way if tokens == lengths[0] else "pieces",
+                "seed": seed,
+            }
+            ranks = rank(vectors, queries, tested)
+            rows.append(own | {"trained": bool(trained), "ranks": ranks})
+    return rows
+
+
+def encode(loaded: Any, texts: Sequence[str], length: int, pieces: int = 1) -> Tensor:
     """Return vectors as sentence-transformers has them, means of states, of pieces of a text."""
     model, tokenizer = loaded
     cut = {"truncation": True, "max_length": length, "return_overflowing_tokens": pieces > 1}
     batch = tokenizer([*texts], padding=True, return_tensors="pt", **cut)
-    batch.pop("overflow_to_sample_mapping", None)
-    batch = {name: x[: max(pieces, len(texts))] for name, x in batch.items()}
-    shown = batch["attention_mask"].unsqueeze(-1)
-    return F.normalize((model(**batch).last_hidden_state * shown).sum(1) / shown.sum(1), dim=-1)
+    batch = {x: batch[x][: max(pieces, len(texts))] for x in ("input_ids", "attention_mask")}
+    valid = batch["attention_mask"].unsqueeze(-1)
+    return F.normalize((model(**batch).last_hidden_state * valid).sum(1) / valid.sum(1), dim=-1)
 
 
-def fit(loaded: Any, articles: list[Article], length: int, seed: int, args: Options) -> None:
-    """Train all weights, without dropout; other articles of a step are the wrong ones."""
+@torch.inference_mode()
+def encode_all(loaded: Any, documents: Sequence[Document], lengths: Sequence[int]) -> Encoded:
+    """Return vectors of texts by length, longer ones by their pieces, and of queries by text."""
+    vectors, (piece, *_) = [], lengths
+    for document in documents:
+        pieces = encode(loaded, [document.text], piece, lengths[-1] // piece)
+        vectors.append(torch.stack([pieces[: length // piece].mean(0) for length in lengths]))
+    queries = [encode(loaded, document.queries, QUERY) for document in documents]
+    return F.normalize(torch.stack(vectors, dim=1), dim=-1), queries
+
+
+def fit(loaded: Any, documents: list[Document], length: int, seed: int, args: Options) -> None:
+    """Train all weights, without dropout; other texts of a step are the wrong ones."""
     optimizer = torch.optim.AdamW(loaded[0].parameters(), args.learning_rate)
-    draw, size = random.Random(seed), min(args.batch_size, len(articles))
+    draw, size = random.Random(seed), min(args.batch_size, len(documents))
     for _ in range(args.epochs):
-        order = draw.sample(articles, len(articles))
+        order = draw.sample(documents, len(documents))
         for start in range(0, len(order) - size + 1, size):
             batch = order[start : start + size]
-            asked = [
-                (query, own)
-                for own, (_, (title, *others)) in enumerate(batch)
-                for query, _ in [title, *draw.sample(others, min(args.queries - 1, len(others)))]
-            ]
-            queries, right = zip(*asked, strict=True)
-            texts = encode(loaded, [text for text, _ in batch], length)
-            cosines = encode(loaded, queries, QUERY) @ texts.T
+            asked = [draw.sample(x.queries, min(args.queries, len(x.queries))) for x in batch]
+            right = [number for number, own in enumerate(asked) for _ in own]
+            texts = torch.cat([encode(loaded, [document.text], length) for document in batch])
+            cosines = encode(loaded, [*chain(*asked)], QUERY) @ texts.T
             F.cross_entropy(SCALE * cosines, torch.tensor(right)).backward()
             optimizer.step()
             optimizer.zero_grad()
 
 
-@torch.inference_mode()
-def search(loaded: Any, articles: list[Article], length: int, pieces: int = 1) -> Hits:
-    """Count the queries of each kind whose own article is the nearest."""
-    read = [encode(loaded, [text], length, pieces).mean(0) for text, _ in articles]
-    vectors = F.normalize(torch.stack(read), dim=-1)
-    hits = {kind: [0, 0] for kind in KINDS}
-    for number, (_, asked) in enumerate(articles):
-        queries, kinds = zip(*asked, strict=True)
-        nearest = (encode(loaded, queries, QUERY) @ vectors.T).argmax(1).tolist()
-        for kind, first in zip(kinds, nearest, strict=True):
-            for counted in {kind, "titles" if kind == "titles" else "questions"}:
-                hits[counted][0] += first == number
-                hits[counted][1] += 1
-    return hits
+def rank(texts: Tensor, queries: list[Tensor], documents: list[Document]) -> dict[str, list[int]]:
+    """Return of each kind of queries at which place their own texts are found."""
+    ranks: dict[str, list[int]] = {}
+    for number, (vectors, document) in enumerate(zip(queries, documents, strict=True)):
+        cosines = vectors @ texts.T
+        places = (cosines >= cosines[:, number, None]).sum(1)  # a tie is no find
+        for kind, place in zip(document.kinds, places.tolist(), strict=True):
+            ranks.setdefault(kind, []).append(place)
+    return ranks
 
 
-def table(found: dict[str, list[Hits]], args: Options) -> Iterator[str]:
-    """Yield lines of means over seeds, and of differences within seeds and their range."""
-    yield f"| tokens | {' | '.join(KINDS)} |"
-    yield f"|{'---|' * (1 + len(KINDS))}"
-    shares = {}
-    for name, seeds in found.items():
-        counts = torch.tensor([[hits[kind] for kind in KINDS] for hits in seeds])
-        shares[name] = counts[..., 0] / counts[..., 1].clamp(min=1)
-        yield f"| {name} | {' | '.join(f'{x:.3f}' for x in shares[name].mean(0))} |"
-    short, long = f"{args.short}", f"{args.long}"
-    learnt, mended = f"{short}, trained", f"{long}, trained"
-    pairs = [(long, short), (learnt, short), (mended, long), (mended, learnt)]
-    pairs += [(f"{name}, pieces", base) for name, base in ((short, long), (learnt, mended))]
-    pairs += [(f"{name}, clusters", name) for name in (long, mended)]
-    for name, base in pairs:
-        gains = shares[name] - shares[base]
-        three = zip(gains.mean(0), gains.amin(0), gains.amax(0), strict=True)
-        cells = (f"{mean:+.3f} ({low:+.3f} to {high:+.3f})" for mean, low, high in three)
-        yield f"| {name} − {base} | {' | '.join(cells)} |"
+def scores(rows: list[Row]) -> Series[float]:
+    """Return hit@1 and mean reciprocal ranks of all runs."""
+    keys = ["task", "read", "tokens", "trained", "seed"]
+    found = [
+        (*(row[key] for key in keys), name, place == 1, 1 / place)
+        for row in rows
+        for kind, places in row.get("ranks", {}).items()
+        for name in {kind, KINDS[kind != KINDS[0]]}  # all but titles are questions
+        for place in places
+    ]
+    frame = DataFrame(found, columns=[*keys, "kind", *MEASURES])
+    return frame.groupby([*keys, "kind"]).mean().rename_axis(columns="measure").stack()
+
+
+def costs_of(rows: list[Row]) -> DataFrame:
+    """Return what texts cost by length: to be read, and to be trained on."""
+    columns = [f"{way} {what}" for what in ("seconds", "bytes") for way in WAYS]
+    found = [row for row in rows if row["read"] == COSTS]
+    return DataFrame(found, columns=["tokens", "trained", "ratio", *columns])
+
+
+def tables(rows: list[Row]) -> Iterator[str]:
+    """Yield means over seeds, differences within seeds (lowest to highest), and what texts cost."""
+    found = scores(rows)
+    means = found.unstack("seed").mean(axis=1).unstack(["measure", "kind"])
+    yield f"\n{means.to_string(float_format='%.3f', na_rep='')}"
+    found = found[found.index.isin(KINDS[:2], level="kind")]
+    least = found.index.unique("tokens").min()
+    for level, base in (("trained", False), ("read", DENSE), ("tokens", least)):
+        wide = found.unstack(level)
+        gains = wide.drop(columns=base).sub(wide[base], axis=0).stack().dropna().unstack("seed")
+        cells = gains.apply(lambda x: f"{x.mean():+.3f} ({x.min():+.3f} to {x.max():+.3f})", axis=1)
+        yield f"\nless {level} {base}\n{cells.unstack(['measure', 'kind']).to_string(na_rep='')}"
+    yield f"\n{costs_of(rows).to_string(index=False, float_format='%.2f')}"
+
+
+def draw(rows: list[Row]) -> Figure:
+    """Draw how questions are found over the length, a column a task, and what a text costs."""
+    found, spent = scores(rows).xs(KINDS[1], level="kind"), costs_of(rows)
+    tasks = found.index.unique("task")
+    figure = Figure(figsize=(4 * len(tasks) + 4, 7), layout="constrained")
+    axes = figure.subplots(2, len(tasks) + 1)
+    for (column, task), (row, name) in product(enumerate(tasks), enumerate(MEASURES)):
+        runs = found.xs((task, name), level=("task", "measure")).unstack("seed")
+        means = runs.mean(axis=1).unstack(["read", "trained"])
+        looks = [LOOKS[read] + LINES[trained] for read, trained in means]
+        means.columns = [read + ", trained" * trained for read, trained in means]
+        means.plot(ax=axes[row, column], style=looks, legend=False, title=f"{task}, {name}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    for axis, name in zip(axes[:, -1], ("seconds", "bytes"), strict=True):
+        for way in WAYS if len(spent) else ():
+            own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}")
+            looks = [LOOKS[way] + LINES[trained] for trained in own]
+            own.plot(ax=axis, style=looks, legend=False, title=f"{name} of a text")
+    return figure
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
 from examples.tasks.base import (
@@ -45,6 +45,7 @@ _EITHER = "'"  # opens a quotation, or closes it
 _SIDES = ("neg", "pos")
 _REVIEW = re.compile(r"(?P<part>train|test)/(?P<side>neg|pos)/\d+_\d+\.txt$")
 _BORDER = "\f"  # of a paragraph; XML allows no such character
+Asked: TypeAlias = tuple[str, list[tuple[int, int]]]  # a query; first and last turns that count
 _MARKS = re.compile(r"\{\w+\}\s*")  # {vocalsound}, {disfmarker}: up to half of what is said
 
 logger = logging.getLogger(__name__)
@@ -182,16 +183,15 @@ def read_qmsum(
     others are left out, and a warning says how many. ``val.jsonl`` alone is read, 35 meetings, of
     which a fifth is drawn for validation and another for the test.
     """
-    path = find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")
-    rows, asked = [], 0
-    for number, (index, line) in enumerate(read_lines(path)):
+    rows, every = [], 0
+    for number, (index, turns, asked) in enumerate(read_meetings(data_dir)):
         with reading(index, "QMSum"):
-            rows.append([*_questions(number, line, characters, choices)])
-            asked += len(line["specific_query_list"])
+            rows.append([*_questions(number, turns, asked, characters, choices)])
+        every += len(asked)
     kept = sum(map(len, rows))
-    if kept < asked:
-        message = "%s: left out %d of %d questions, about meetings of fewer than %d passages"
-        logger.warning(message, path, asked - kept, asked, choices)
+    if kept < every:
+        message = "QMSum: left out %d of %d questions, about meetings of fewer than %d passages"
+        logger.warning(message, every - kept, every, choices)
     drawn = stratified_split([0] * len(rows), {"validation": 0.2, "test": 0.2})
     return {
         name: label_rows(
@@ -201,14 +201,23 @@ def read_qmsum(
     }
 
 
+def read_meetings(data_dir: Path | None) -> Iterator[tuple[str, list[str], list[Asked]]]:
+    """Yield where each meeting of QMSum stands, its turns, and what is asked of parts of it."""
+    for index, line in read_lines(find_file(data_dir, "qmsum/ALL", "val.jsonl", "ALL/val.jsonl")):
+        with reading(index, "QMSum"):
+            said = line["meeting_transcripts"]
+            turns = [f"{x['speaker']}: {_MARKS.sub('', x['content']).strip()}" for x in said]
+            asked = [
+                (query["query"].strip(), [(int(a), int(z)) for a, z in query["relevant_text_span"]])
+                for query in line["specific_query_list"]
+            ]
+        yield index, turns, asked
+
+
 def _questions(
-    number: int, meeting: dict[str, Any], characters: int, choices: int
+    number: int, turns: list[str], asked: list[Asked], characters: int, choices: int
 ) -> Iterator[dict[str, Any]]:
     """Yield the questions about a meeting that has passages enough."""
-    turns = [
-        f"{turn['speaker']}: {_MARKS.sub('', turn['content']).strip()}"
-        for turn in meeting["meeting_transcripts"]
-    ]
     # All passages are as long, or nearly: which one each turn begins in.
     *starts, total = accumulate(map(len, turns), initial=0)
     count = max(1, round(total / characters))
@@ -216,11 +225,10 @@ def _questions(
     passages: dict[int, list[str]] = defaultdict(list)
     for home, turn in zip(homes, turns, strict=True):
         passages[home].append(turn)
-    for query in meeting["specific_query_list"]:
-        text = query["query"].strip()
-        shares = [Counter[int]() for _ in query["relevant_text_span"]]  # characters by passage
-        for share, (first, last) in zip(shares, query["relevant_text_span"], strict=True):
-            for turn in range(int(first), int(last) + 1):
+    for text, spans in asked:
+        shares = [Counter[int]() for _ in spans]  # characters by passage
+        for share, (first, last) in zip(shares, spans, strict=True):
+            for turn in range(first, last + 1):
                 share[homes[turn]] += len(turns[turn])
         (right, _), *_ = max(shares, key=Counter.total).most_common(1)
         others = sorted(passages.keys() - set().union(*shares))

@@ -1,15 +1,19 @@
 """The example that looks for long texts, on a few of them."""
 
 import json
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from matplotlib.image import imread
 
 from examples import retrieval
-from examples.retrieval import KINDS
+from examples.retrieval import KINDS, Document, Options, rank, read_documents, scores, tables
 
-FEW = ["--limit", "6", "--short", "16", "--long", "520", "--batch_size", "3", "--epochs", "1"]
+FEW = ["--limit", "6", "--lengths", "32", "320", "--batch_size", "3", "--epochs", "1"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
@@ -17,50 +21,100 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     retrieval.main()
 
 
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path")
-def test_articles_are_found_before_and_after_training(
+def test_meetings_are_found_before_and_after_training(
     data_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = tmp_path / "found.json"
-    words = ["--data_dir", str(data_dir), "--seeds", "1", "--json", str(file)]
-    run(monkeypatch, *words)
-    lines = capsys.readouterr().out.splitlines()
-    hits = json.loads(file.read_text("utf-8"))["hits"]
-    assert [*hits] == [
-        *("16", "16, pieces", "16, trained", "16, trained, pieces"),
-        *("520", "520, clusters", "520, trained", "520, trained, clusters"),
+    monkeypatch.setattr(retrieval, "CLUSTERED", 320)
+    file, picture = tmp_path / "runs.jsonl", tmp_path / "a.png"
+    words = ["--task", "qmsum", "--data_dir", str(data_dir), "--output", str(file)]
+    words += ["--plot", str(picture)]
+    run(monkeypatch, *words, "--seeds", "1")
+    rows = read(file)
+    assert [(row["tokens"], row["read"], row["trained"]) for row in rows] == [
+        *(
+            (tokens, how, x)
+            for x in (False, True)
+            for tokens, how in ((32, "dense"), (320, "pieces"))
+        ),
+        *((320, how, x) for how in ("dense", "clusters") for x in (False, True)),
     ]
-    for (counts,) in hits.values():
-        assert counts["titles"][1] == 3 and counts["questions"][1] > 3
-        assert counts["questions"] == [
-            sum(counts[kind][place] for kind in KINDS[2:]) for place in (0, 1)
-        ]
-        assert all(right <= every for right, every in counts.values())
-    assert len({counts[0]["questions"][0] for counts in hits.values()}) > 1
-    assert len([line for line in lines if line.startswith("seed 0, ")]) == 4
-    assert len([line for line in lines if " − " in line]) == 8
-
-    def refuse(*_: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(retrieval, "measure", refuse)  # it is known
-    run(monkeypatch, *words)
-    assert capsys.readouterr().out.splitlines() == lines
-    with pytest.raises(SystemExit, match="must be of the same settings"):
+    for row in rows:
+        assert {place for own in row["ranks"].values() for place in own} <= {1, 2, 3}
+    assert len({json.dumps(row["ranks"]) for row in rows}) > 4  # dense and clusters may agree
+    capsys.readouterr()
+    run(monkeypatch, *words, "--seeds", "2", "--longest_training", "32")
+    again = read(file)
+    assert again[: len(rows)] == rows and {row["seed"] for row in again[len(rows) :]} == {1}
+    assert [row["tokens"] for row in again[len(rows) :] if row["trained"]] == [32, 320]  # in pieces
+    run(monkeypatch, *words, "--seeds", "2")
+    more = [(row["tokens"], row["read"], row["seed"], row["trained"]) for row in read(file)]
+    assert len(more) == len({*more}) == 2 * len(rows)
+    assert imread(picture).ndim == 3
+    assert "less read dense" in capsys.readouterr().out
+    with pytest.raises(
+        SystemExit, match="must have the layout of retrieval with the same settings"
+    ):
         run(monkeypatch, *words, "--queries", "2")
+
+
+@pytest.mark.usefixtures("minilm_path")
+def test_texts_have_their_queries_and_where_answers_begin(data_dir: Path) -> None:
+    options = Options(output=Path("none"), task="qmsum", data_dir=data_dir)
+    documents = read_documents(options)
+    assert len(documents) == 35 and sum(len(own.queries) for own in documents) == 237
+    kinds = [kind for document in documents for kind in document.kinds]
+    assert {*kinds} == {*KINDS[2:]} and kinds.count("answer farther") > len(kinds) / 2
+    articles = read_documents(Options(output=Path("none"), data_dir=data_dir, limit=4))
+    assert [article.kinds.count("titles") for article in articles] == [1] * 4
+    assert not any(article.queries[0] in article.text[:200] for article in articles)
+    assert {"answer near", "answer farther"} <= {x for article in articles for x in article.kinds}
+
+
+def test_places_are_those_of_the_own_text_and_ties_are_lost() -> None:
+    documents = [Document("", [""] * 2, ["titles", "answer far"]), Document("", [""], ["titles"])]
+    cosines = [torch.tensor([[0.5, 0.2, 0.1], [0.2, 0.3, 0.9]]), torch.tensor([[0.4, 0.4, 0.4]])]
+    ranks = rank(torch.eye(3), cosines, documents)
+    assert ranks == {"titles": [1, 3], "answer far": [3]}
+    row = {"task": "qmsum", "read": "dense", "tokens": 8, "seed": 0, "trained": False}
+    rows = [row | {"ranks": ranks}, row | {"seed": 1, "ranks": {"titles": [2, 4]}}]
+    found = scores(rows)["qmsum", "dense", 8, False]
+    assert math.isclose(found[0, "titles", "MRR"], 2 / 3) and found[0, "questions", "hit@1"] == 0
+    assert math.isclose(found[1, "titles", "MRR"], 3 / 8) and found[0, "titles", "hit@1"] == 0.5
+    trained = [own | {"trained": True, "ranks": {"titles": [1, 2]}} for own in rows]
+    assert "+0.229 (+0.083 to +0.375)" in "".join(tables([*rows, *trained]))
+
+
+def test_costs_are_of_both_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shape(build: Any, *arguments: Any, device: str) -> int:
+        return int(build(*arguments)().size(1))  # where a peak in a process of its own would be
+
+    monkeypatch.setattr(retrieval, "peak", shape)
+    reading, training = (retrieval.costs(tiny_model, 48, learns) for learns in (False, True))
+    assert reading["dense bytes"] == training["clusters bytes"] == reading["tokens"] == 48
+    assert training["dense seconds"] > reading["dense seconds"] > 0 < training["ratio"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--long", "8"], "short must be above 0 and below long, got 16, 8"),
-        (["--json", "none/a.json"], "none/a.json must be a file in a folder that is there"),
+        (["--task", "squad"], "task must be covidqa or qmsum, got 'squad'"),
+        (
+            ["--lengths", "32", "50"],
+            r"lengths must be rising multiples of the first, got \[32, 50\]",
+        ),
+        (["--plot", "none/a.png"], "none/a.png must be a file in a folder that is there"),
         (["--data_dir", "none"], "data_dir must be a folder, got none"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (["--limit", "3"], "limit must leave 2 articles for either half, got 3"),
+        (["--limit", "3"], "limit must leave 2 texts for either half, got 3"),
     ],
 )
 @pytest.mark.usefixtures("minilm_path")
@@ -68,4 +122,4 @@ def test_bad_input_is_one_line(
     words: list[str], message: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit, match=f"^retrieval: error: {message}"):
-        run(monkeypatch, "--data_dir", str(data_dir), *words)
+        run(monkeypatch, "--data_dir", str(data_dir), "--output", "none.jsonl", *words)
