@@ -63,7 +63,7 @@ from jat_graph.viz import save_figure
 LAYERS, FEATURES, BATCH, RATE = 2, 64, 32, 4e-3
 TRAINED, SIZES = 4, (4, 8, 12)  # rows, and columns, of tables
 PLACES, LINES = 256, 16  # from which places in the line of tokens, rows and columns are drawn
-MEASURES = (*QUESTIONS, "names")
+MEASURES = ("all", *QUESTIONS, "names")
 VARIANTS = ["line", "cells", *(f"{graph}-{way}" for graph in ("table", "random") for way in WAYS)]
 COMPARED = [(name, "") for name in VARIANTS]
 COMPARED += [(f"table-{way}", base) for way in WAYS for base in ("line", "cells", f"random-{way}")]
@@ -84,7 +84,7 @@ class Reader(nn.Module):
         last = self.base.encoder.layer[-1].attention.self
         last.key.load_state_dict(last.query.state_dict())  # so that it begins to read what is alike
         self.parts = nn.Parameter(torch.ones(WORDS, FEATURES))  # of a question
-        self.lines = nn.Parameter(FEATURES**-0.5 * torch.randn(2, LINES + 1, FEATURES))
+        self.lines = nn.Parameter(0.5 * FEATURES**-0.5 * torch.randn(2, LINES + 1, FEATURES))
         self.bias = nn.Parameter(torch.zeros(len(KINDS), len(KINDS)))
         self.answer = nn.Linear(FEATURES, ANSWERS)
         if self.way == "propagation":
@@ -141,9 +141,9 @@ class Options:
     output: Path = option("file for the runs, three lines each; what it has is kept")
     plot: Path | None = option("picture of all that the file has", None)
     variants: list[str] = option(f"of {', '.join(VARIANTS)}", VARIANTS)
-    steps: int = option(f"of {BATCH} tables with {ASKED} questions each", 1500)
+    steps: int = option(f"of {BATCH} tables with {ASKED} questions each", 2000)
     tests: int = option(f"tables of each size, with {ASKED} questions each", 320)
-    seeds: int = 5
+    seeds: int = 3
 
 
 @example(Options)
@@ -228,13 +228,14 @@ def measure(model: Reader, size: int, tests: int) -> dict[str, float]:
             .double()
             .mean(1)
         )
-        rows.append(torch.cat([by_kind, told[:, None]], dim=1))
+        every = by_kind.mean(1, keepdim=True)
+        rows.append(torch.cat([every, by_kind, told[:, None]], dim=1))
     return dict(zip(MEASURES, torch.cat(rows).mean(0).tolist(), strict=True))
 
 
 def draw_figure(frame: DataFrame) -> Figure:
     """Draw each kind of question over the size of tables, a line a variant."""
-    figure = Figure(figsize=(15, 4), layout="constrained")
+    figure = Figure(figsize=(15, 3.8), layout="constrained")
     looks = {f"{g}-{w}": c + WAYS[w] for g, c in (("table", "C0"), ("random", "C1")) for w in WAYS}
     for axis, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
         means = frame[name].mean().unstack("variant")
