@@ -38,22 +38,9 @@ from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.options import example, option
+from examples.tasks import tables
 from examples.tasks.base import read_lines, reading
-from examples.tasks.tables import (
-    ANSWERS,
-    ASKED,
-    KINDS,
-    NAMES,
-    NUMBER,
-    QUESTION,
-    QUESTIONS,
-    ROLES,
-    VOCABULARY,
-    WORDS,
-    Tables,
-    draw_tables,
-    edges_of,
-)
+from examples.tasks.tables import Tables, draw_tables, edges_of
 from examples.variable_misuse import FASTER, JUMPS, LEAST, WAYS, tables_of
 from jat_graph.files import check_target
 from jat_graph.operators import DenseOperator, NormalizedOperator
@@ -62,8 +49,8 @@ from jat_graph.viz import save_figure
 
 LAYERS, FEATURES, BATCH, RATE = 2, 64, 32, 4e-3
 TRAINED, SIZES = 4, (4, 8, 12)  # rows, and columns, of tables
-PLACES, LINES = 256, 16  # from which places in the line of tokens, rows and columns are drawn
-MEASURES = ("all", *QUESTIONS, "names")
+PLACES, LINES = 256, tables.NAMES // 2  # of tokens, and rows or columns, that are drawn from
+MEASURES = ("all", *tables.QUESTIONS, "names")
 VARIANTS = ["line", "cells", *(f"{graph}-{way}" for graph in ("table", "random") for way in WAYS)]
 COMPARED = [(name, "") for name in VARIANTS]
 COMPARED += [(f"table-{way}", base) for way in WAYS for base in ("line", "cells", f"random-{way}")]
@@ -76,27 +63,27 @@ class Reader(nn.Module):
         super().__init__()
         self.graph, _, self.way = variant.partition("-")
         size: dict[str, Any] = {"hidden_size": FEATURES, "intermediate_size": 2 * FEATURES}
-        size |= {"num_hidden_layers": LAYERS, "num_attention_heads": len(KINDS)}
-        size |= {"max_position_embeddings": PLACES, "type_vocab_size": len(ROLES)}
+        size |= {"num_hidden_layers": LAYERS, "num_attention_heads": len(tables.KINDS)}
+        size |= {"max_position_embeddings": PLACES, "type_vocab_size": len(tables.ROLES)}
         size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-        config = BertConfig(vocab_size=VOCABULARY, initializer_range=FEATURES**-0.5, **size)
+        config = BertConfig(vocab_size=tables.VOCABULARY, initializer_range=FEATURES**-0.5, **size)
         self.base = BertModel(config, add_pooling_layer=False)
         last = self.base.encoder.layer[-1].attention.self
         last.key.load_state_dict(last.query.state_dict())  # so that it begins to read what is alike
-        self.parts = nn.Parameter(torch.ones(WORDS, FEATURES))  # of a question
+        self.parts = nn.Parameter(torch.ones(tables.WORDS, FEATURES))  # of a question
         self.lines = nn.Parameter(0.5 * FEATURES**-0.5 * torch.randn(2, LINES + 1, FEATURES))
-        self.bias = nn.Parameter(torch.zeros(len(KINDS), len(KINDS)))
-        self.answer = nn.Linear(FEATURES, ANSWERS)
+        self.bias = nn.Parameter(torch.zeros(len(tables.KINDS), len(tables.KINDS)))
+        self.answer = nn.Linear(FEATURES, tables.ANSWERS)
         if self.way == "propagation":
             jat_graph.attach(self.base, JUMPS)
 
-    def forward(self, tables: Tables, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Tables, draw: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return logits of answers ``[B, ASKED, ANSWERS]``, and of names as ``Tables`` has them."""
-        vectors, places = self.embed(tables, draw)
-        asks, itself = tables.roles == QUESTION, torch.eye(len(tables.roles), dtype=torch.bool)
+        vectors, places = self.embed(batch, draw)
+        asks, itself = batch.roles == tables.QUESTION, torch.eye(len(batch.roles), dtype=torch.bool)
         read, scores, jumps = (itself | ~asks)[None, None], torch.zeros(()), nullcontext()
         if self.way:
-            edges = edges_of(tables, self.graph, draw)
+            edges = edges_of(batch, self.graph, draw)
         if self.way == "pairs":
             read = read & (edges | itself | asks[:, None])
         elif self.way == "bias":
@@ -109,21 +96,21 @@ class Reader(nn.Module):
                 inputs_embeds=vectors,
                 attention_mask=torch.where(read, scores, LEAST),
                 position_ids=places,
-                token_type_ids=tables.roles.expand(len(vectors), -1),
+                token_type_ids=batch.roles.expand(len(vectors), -1),
                 output_hidden_states=True,
             )
-        names = self.base.embeddings.word_embeddings.weight[-NAMES:]
-        told = out.hidden_states[1][:, tables.roles == NUMBER] @ names.T
+        names = self.base.embeddings.word_embeddings.weight[-tables.NAMES :]
+        told = out.hidden_states[1][:, batch.roles == tables.NUMBER] @ names.T
         return self.answer(out.last_hidden_state[:, asks]), told
 
-    def embed(self, tables: Tables, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    def embed(self, batch: Tables, draw: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return tokens as vectors ``[B, L, D]``, and their places, both with what is drawn."""
-        embedded = self.base.embeddings.word_embeddings(tables.words)
+        embedded = self.base.embeddings.word_embeddings(batch.words)
         vectors = (embedded * self.parts).sum(-2)  # a blank is 0
         count, length, _ = vectors.shape
         if self.graph != "cells":
             return vectors, some(count, length, PLACES, draw)
-        for own, every in zip((tables.rows, tables.columns), self.lines, strict=True):
+        for own, every in zip((batch.rows, batch.columns), self.lines, strict=True):
             drawn = F.pad(some(count, int(own.max()), LINES, draw) + 1, (1, 0))
             vectors = vectors + every[drawn[:, own]]
         return vectors, torch.zeros(count, length, dtype=torch.long)
@@ -141,8 +128,8 @@ class Options:
     output: Path = option("file for the runs, three lines each; what it has is kept")
     plot: Path | None = option("picture of all that the file has", None)
     variants: list[str] = option(f"of {', '.join(VARIANTS)}", VARIANTS)
-    steps: int = option(f"of {BATCH} tables with {ASKED} questions each", 2000)
-    tests: int = option(f"tables of each size, with {ASKED} questions each", 320)
+    steps: int = option(f"of {BATCH} tables with {tables.ASKED} questions each", 2000)
+    tests: int = option(f"tables of each size, with {tables.ASKED} questions each", 320)
     seeds: int = 3
 
 
@@ -198,10 +185,10 @@ def fit(model: Reader, steps: int, seed: int) -> list[float]:
     seen = []
     model.train()
     for _ in range(steps):
-        tables = draw_tables(BATCH, TRAINED, draw)
-        answers, names = model(tables, places)
-        loss = F.cross_entropy(answers.flatten(0, 1), tables.answers.flatten())
-        loss = loss - names.log_softmax(-1).gather(-1, tables.names).mean()
+        batch = draw_tables(BATCH, TRAINED, draw)
+        answers, names = model(batch, places)
+        loss = F.cross_entropy(answers.flatten(0, 1), batch.answers.flatten())
+        loss = loss - names.log_softmax(-1).gather(-1, batch.names).mean()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -218,18 +205,13 @@ def measure(model: Reader, size: int, tests: int) -> dict[str, float]:
     draw, places = (torch.Generator().manual_seed(size) for _ in range(2))
     rows = []
     for part in torch.arange(tests).split(BATCH):
-        tables = draw_tables(len(part), size, draw)
-        answers, names = model(tables, places)
-        best = names.topk(2).indices.sort(-1).values == tables.names.sort(-1).values
-        told = best.all(-1).double().mean(1)
-        by_kind = (
-            (answers.argmax(-1) == tables.answers)
-            .unflatten(1, (-1, len(QUESTIONS)))
-            .double()
-            .mean(1)
-        )
-        every = by_kind.mean(1, keepdim=True)
-        rows.append(torch.cat([every, by_kind, told[:, None]], dim=1))
+        batch = draw_tables(len(part), size, draw)
+        answers, names = model(batch, places)
+        hits = (answers.argmax(-1) == batch.answers).double()
+        right = hits.unflatten(1, (-1, len(tables.QUESTIONS)))
+        both = names.topk(2).indices.sort(-1).values == batch.names.sort(-1).values
+        shares = [right.mean((1, 2)), *right.mean(1).T, both.all(-1).double().mean(1)]
+        rows.append(torch.stack(shares, dim=1))
     return dict(zip(MEASURES, torch.cat(rows).mean(0).tolist(), strict=True))
 
 

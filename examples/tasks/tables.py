@@ -22,7 +22,6 @@ VOCABULARY = 1 + len(QUESTIONS) + NUMBERS + NAMES  # 0 is a blank
 ANSWERS = 2 * NUMBERS + 2
 ASKED, WORDS = 12, 4  # questions about a table, and words of each: its kind and up to three names
 QUESTION, COLUMN_NAME, ROW_NAME, NUMBER = ROLES = range(4)
-LARGEST = NAMES // 2  # rows and columns of a table
 
 
 class Tables(NamedTuple):
@@ -49,11 +48,9 @@ def draw_tables(count: int, size: int, draw: torch.Generator) -> Tables:
     roles = torch.where(rows == 0, COLUMN_NAME, torch.where(columns == 0, ROW_NAME, NUMBER))
     words = torch.cat([asked, F.pad(grid.flatten(1)[:, 1:, None], (0, WORDS - 1))], dim=1)
     rows, columns, roles = (F.pad(one, (ASKED, 0)) for one in (rows, columns, roles))
-    own = [
-        x.gather(1, place[roles == NUMBER].expand(count, -1) - 1)
-        for x, place in zip(named, (rows, columns), strict=True)
-    ]
-    return Tables(words, roles, rows, columns, answers, torch.stack(own, dim=-1))
+    own = torch.broadcast_tensors(named[0][:, :, None], named[1][:, None])
+    names = torch.stack(own, dim=-1).flatten(1, 2)
+    return Tables(words, roles, rows, columns, answers, names)
 
 
 def _ask(
@@ -61,14 +58,14 @@ def _ask(
 ) -> tuple[Tensor, Tensor]:  # [B, ASKED, WORDS], [B, ASKED]
     """Draw questions about numbers, and answer them."""
     kinds = torch.arange(ASKED) % len(QUESTIONS)
+    compares, sums = kinds == 1, kinds == 2
     count, size, _ = numbers.shape
-    each, (_, compares, sums) = torch.arange(count)[:, None], (kinds == i for i in range(3))
+    each = torch.arange(count)[:, None]
     row, column = torch.rand(2, count, ASKED, size, generator=draw).topk(2).indices.unbind()
     (row, other_row), (column, other_column) = row.unbind(-1), column.unbind(-1)
     first = numbers[each, row, column]
-    second = numbers[
-        each, torch.where(compares, other_row, row), torch.where(sums, other_column, column)
-    ]
+    then = torch.where(compares, other_row, row), torch.where(sums, other_column, column)
+    second = numbers[each, then[0], then[1]]
     of_rows, of_columns = grid[:, 1:, 0], grid[:, 0, 1:]
     other = compares * of_rows[each, other_row] + sums * of_columns[each, other_column]
     names = (of_rows[each, row], other, of_columns[each, column])

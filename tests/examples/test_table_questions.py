@@ -10,17 +10,8 @@ from matplotlib.image import imread
 from torch import Tensor
 
 from examples import table_questions
-from examples.table_questions import MEASURES, SIZES, VARIANTS, Reader, fit
-from examples.tasks.tables import (
-    ANSWERS,
-    ASKED,
-    LARGEST,
-    NAMES,
-    NUMBER,
-    Tables,
-    draw_tables,
-    edges_of,
-)
+from examples.table_questions import LINES, MEASURES, SIZES, VARIANTS, Reader, fit
+from examples.tasks.tables import ANSWERS, ASKED, NAMES, NUMBER, draw_tables, edges_of
 
 
 def seeded(number: int = 0) -> torch.Generator:
@@ -36,9 +27,7 @@ def test_answers_are_those_that_the_table_gives() -> None:
         names = {word: row or column for (role, row, column), word in own if 0 < role < NUMBER}
         at = {(row, column): word - 4 for (role, row, column), word in own if role == NUMBER}
         assert [[names[x + 14] for x in pair] for pair in named] == [[*place] for place in at]
-        assert (
-            len(names) == 10 and len(at) == 25 and not any(map(any, [x[1:] for x in words[ASKED:]]))
-        )
+        assert (len(names), len(at)) == (10, 25) and not any(any(x[1:]) for x in words[ASKED:])
         for (kind, one, two, three), answer in zip(words[:ASKED], answers, strict=True):
             first = at[names[one], names[three]]
             if kind == 2:
@@ -49,37 +38,22 @@ def test_answers_are_those_that_the_table_gives() -> None:
             assert answer == right and len({one, two, three}) == 3 and (two == 0) == (kind == 1)
             seen.add((kind, answer))
     assert len(seen) == 10 + 3 + 19
-    assert draw_tables(1, LARGEST, seeded()).rows.max() == LARGEST
+    assert draw_tables(1, LINES, seeded()).rows.max() == LINES
 
 
-def test_numbers_are_joined_with_their_names_and_with_numbers_beside_them() -> None:
-    tables = draw_tables(3, 2, seeded())
-    at = {place: i for i, place in enumerate(zip(*map(Tensor.tolist, tables[2:4]), strict=True))}
-    cells = [(r, c) for r in (1, 2) for c in (1, 2)]
-    drawn = (
-        {(at[r, c], at[r, 0]) for r, c in cells},
-        {(at[r, c], at[0, c]) for r, c in cells},
-        {(at[r, c], at[r, 3 - c]) for r, c in cells},
-        {(at[r, c], at[3 - r, c]) for r, c in cells},
-    )
-    for own in edges_of(tables, "table", seeded()):
-        assert [{*map(tuple, kind.nonzero().tolist())} for kind in own] == [*drawn]
-
-
-def test_a_random_graph_keeps_how_many_edges_a_token_has() -> None:
-    tables = draw_tables(20, 4, seeded())
+def test_numbers_are_joined_with_names_and_numbers_or_dealt_to_others() -> None:
+    tables = draw_tables(20, 3, seeded())
+    places = [*zip(*map(Tensor.tolist, tables[2:4]), strict=True)]
     right, dealt = (edges_of(tables, graph, seeded()) for graph in ("table", "random"))
-    for axis in (-1, -2):
-        assert torch.equal(right.sum(axis), dealt.sum(axis))
-    assert 0.05 < (right & dealt).sum() / right.sum() < 0.5
-    assert bool((dealt != right).flatten(1).any(-1).all())
-
-
-def asked_otherwise(tables: Tables) -> Tables:
-    """Put other questions in the place of all but the first."""
-    words = tables.words.clone()
-    words[:, 1:ASKED] = words[:, 1:ASKED].roll(1, 0)
-    return tables._replace(words=words)
+    for kind, line in enumerate((0, 1, 0, 1)):
+        for i, one in enumerate(places[ASKED:], start=ASKED):
+            joined = [x for x in places[ASKED:] if all(one) and x[line] == one[line] and x != one]
+            joined = [x for x in joined if (x[1 - line] > 0) == (kind > 1)]
+            for own in right[:, kind, i]:
+                assert [places[j] for j in own.nonzero()[:, 0]] == joined
+    assert not bool(right[..., :ASKED].any()) and not bool(right[:, :, :ASKED].any())
+    assert all(torch.equal(right.sum(axis), dealt.sum(axis)) for axis in (-1, -2))
+    assert 0.05 < (right & dealt).sum() / right.sum() < 0.6
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -93,8 +67,10 @@ def test_variants_begin_alike_and_learn(variant: str) -> None:
     assert names.shape == (4, 9, NAMES) and said.shape == (4, ASKED, ANSWERS)
     other = variant == "cells" or variant.endswith("pairs")
     assert torch.allclose(said, plain(tables, seeded())[0], atol=1e-4) != other
-    again, _ = model(asked_otherwise(tables), seeded())
-    torch.testing.assert_close(again[:, 0], said[:, 0])  # questions are told apart
+    words = tables.words.clone()
+    words[:, 1:ASKED] = words[:, 1:ASKED].roll(1, 0)  # all questions but one are others
+    again, _ = model(tables._replace(words=words), seeded())
+    torch.testing.assert_close(again[:, 0], said[:, 0])
     assert not torch.allclose(again[:, 1:], said[:, 1:], atol=1e-3)
     losses = fit(model, 20, 0)
     assert len(losses) == 10 and losses[-1] < losses[0] - 0.2
