@@ -22,6 +22,7 @@ COUNTS = {
     "sentences",
     "steps",
     "test_trees",
+    "tests",
     "texts",
     "threads",
     "trees",

@@ -139,8 +139,6 @@ def main(args: Options) -> Iterator[str]:
     unknown = next((name for name in args.variants if name not in VARIANTS), None)
     if unknown is not None:
         raise ValueError(f"variants must be of {', '.join(VARIANTS)}, got {unknown!r}")
-    if args.tests < 1:
-        raise ValueError(f"tests must be at least 1, got {args.tests}")
     for path in (args.output, args.plot):
         check_target(path)
     done = {(row["seed"], row["variant"]) for row in read_runs(args)}
