@@ -24,6 +24,7 @@ COUNTS = {
     "sentences",
     "steps",
     "test_trees",
+    "tests",
     "texts",
     "threads",
     "trees",

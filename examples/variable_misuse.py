@@ -145,7 +145,7 @@ def main(args: Options) -> Iterator[str]:
     if args.plot is not None:
         save_figure(draw(100 * frame), args.plot)
     if not missing:
-        yield from tables(100 * frame)
+        yield from tables_of(100 * frame, MEASURES, COMPARED)
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
@@ -243,12 +243,14 @@ def measure(model: Finder, shown: Sequence[Program], graph: str) -> dict[str, fl
     return {name: own.double().mean().item() for name, own in shares}
 
 
-def tables(frame: DataFrame) -> Iterator[str]:
+def tables_of(
+    frame: DataFrame, measures: Sequence[str], compared: Sequence[tuple[str, str]]
+) -> Iterator[str]:
     """Yield a table a measure: means over seeds and paired differences, intervals of 95 %."""
     _, variants, sizes = frame.columns.levels
-    for name, scores in ((name, frame[name]) for name in MEASURES):
+    for name, scores in ((name, frame[name]) for name in measures):
         yield f"{name}, %".ljust(42) + "".join(f"{size:>24}" for size in sizes)
-        for one, base in COMPARED:
+        for one, base in compared:
             if {one, base or one} <= {*variants}:
                 own = (scores[one] - (scores[base] if base else 0)).reindex(columns=sizes)
                 mean, half = own.mean(), own.sem() * t.ppf(0.975, own.count() - 1)
