@@ -75,9 +75,9 @@ def main(args: Options) -> Iterator[str]:
                 yield f"seed {seed}, {name} {size:.3g}: states lose {row['lost']:.4f}"
     frame = DataFrame(rows)
     frame["name"] = frame["name"].str.replace(r" \d$", "", regex=True)  # of random orders
-    yield from table(frame)
     if args.plot is not None:
         save_figure(draw(frame), args.plot)
+    yield from table(frame)
 
 
 def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -> Iterator[Any]:

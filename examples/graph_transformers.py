@@ -159,9 +159,9 @@ def main(args: Options) -> Iterator[str]:
             file.write(json.dumps(row) + "\n")
         yield ", ".join(f"{name} {x}" for name, x in row.items() if name != "influence")
     rows = [] if args.times else [row for row in read_runs(args) if row["seed"] != TUNING]
-    yield from tables(frame := DataFrame(rows)) if rows else ()
     if rows and args.plot is not None:
-        save_figure(draw_scores(frame), args.plot)
+        save_figure(draw_scores(DataFrame(rows)), args.plot)
+    yield from tables(DataFrame(rows)) if rows else ()
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:

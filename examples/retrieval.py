@@ -94,9 +94,10 @@ def main(args: Options) -> Iterator[str]:
             file.writelines(json.dumps(settings | row) + "\n" for row in rows)
         for row in rows:
             yield json.dumps({name: value for name, value in row.items() if name != "ranks"})
-    yield from tables(read_runs(args.output, settings))
+    runs = read_runs(args.output, settings)
     if args.plot is not None:
-        save_figure(draw(read_runs(args.output, settings)), args.plot)
+        save_figure(draw(runs), args.plot)
+    yield from tables(runs)
 
 
 def read_runs(path: Path, settings: Row) -> list[Row]:

@@ -149,10 +149,10 @@ def main(args: Options) -> Iterator[str]:
             file.write(lines + "\n")
         yield lines
     frame = DataFrame(read_runs(args)).pivot_table([*MEASURES], "seed", ["variant", "size"])
-    if not missing:
-        yield from tables_of(100 * frame, MEASURES, COMPARED)
     if args.plot is not None:
         save_figure(draw_figure(100 * frame), args.plot)
+    if not missing:
+        yield from tables_of(100 * frame, MEASURES, COMPARED)
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
