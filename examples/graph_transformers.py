@@ -286,8 +286,11 @@ def draw_scores(frame: DataFrame) -> Figure:
     colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
     titles = {"reach": "mean distance of influence", "test": "right; of mines area under ROC"}
     for axis, (what, title) in zip(figure.subplots(2)[::-1], titles.items(), strict=True):
-        means = frame.pivot_table(what, "task", "variant", sort=False)
-        means.plot.bar(ax=axis, rot=0, width=0.85, legend=False, title=title, color=colours)
+        means, spread = (
+            frame.pivot_table(what, "task", "variant", form, sort=False) for form in ("mean", "std")
+        )
+        looks = {"width": 0.85, "color": colours, "yerr": spread.reindex_like(means)}
+        means.plot.bar(ax=axis, rot=0, legend=False, title=f"{title}, ± std", **looks)
         axis.set_xlabel("")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure

@@ -299,11 +299,12 @@ def draw(rows: list[Row]) -> Figure:
         means.columns = [read + ", trained" * trained for read, trained in means]
         means.plot(ax=axes[row, column], style=looks, legend=False, title=f"{task}, {name}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    for axis, name in zip(axes[:, -1], ("seconds", "bytes"), strict=True):
+    units = ("seconds", 1, "seconds"), ("bytes", 2**20, "MiB")
+    for axis, (name, unit, called) in zip(axes[:, -1], units, strict=True):
         for way in WAYS if len(spent) else ():
-            own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}")
+            own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}") / unit
             looks = [LOOKS[way] + LINES[trained] for trained in own]
-            own.plot(ax=axis, style=looks, legend=False, title=f"{name} of a text")
+            own.plot(ax=axis, style=looks, legend=False, title=f"{called} of a text")
     return figure
 
 
