@@ -93,4 +93,5 @@ def test_any_text_is_shown_or_refused(text: str, is_tree: bool, tmp_path_factory
     heads, names = (*range(1, len(words)), -1), ("X",) * len(words)
     shown = Sentence(words, names, heads, names) if is_tree else text
     model = tiny_model("bert").eval()
-    one_line(partial(view, model, tiny_tokenizer(), shown), tmp_path_factory.getbasetemp())
+    folder = tmp_path_factory.mktemp("empty")
+    one_line(partial(view, model, tiny_tokenizer(), shown), folder)

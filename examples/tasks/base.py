@@ -78,7 +78,7 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
         for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):
             if (data_dir / index / name).exists():
                 return data_dir / index / name
-    wanted, places = " or ".join(names), f"itself or in {home} or {last}"
+    wanted, places = " or ".join(names), f"itself or in {' or '.join(dict.fromkeys((home, last)))}"
     there = ", ".join(sorted(path.name for path in data_dir.iterdir())[:9]) or "nothing"
     raise FileNotFoundError(f"data_dir {data_dir} must hold {wanted}, {places}, got {there}")
 

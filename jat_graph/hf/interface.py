@@ -68,7 +68,7 @@ def start_forward(
         ids = args[0] if args else kwargs.get("input_ids")
         alone = isinstance(ids, Tensor) and not kwargs.get("past_key_values")
         for table in tables:
-            if not alone or ids.size(-1) > table.length:
+            if not alone or ids.size(-1) > table.rows.num_embeddings - table.first:
                 table.check_length(module, args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 

@@ -268,9 +268,9 @@ class JumpLayer(LayerHeads):
         past = None if any(whole.values()) else inputs.past(self, partial(new_past, self.jumping))
         features = inputs.query, inputs.key, inputs.value
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
-        plain = needs_standard(self.config) or graph.backend == "threshold"  # masks, no pairs
-        if plain and torch.compiler.is_compiling() and inputs.module.is_causal:
-            mask = trust_causal(mask)
+        if torch.compiler.is_compiling() and getattr(inputs.module, "is_causal", True):
+            if needs_standard(self.config) or graph.backend == "threshold":  # no mask of pairs
+                mask = trust_causal(mask)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)
         layers = getattr(inputs.module, "jump_conv", None)

@@ -100,7 +100,7 @@ def test_a_head_on_top_stays() -> None:
         (tiny_model("modernbert"), 2, "whose layers are all of one kind, got ModernBertModel"),
         (tiny_jump_model("bert"), 2, "depth must be changed before heads are attached"),
         (attach(tiny_model("bert"), TripletConfig()), 2, "before heads are attached"),
-        (nn.Linear(2, 2), 2, "model must be a model of transformers, got Linear"),
+        (nn.Linear(2, 2), 2, "model must be a model of transformers, or hold one, got Linear"),
     ],
     ids=[
         "zero",

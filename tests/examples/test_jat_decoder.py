@@ -36,7 +36,7 @@ def test_it_compares_two_models_in_one_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "must hold lm/tinyshakespeare/input.txt"),
+        ((), "must hold input.txt, itself or in lm/tinyshakespeare or tinyshakespeare"),
         (("--threshold", "-1"), "threshold must be"),
         (("--key-step", "0"), "key_step must be"),
     ],

@@ -141,6 +141,6 @@ def test_no_trees_to_train_on_are_one_line(tmp_path: Path, monkeypatch: pytest.M
 
 def test_missing_trees_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["jat_graph_transformer", "--data-dir", str(tmp_path)])
-    message = r"^jat_graph_transformer: error: .* must hold ud_english_ewt/en_ewt-ud-train\.conllu"
+    message = r"^jat_graph_transformer: error: .* must hold en_ewt-ud-train\.conllu"
     with pytest.raises(SystemExit, match=message):
         jat_graph_transformer.main()
