@@ -47,7 +47,7 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_445,
+    "jat_graph/attention": 4_450,
     "jat_graph/checks": 290,
     "jat_graph/cli": 1_350,
     "jat_graph/data": 550,

@@ -66,9 +66,10 @@ def start_forward(
         attachment.output_attentions = bool(wish)
     if not torch.compiler.is_compiling():  # when lengths are no numbers
         ids = args[0] if args else kwargs.get("input_ids")
-        alone = isinstance(ids, Tensor) and not kwargs.get("past_key_values")
+        alone = ids if not kwargs.get("past_key_values") else None
         for table in tables:
-            if not alone or ids.size(-1) > table.rows.num_embeddings - table.first:
+            room = table.rows.num_embeddings - table.first
+            if not isinstance(alone, Tensor) or alone.size(-1) > room:
                 table.check_length(module, args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 

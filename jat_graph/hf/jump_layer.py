@@ -269,7 +269,7 @@ class JumpLayer(LayerHeads):
         features = inputs.query, inputs.key, inputs.value
         mask, strength = inputs.token_mask(past), self.learned(inputs.module)
         if torch.compiler.is_compiling() and getattr(inputs.module, "is_causal", True):
-            if needs_standard(self.config) or graph.backend == "threshold":  # no mask of pairs
+            if needs_standard(self.config) or (pairs and pairs.backend == "threshold"):
                 mask = trust_causal(mask)
         if past is not None:
             return past.append(features, mask, inputs.scale, strength)

@@ -68,7 +68,8 @@ def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, 
         from jat_graph.attention.patterns.graph import run
     else:
         from jat_graph.attention.patterns.dense import run
-    return run(inputs)
+    output: Tensor = run(inputs)
+    return output
 
 
 def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
