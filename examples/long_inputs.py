@@ -22,6 +22,7 @@ from transformers.utils import logging
 
 from examples.benchmarks.measure import peak
 from examples.options import example, option
+from examples.tasks.base import reading
 from jat_graph.cli.options import read_values
 from jat_graph.files import check_target, read_text, write_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
@@ -59,11 +60,11 @@ def main(args: Options) -> Iterator[str]:
         check_target(path)
     torch.set_num_threads(args.threads)
     settings = {given: read_settings(given) for given in args.settings}
-    text = read_text(args.file)
+    with reading(args.file, "text"):
+        text = read_text(args.file)
     model, tokenizer = load(args.model, max(args.lengths))
     ids = tokenizer(text, return_tensors="pt")["input_ids"][0]
-    if len(ids) < args.texts * max(args.lengths):
-        wanted = args.texts * max(args.lengths)
+    if len(ids) < (wanted := args.texts * max(args.lengths)):
         raise ValueError(f"file must have {wanted} tokens, got {len(ids)}")
     yield f"| {' | '.join(HEADINGS)} |"
     yield f"|{'---|' * len(HEADINGS)}"

@@ -107,8 +107,6 @@ def write_text(path: str | Path, text: str) -> None:
 def read_text(path: str | Path) -> str:
     """Read a file of text, plain or packed by gzip; what is wrong with it is one line."""
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} must be a file, got none")
     content = path.read_bytes()
     try:
         content = gzip.decompress(content) if path.suffix == ".gz" else content

@@ -11,11 +11,17 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.keys import draw, numbers_of_keys, positions_of_ranks, select_keys
-from jat_graph.adjacency.scores import BLOCK, MapScores, QueryKeyScores, ScoreSource, SelectedKeys
+from jat_graph.adjacency.scores import (
+    BLOCK,
+    MapScores,
+    QueryKeyScores,
+    ScoreSource,
+    SelectedKeys,
+)
 from jat_graph.adjacency.standard import standard_features, standard_map
 from jat_graph.checks.tensors import recomputed
-from jat_graph.checks.tracing import steps
 from jat_graph.config import JatConfig, PairGraph
+from jat_graph.kernels.compiling import steps
 from jat_graph.masks.tokens import TokenMask
 
 # Soft votes that are held at a time: 4 MiB in float32.
@@ -120,7 +126,6 @@ def sum_soft_votes(
     threshold, temperature = rule.threshold[..., None, None, None], rule.soft_temperature
     assert temperature is not None
     number = scores[:, :, rows].size(2)
-    block = max(1, SOFT_VOTES // max(1, batch * heads * number * length))
 
     # The running total stays outside: a checkpoint keeps its inputs, one L×L a block.
     def add_up(part: Tensor, norm: Tensor | None) -> Tensor:
@@ -135,7 +140,7 @@ def sum_soft_votes(
         return votes.masked_fill(masked, 0.0).sum(-1)
 
     total = scores.new_zeros(batch, heads, number, length)
-    for keys in steps(num_keys, block):
+    for keys in steps(num_keys, SOFT_VOTES, batch * heads * number * length):
         norm = None if norms is None else norms[..., keys]
         total = total + recomputed(add_up, scores[..., keys], norm)
     return total
@@ -213,7 +218,7 @@ class PairAdjacency:
 
     def column_blocks(self, elements: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield :meth:`columns` of the voting keys in blocks of so many scores."""
-        for keys in self.keys.slices(self.source, elements):
+        for keys in steps(self.num_keys, elements, self.source.shape.numel()):
             yield self.columns(keys)
 
     def voters(self) -> Tensor:  # [B|1, H|1, L|1]
@@ -282,7 +287,7 @@ def adaptive_threshold(
     left, right, voter = (t.expand(*source.shape[:2], -1) for t in triples)
     products = torch.full(left.shape, torch.inf, dtype=source.dtype, device=source.device)
     with torch.no_grad():
-        for block in keys.slices(source, BLOCK):
+        for block in steps(keys.number(source), BLOCK, source.shape.numel()):
             index = keys.positions(block, source)
             scores = source.columns(index)
             here = (voter >= block.start) & (voter < block.stop)

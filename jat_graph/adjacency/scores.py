@@ -11,7 +11,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from jat_graph.checks.tracing import steps
 from jat_graph.kernels import query_peaks
 from jat_graph.masks.tokens import TokenMask
 
@@ -101,10 +100,6 @@ class SelectedKeys:
         if entries.stop is None or (entries.start == 0 and entries.stop == length):
             return None
         return torch.arange(length, device=source.device)[entries].expand(batch, heads, -1)
-
-    def slices(self, source: ScoreSource, elements: int) -> Iterator[slice]:
-        """Return the entries in blocks of so many scores, and of one at least."""
-        return steps(self.number(source), max(1, elements // max(1, source.shape.numel())))
 
     def visible(
         self,

@@ -19,10 +19,10 @@ from jat_graph.checks.tensors import (
     check_heads,
     check_scale,
     clean_padding,
-    in_transform,
     read_global,
 )
 from jat_graph.graph_config import ClusterGraph, ClusterRule
+from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
 

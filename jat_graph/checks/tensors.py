@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph.checks.numbers import check_inside, check_number
+from jat_graph.kernels.compiling import in_transform
 
 
 def check_heads(
@@ -98,13 +98,6 @@ def hidden(tensor: Tensor) -> str | None:
             return "in torch.func.vmap: make its axis the batch, or a part of it"
         tensor = functorch.get_unwrapped(tensor)
     return None
-
-
-def in_transform() -> bool:
-    """Tell whether torch.func or forward-mode differentiation is at work."""
-    # Neither can follow functions that bring a backward pass of their own.
-    active = torch._C._are_functorch_transforms_active
-    return not torch.compiler.is_compiling() and (active() or forward_ad._current_level >= 0)
 
 
 def recomputed(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -16,13 +16,14 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.attention.heads import HeadOutput
-from jat_graph.checks.tensors import default_scale, hidden, in_transform, read_global
+from jat_graph.checks.tensors import default_scale, hidden, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
 from jat_graph.hf.causal_clusters import cache_of, check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS
 from jat_graph.hf.state import GLOBAL
+from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, shared_row
 
 CLUSTERED = "clustered"

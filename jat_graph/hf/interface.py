@@ -177,7 +177,8 @@ def run_heads(
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
-    if pattern is not None or len(names) > 1 or not kinds[0].shares_keys:
+    shared = pattern is None and len(names) == 1 and kinds[0].shares_keys
+    if not shared and inputs.key.size(1) < inputs.query.size(1):
         inputs = inputs.repeat_keys()
     cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))
     groups: list[HeadGroup] = []
@@ -230,8 +231,10 @@ def _check_arguments(
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
         cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
         raise ValueError(f"{name} cannot take graphs: {cure}")
-    if runs:
-        check_values("query", query)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if runs and not torch.compiler.is_compiling():
+        if query.is_meta or torch.jit.is_tracing() or wrapped(query):  # type: ignore[attr-defined, no-untyped-call]
+            check_values("query", query)
     for heads in state.heads:
         if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
             raise ValueError(

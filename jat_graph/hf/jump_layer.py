@@ -11,11 +11,7 @@ from torch import Tensor, nn
 
 from jat_graph.adjacency.keys import unsupported_selection
 from jat_graph.attention.external_graphs import read_graph
-from jat_graph.attention.heads import (
-    HeadParts,
-    JumpHeads,
-    JumpStrength,
-)
+from jat_graph.attention.heads import HeadParts, JumpHeads, JumpStrength
 from jat_graph.attention.past_stones import new_past
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph

@@ -31,6 +31,7 @@ from jat_graph.inspection.tracing import (
     keeping_clusters,
     run_model,
 )
+from jat_graph.kernels.compiling import steps
 from jat_graph.progress import track_progress
 
 DENSITY, TOLERANCE = 0.05, 0.1  # unless others are wanted
@@ -181,7 +182,7 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     dtype, device = pairs.source.dtype, pairs.source.device
     critical = torch.full((batch, heads, length, length), -torch.inf, dtype=dtype, device=device)
     height = max(1, PAIRS // (batch * heads * length))
-    for keys in pairs.keys.slices(pairs.source, BLOCK):
+    for keys in steps(pairs.num_keys, BLOCK, batch * heads * length):
         scores, norms = pairs.key_scores(keys)  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
         for start, key in product(range(0, length, height), range(scores.size(-1))):
             rows, column = slice(start, start + height), scores[..., key]

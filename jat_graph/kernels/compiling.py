@@ -6,13 +6,14 @@ Neither is imported before one of its loops runs. Until then the files of the op
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 import torch
 from numpy.typing import NDArray
+from torch.autograd import forward_ad
 
 Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,6 +25,22 @@ def choose(device: torch.device, plain: Function, cpu: Function, cuda: Function)
     if device.type == "cpu":
         return cpu
     return cuda if device.type == "cuda" and HAS_TRITON else plain
+
+
+def in_transform() -> bool:
+    """Tell whether torch.func or forward-mode differentiation is at work."""
+    # Neither can follow functions that bring a backward pass of their own.
+    active = torch._C._are_functorch_transforms_active
+    return not torch.compiler.is_compiling() and (active() or forward_ad._current_level >= 0)
+
+
+def steps(stop: int, elements: int, each: int) -> Iterator[slice]:
+    """Yield slices from 0 to ``stop``, of so many elements, ``each`` an entry, and one at least."""
+    # Without `range`, with which torch.compile would make a program for each length.
+    end, step = 0, max(1, elements // max(1, each))
+    while end < stop:
+        start, end = end, end + step
+        yield slice(start, end if end < stop else stop)
 
 
 # --- numba ---------------------------------------------------------------------------------------

@@ -11,9 +11,8 @@ import torch
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.stones import StoneIncidence, expected_share
-from jat_graph.checks.tensors import in_transform
-from jat_graph.checks.tracing import say
 from jat_graph.config import ClusterGraph, JatConfig, PairGraph, StoneGraph
+from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask
 from jat_graph.operators.base import KEPT_KEYS, DenseOperator, Operator
 from jat_graph.operators.sparse import SparseOperator
@@ -150,23 +149,25 @@ def choose_backend(
     prices, where = prices_of(device)
     costs = {name: predict(name, work, prices) for name in ("dense", other)}
     size = 4 * work.graphs * work.length * (work.length if linked is None else num_keys)
+    cheaper, dearer = ("dense", other) if costs["dense"] <= costs[other] else (other, "dense")
+    tracing = torch.compiler.is_compiling()  # when a number in a text would be fixed
     if size > LARGEST_MATRIX:
-        return BackendChoice(
-            other, say("a dense {} would take {:.1f} GiB", matrix, size / 2**30), costs
-        )
+        why = "" if tracing else f"a dense {matrix} would take {size / 2**30:.1f} GiB"
+        return BackendChoice(other, why, costs)
     if linked is not None and device not in _TABLE:
         return BackendChoice("dense", f"links have no measured price on {device}")
     if linked is not None and num_keys <= width:
-        why = say("B, {} columns, is no wider than the {} features", num_keys, width)
+        why = "" if tracing else f"B, {num_keys} columns, is no wider than the {width} features"
         return BackendChoice("dense", why)
-    cheaper, dearer = ("dense", other) if costs["dense"] <= costs[other] else (other, "dense")
+    if tracing:
+        return BackendChoice(cheaper, "", costs)
     columns = "keys" if linked is None else "columns of B"
-    why = say(
-        "{:.3g} ms against {:.3g} ms by {!r} for {} {}, {} tokens and {} products of {} features",
-        *(costs[cheaper], costs[dearer], dearer, num_keys, columns),
-        *(work.length, work.products, width),
+    why = (
+        f"{costs[cheaper]:.3g} ms against {costs[dearer]:.3g} ms by {dearer!r} for "
+        f"{num_keys} {columns}, {work.length} tokens and {work.products} products of "
+        f"{width} features ({where})"
     )
-    return BackendChoice(cheaper, f"{why} ({where})", costs)
+    return BackendChoice(cheaper, why, costs)
 
 
 def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.checks.tensors import in_transform
+from jat_graph.kernels.compiling import in_transform
 from jat_graph.operators.base import Operator
 from jat_graph.operators.threshold import BlockedOperator
 

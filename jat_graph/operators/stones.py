@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.checks.tensors import in_transform
-from jat_graph.checks.tracing import steps
+from jat_graph.kernels.compiling import in_transform, steps
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
 from jat_graph.masks.tokens import SequenceShard
@@ -229,8 +228,7 @@ def _graphs(links: Tensor, x: Tensor) -> Iterator[slice]:
     """Return as many graphs at a time as keep the sums of their blocks small."""
     graphs, length, stones = links.shape
     each = length * stones * (1 + x.size(-1) // BLOCK)
-    step = max(1, LARGEST[links.device.type] // max(1, each))
-    return steps(graphs, step)
+    return steps(graphs, LARGEST[links.device.type], each)
 
 
 def _sizes(columns: Tensor, causal: bool) -> Tensor:  # [..., U, L], or [..., U, 1]
@@ -267,7 +265,8 @@ class SparseStoneOperator(Operator):
         source, keys = incidence.source, incidence.keys
         threshold = rule.threshold.expand(*self.shape[:2], 1, 1).flatten()
         form = 1 + rule.both_sides, rule.incidence == "hard"
-        for some in keys.slices(source, LARGEST[self.device.type]):
+        most = LARGEST[self.device.type]
+        for some in steps(incidence.num_keys, most, source.shape.numel()):
             columns = incidence.scores(some).mT.flatten(0, 1).contiguous()
             yield keys.positions(some, source), StoneScores(columns, threshold, *form)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
-from jat_graph.checks.tracing import steps
 from jat_graph.kernels import count_votes, rank_tokens, sum_joined
+from jat_graph.kernels.compiling import steps
 from jat_graph.operators.base import KEPT_KEYS, Operator, recompute
 
 
@@ -97,8 +97,7 @@ class BlockedOperator(Operator):
     def vote_blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield queries and their votes ``[B, H, rows, L]`` under any mask; a prefix if causal."""
         batch, heads, length, _ = self.shape
-        height = max(1, BLOCK // max(1, batch * heads * length))
-        for rows in steps(length, height):
+        for rows in steps(length, BLOCK, batch * heads * length):
             end = rows.stop if self.pairs.mask.causal else length
             with torch.no_grad():
                 keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]

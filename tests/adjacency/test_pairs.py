@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from jat_graph import JatConfig, PairGraph
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.kernels.compiling import steps
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from tests.support import (
     CAUSAL_MASKS,
@@ -56,7 +57,7 @@ def test_edges_are_allowed_pairs_of_two_tokens(case):
 def test_blocks_of_keys_are_the_whole(case, elements):
     pairs = opened(JatConfig(PairGraph(normalize_keys=True)), case)
     scores, norms = pairs.key_scores()
-    slices = list(pairs.keys.slices(pairs.source, elements))
+    slices = list(steps(pairs.num_keys, elements, pairs.source.shape.numel()))
     blocks = [(keys, *pairs.key_scores(keys)) for keys in slices]
     assert torch.cat([part for _, part, _ in blocks], dim=-1).allclose(
         scores, rtol=1e-12, atol=1e-12, equal_nan=True

@@ -62,7 +62,7 @@ def test_a_forward_is_a_short_way_through_the_library(config: JatConfig) -> None
     sys.setprofile(note)
     run(model, inputs)
     sys.setprofile(None)
-    assert len({file for file, *_ in called}) <= 16 and len(called) <= 81
+    assert len({file for file, *_ in called}) <= 14 and len(called) <= 75
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)

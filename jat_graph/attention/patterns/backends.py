@@ -11,7 +11,6 @@ from torch import Tensor
 from jat_graph.attention.heads import HeadGroup, merge_heads
 from jat_graph.attention.patterns.dense import PatternInputs
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
-from jat_graph.checks.tracing import say
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns.base import Pattern
 
@@ -75,6 +74,7 @@ def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, 
 def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
     """Return the backend asked for, if it can run, or for ``"auto"`` the one that suits."""
     length, against_blocks = inputs.query.size(2), unsupported("blocked", inputs)
+    tracing = torch.compiler.is_compiling()  # when a number in a text would be fixed
     if backend not in ("auto", *BACKENDS):
         raise ValueError(f"backend must be auto, {', '.join(BACKENDS)}, got {backend!r}")
     if backend != "auto":
@@ -82,15 +82,15 @@ def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
     elif against_blocks:
         backend, why = "dense", f"'blocked' cannot run: {'; '.join(against_blocks)}"
     elif length <= SHORT:
-        backend, why = "dense", say("{} tokens are at most {}", length, SHORT)
+        backend, why = "dense", "" if tracing else f"{length} tokens are at most {SHORT}"
     elif length > MEDIUM or inputs.pattern.num_sequences:
-        backend, why = "blocked", say("{} tokens are more than {}", length, SHORT)
+        backend, why = "blocked", "" if tracing else f"{length} tokens are more than {SHORT}"
     else:
         from jat_graph.attention.patterns.layout import share_read  # dynamo comes with it
 
         share = share_read(inputs.rule, length, inputs.heads)
         backend = "dense" if share > 0.5 else "blocked"
-        why = say("blocks would read {:.0%} of all pairs of {} tokens", share, length)
+        why = "" if tracing else f"blocks would read {share:.0%} of all pairs of {length} tokens"
     reasons = unsupported(backend, inputs)
     if reasons:
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
@@ -101,8 +101,9 @@ def unsupported(backend: str, inputs: PatternInputs) -> list[str]:
     """Say why a backend cannot run, one phrase a reason."""
     query, mask, length = inputs.query, inputs.mask, inputs.query.size(2)
     if backend == "dense":
-        too_large = say("a mask of {0}×{0} is too large; use 'blocked'", length)
-        return [too_large] if length**2 > LARGEST_MASK else []
+        if length**2 <= LARGEST_MASK:
+            return []
+        return [f"a mask of {length}×{length} is too large; use 'blocked'"]
     general = mask.pairs is not None or mask.bias is not None
     reasons = {"it takes padding and causal masks only; use 'dense'": general}
     if backend == "flex":

@@ -12,7 +12,8 @@ from torch.autograd.function import once_differentiable
 from jat_graph.attention.heads import wide_attention
 from jat_graph.attention.patterns.dense import PatternInputs, same_precision
 from jat_graph.attention.patterns.layout import BatchGroup, Piece, batch_groups
-from jat_graph.checks.tensors import in_transform, recomputed
+from jat_graph.checks.tensors import recomputed
+from jat_graph.kernels.compiling import in_transform
 from jat_graph.patterns.base import Pattern
 
 # Numbers of keys and values that are gathered at a time: 8 MiB, or 256 MiB on a GPU.
