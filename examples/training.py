@@ -6,6 +6,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import get_last_checkpoint
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments
 from examples.depth import change_depth
@@ -279,7 +280,7 @@ def run_trainer(
         if trainer.is_world_process_zero():
             Path(str(folder)).mkdir(parents=True, exist_ok=True)
             write_text(Path(str(folder), RUN_FILE), json.dumps(model.described, indent=2) + "\n")
-        last = get_last_checkpoint(folder) if given in ("last", "true", "True") else given
+        last = last_checkpoint(Path(str(folder))) if given in ("last", "true", "True") else given
         results |= trainer.train(resume_from_checkpoint=last).metrics
         results["train_samples"] = len(encoded["train"].rows)
         trainer.save_model()
@@ -306,6 +307,15 @@ def run_trainer(
         )
     trainer.save_metrics("all", results, combined=False)
     return results
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the last checkpoint that is whole; the Trainer writes its state last of all."""
+    whole = {}
+    for state in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
+        with suppress(ValueError):  # a process may have been killed in the middle of it
+            whole[json.loads(state.read_text("utf-8"))["global_step"]] = str(state.parent)
+    return whole[max(whole)] if whole else None
 
 
 def check_decoder(model: PreTrainedModel) -> None:

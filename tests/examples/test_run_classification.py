@@ -199,6 +199,8 @@ def test_an_interrupted_run_goes_on_exactly(
         patch.setattr(Trainer, "training_step", interrupt)
         run(tiny_model, cut, *words)
     assert not (cut / "all_results.json").exists()
+    (cut / "checkpoint-9").mkdir()
+    (cut / "checkpoint-9/trainer_state.json").write_text("{")  # killed while it was written
     scores = run(tiny_model, cut, *words)
     assert same_weights(whole, cut)
     with monkeypatch.context() as patch:
