@@ -161,6 +161,8 @@ def _attach(
 
 def find_attachment(model: nn.Module) -> Attachment | None:
     """Return what the attention modules of a model share, heads that came by name attached."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a model of transformers, got {type(model).__name__}")
     for state in filter(None, map(layer_state, model.modules())):
         if not state.attachment.by_name:
             return state.attachment
