@@ -167,7 +167,7 @@ class Trial:
         hops = self.draw.randint(1, 2)
         strength = self.draw.choice([fixed, ("learned",) * 3, ("learned", "learned", 0.0)])
         return JatConfig.stones(
-            # Two tokens have scores of 1 and -1, a causal second one 2: ties, which rounding decides.
+            # Two tokens have scores of ±1, a causal second one of 2: ties, which rounding decides.
             threshold=self.draw.choice([0.5, 0.9, 1.7]),
             incidence=self.draw.choice(["excess", "hard"]),
             sides=self.draw.choice(["both", "positive"]),
