@@ -3,7 +3,7 @@
 ``python -m examples.report OUTPUT/results.jsonl`` prints the tables in Markdown; ``--figure FILE``
 draws them, ``--curves FILE`` how scores rose on the way and ``--strengths FILE`` which layers and
 heads chose to jump, where that was kept. Several files may be given: the verdicts of all are drawn
-by ``--answers FILE``.
+by ``--answers FILE``, and ``--short`` prints a single table of each, for ``docs/experiments.md``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
 change is against the base on the same seeds; its interval is that of new seeds and new examples at
@@ -27,6 +27,7 @@ from examples.sweeps.rows import (
     SECONDS,
     Row,
     Verdict,
+    asked_metric,
     is_share,
     make_rows,
     make_verdicts,
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         found = [read_results(path) for path in args.results]
         answers = []
-        for results in found:
+        for path, results in zip(args.results, found, strict=True):
             rows = make_rows(results)
             answers += [(results.sweep.name, one) for one in make_verdicts(results.sweep, rows)]
             if args.figure is not None:
@@ -58,7 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if args.strengths is not None:
                 save_figure(draw_strengths(results), args.strengths)
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
-            typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
+            frames = tables(results, rows) if not args.short else [short_frame(results.sweep, rows)]
+            typer.echo("\n\n".join(map(markdown, frames)) + "\n")
+            if args.short:
+                typer.echo(described(results, path) + "\n")
         if args.answers is not None:
             save_figure(figures.draw_answers(answers), args.answers)
     except (OSError, ValueError) as error:
@@ -78,6 +82,34 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
         yield DataFrame([verdict_cells(one) for one in verdicts])
     if not (strengths := strengths_frame(results)).empty:
         yield strengths
+
+
+def short_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
+    """Return the rows as texts, variants × measures, whichever are fewer going down."""
+    texts = dict[str, dict[str, str]]()
+    for row in rows:
+        plain = row.number is None or row.paper is not None
+        # What is asked of partners is about the largest sequences.
+        if row.metric == asked_metric(sweep, row.task) if sweep.kind == "partners" else plain:
+            texts.setdefault(row.place, {})[row.variant.name] = full_text(sweep, row)
+    frame = DataFrame(texts).fillna(NOTHING)
+    down, frame = ("variant", frame) if len(frame) <= len(texts) else ("measure", frame.T)
+    return frame.rename_axis(down).reset_index()
+
+
+def described(results: Results, path: Path) -> str:
+    """Return what was trained and for how long, the command that repeats it, and its picture."""
+    sweep, header, own = results.sweep, results.header, path.with_suffix(".toml")
+    settings = {"seeds": len(sweep.all_seeds), **sweep.study, **sweep.options}.items()
+    facts = [f"{k.replace('_', ' ')} {v}" for k, v in settings if isinstance(v, int | float | str)]
+    hours = sum(record.content["seconds"] for record in results.records) / 3600
+    command = f"python -m examples.sweep {own.as_posix() if own.exists() else sweep.name}"
+    command += " --model MODEL" if header["model"] not in (None, "from scratch") else ""
+    command += " --data_dir DATA" if header["data"] else ""
+    return (
+        f"Model {header['model'] or 'from scratch'}; {', '.join(facts)}; {hours:.1f} hours. "
+        f"`{command} --output OUT`; [picture](pictures/experiments-{sweep.name}.png)."
+    )
 
 
 def numbers(results: Results) -> DataFrame:
@@ -112,17 +144,12 @@ def cells(sweep: Sweep, row: Row) -> dict[str, str]:
 
 def numbered_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
     """Return the rows as texts, with a column for each number, as for each layer."""
-    label = figures.number_label(sweep, rows[0])
-    columns = sorted({row.number for row in rows if row.number is not None})
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    texts = dict[tuple[str, str], dict[int | None, str]]()
     for row in rows:
-        name = row.stem, row.variant.name
-        line = lines.setdefault(name, dict(zip(("measure", "variant"), name, strict=True)))
-        line |= {} if len(line) > 2 else {f"{label} {number}": NOTHING for number in columns}
-        change = change_texts(row)[0]
-        text = score_text(sweep, row)
-        line[f"{label} {row.number}"] = text if change == NOTHING else f"{text} ({change})"
-    return DataFrame(list(lines.values()))
+        texts.setdefault((row.stem, row.variant.name), {})[row.number] = full_text(sweep, row)
+    frame = DataFrame(texts).T.fillna(NOTHING).sort_index(axis="columns")
+    frame = frame.add_prefix(f"{figures.number_label(sweep, rows[0])} ")
+    return frame.rename_axis(["measure", "variant"]).reset_index()
 
 
 def score_text(sweep: Sweep, row: Row) -> str:
@@ -163,6 +190,13 @@ def change_texts(row: Row) -> tuple[str, str]:
     return text, " to ".join(ends) or NOTHING
 
 
+def full_text(sweep: Sweep, row: Row) -> str:
+    """Return a row's score with its change, and that with its interval."""
+    change, ends = change_texts(row)
+    text = score_text(sweep, row) + ("" if change == NOTHING else f", {change}")
+    return text + ("" if ends == NOTHING else f" ({ends})")
+
+
 def verdict_cells(one: Verdict) -> dict[str, str]:
     """Return a verdict as texts."""
     change, ends = change_texts(one.row)
@@ -197,6 +231,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
     parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
+    parser.add_argument("--short", action="store_true", help="print one table of each file")
     return parser.parse_args(arguments)
 
 
