@@ -74,10 +74,13 @@ def test_alone_a_sweep_is_told_by_number_too(capsys: pytest.CaptureFixture[str])
     report.main([str(path)])
     lines = lines_of(capsys.readouterr().out)
     assert "|measure|variant|pairs 1|pairs 2|pairs 3|pairs 4|pairs 5|" in lines
-    for row in make_rows(read_results(path)):
-        of_row = [x.split("|") for x in lines if x.startswith(f"|{row.stem}|{row.variant.name}|")]
-        texts = [line[2 + (row.number or 1)] for line in of_row]
-        assert any(text.startswith(f"{100 * (row.mean or 0):.1f} ± ") for text in texts)
+    numbered = [row for row in make_rows(read_results(path)) if row.number is not None]
+    assert len(numbered) == 25
+    for row in numbered:
+        start = f"|{row.stem}|{row.variant.name}|"
+        (line,) = (x for x in lines if x.startswith(start) and x.count("|") == 8)
+        shown = line.split("|")[2 + (row.number or 0)]
+        assert shown.startswith(f"{100 * (row.mean or 0):.1f} ± ")
 
 
 PRINTED = {
