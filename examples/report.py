@@ -6,9 +6,9 @@ heads chose to jump, where that was kept. Several files may be given: the verdic
 by ``--answers FILE``, and ``--short`` prints a single table of each, for ``docs/experiments.md``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
-change is against the base on the same seeds; its interval is that of new seeds and new examples at
-once, of new seeds alone (Student's) where answers were not kept. It is bold where the interval does
-not hold 0. Intervals are not corrected for their number; p-values of verdicts are.
+change is against the base on the same seeds; its interval, of new seeds and new examples at once,
+of new seeds alone (Student's) where answers were not kept, is not corrected for their number, as
+p-values of verdicts are. It is bold where the interval does not hold 0.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 save_figure(draw_strengths(results), args.strengths)
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
             frames = tables(results, rows) if not args.short else [short_frame(results.sweep, rows)]
-            typer.echo("\n\n".join(map(markdown, frames)) + "\n")
-            if args.short:
-                typer.echo(described(results, path) + "\n")
+            parts = [*map(markdown, frames), *([described(results, path)] if args.short else ())]
+            typer.echo("\n\n".join(parts) + "\n")
         if args.answers is not None:
             save_figure(figures.draw_answers(answers), args.answers)
     except (OSError, ValueError) as error:
@@ -85,11 +84,10 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
 
 
 def short_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
-    """Return the rows as texts, variants × measures, whichever are fewer going down."""
+    """Return rows as texts, variants × measures; of partners, those of the largest sequences."""
     texts = dict[str, dict[str, str]]()
     for row in rows:
         plain = row.number is None or row.paper is not None
-        # What is asked of partners is about the largest sequences.
         if row.metric == asked_metric(sweep, row.task) if sweep.kind == "partners" else plain:
             texts.setdefault(row.place, {})[row.variant.name] = full_text(sweep, row)
     frame = DataFrame(texts).fillna(NOTHING)
@@ -107,8 +105,8 @@ def described(results: Results, path: Path) -> str:
     command += " --model MODEL" if header["model"] not in (None, "from scratch") else ""
     command += " --data_dir DATA" if header["data"] else ""
     return (
-        f"Model {header['model'] or 'from scratch'}; {', '.join(facts)}; {hours:.1f} hours. "
-        f"`{command} --output OUT`; [picture](pictures/experiments-{sweep.name}.png)."
+        f"Model {header['model'] or 'from scratch'}; {', '.join(facts)}; {hours:.2g} hours of "
+        f"training. `{command} --output OUT`; [picture](pictures/experiments-{sweep.name}.png)."
     )
 
 
@@ -117,11 +115,9 @@ def numbers(results: Results) -> DataFrame:
     lines: list[dict[str, Any]] = []
     for row in make_rows(results):
         low, high = (row.change and row.change.interval) or (None, None)
-        change = {"change": row.change and row.change.mean, "low": low, "high": high}
-        scores = {"seeds": len(row.values), "mean": row.mean, "std": row.std, **change}
-        names = ("task", "split", "metric", "paper", "paper_change", "threshold")
-        own = {name: getattr(row, name) for name in names}
-        lines.append({**own, "variant": row.variant.name, **scores})
+        own = vars(row) | {"variant": row.variant.name, "mean": row.mean, "std": row.std}
+        own |= {"seeds": len(own.pop("values")), "low": low, "high": high}
+        lines.append(own | {"change": row.change and row.change.mean})
     return DataFrame(lines)
 
 
@@ -219,8 +215,7 @@ def p_text(p: float | None) -> str:
 def markdown(frame: DataFrame) -> str:
     """Return a table in Markdown."""
     align = ["left" if column in WORDS else "right" for column in frame.columns]
-    text: str = frame.to_markdown(index=False, colalign=align, disable_numparse=True)
-    return text
+    return str(frame.to_markdown(index=False, colalign=align, disable_numparse=True))
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
