@@ -35,6 +35,7 @@ nb_execution_timeout = 300  # seconds a cell
 nb_merge_streams = True
 nb_output_stderr = "remove"  # bars of progress
 
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

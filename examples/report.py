@@ -3,12 +3,12 @@
 ``python -m examples.report OUTPUT/results.jsonl`` prints the tables in Markdown; ``--figure FILE``
 draws them, ``--curves FILE`` how scores rose on the way and ``--strengths FILE`` which layers and
 heads chose to jump, where that was kept. Several files may be given: the verdicts of all are drawn
-by ``--answers FILE``.
+by ``--answers FILE``, and ``--short`` prints a single table of each, for ``docs/experiments.md``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
-change is against the base on the same seeds; its interval is that of new seeds and new examples at
-once, of new seeds alone (Student's) where answers were not kept. It is bold where the interval does
-not hold 0. Intervals are not corrected for their number; p-values of verdicts are.
+change is against the base on the same seeds; its interval, of new seeds and new examples at once,
+of new seeds alone (Student's) where answers were not kept, is not corrected for their number, as
+p-values of verdicts are. It is bold where the interval does not hold 0.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from examples.sweeps.rows import (
     SECONDS,
     Row,
     Verdict,
+    asked_metric,
     is_share,
     make_rows,
     make_verdicts,
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         found = [read_results(path) for path in args.results]
         answers = []
-        for results in found:
+        for path, results in zip(args.results, found, strict=True):
             rows = make_rows(results)
             answers += [(results.sweep.name, one) for one in make_verdicts(results.sweep, rows)]
             if args.figure is not None:
@@ -58,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if args.strengths is not None:
                 save_figure(draw_strengths(results), args.strengths)
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
-            typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
+            frames = tables(results, rows) if not args.short else [short_frame(results.sweep, rows)]
+            parts = [*map(markdown, frames), *([described(results, path)] if args.short else ())]
+            typer.echo("\n\n".join(parts) + "\n")
         if args.answers is not None:
             save_figure(figures.draw_answers(answers), args.answers)
     except (OSError, ValueError) as error:
@@ -80,16 +83,41 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
         yield strengths
 
 
+def short_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
+    """Return rows as texts, variants × measures; of partners, those of the largest sequences."""
+    texts = dict[str, dict[str, str]]()
+    for row in rows:
+        plain = row.number is None or row.paper is not None
+        if row.metric == asked_metric(sweep, row.task) if sweep.kind == "partners" else plain:
+            texts.setdefault(row.place, {})[row.variant.name] = full_text(sweep, row)
+    frame = DataFrame(texts).fillna(NOTHING)
+    down, frame = ("variant", frame) if len(frame) <= len(texts) else ("measure", frame.T)
+    return frame.rename_axis(down).reset_index()
+
+
+def described(results: Results, path: Path) -> str:
+    """Return what was trained and for how long, the command that repeats it, and its picture."""
+    sweep, header, own = results.sweep, results.header, path.with_suffix(".toml")
+    settings = {"seeds": len(sweep.all_seeds), **sweep.study, **sweep.options}.items()
+    facts = [f"{k.replace('_', ' ')} {v}" for k, v in settings if isinstance(v, int | float | str)]
+    hours = sum(record.content["seconds"] for record in results.records) / 3600
+    command = f"python -m examples.sweep {own.as_posix() if own.exists() else sweep.name}"
+    command += " --model MODEL" if header["model"] not in (None, "from scratch") else ""
+    command += " --data_dir DATA" if header["data"] else ""
+    return (
+        f"Model {header['model'] or 'from scratch'}; {', '.join(facts)}; {hours:.2g} hours of "
+        f"training. `{command} --output OUT`; [picture](pictures/experiments-{sweep.name}.png)."
+    )
+
+
 def numbers(results: Results) -> DataFrame:
     """Return the numbers of the table, to go on with; shares are shares, not percent."""
     lines: list[dict[str, Any]] = []
     for row in make_rows(results):
         low, high = (row.change and row.change.interval) or (None, None)
-        change = {"change": row.change and row.change.mean, "low": low, "high": high}
-        scores = {"seeds": len(row.values), "mean": row.mean, "std": row.std, **change}
-        names = ("task", "split", "metric", "paper", "paper_change", "threshold")
-        own = {name: getattr(row, name) for name in names}
-        lines.append({**own, "variant": row.variant.name, **scores})
+        own = vars(row) | {"variant": row.variant.name, "mean": row.mean, "std": row.std}
+        own |= {"seeds": len(own.pop("values")), "low": low, "high": high}
+        lines.append(own | {"change": row.change and row.change.mean})
     return DataFrame(lines)
 
 
@@ -112,17 +140,12 @@ def cells(sweep: Sweep, row: Row) -> dict[str, str]:
 
 def numbered_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
     """Return the rows as texts, with a column for each number, as for each layer."""
-    label = figures.number_label(sweep, rows[0])
-    columns = sorted({row.number for row in rows if row.number is not None})
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    texts = dict[tuple[str, str], dict[int | None, str]]()
     for row in rows:
-        name = row.stem, row.variant.name
-        line = lines.setdefault(name, dict(zip(("measure", "variant"), name, strict=True)))
-        line |= {} if len(line) > 2 else {f"{label} {number}": NOTHING for number in columns}
-        change = change_texts(row)[0]
-        text = score_text(sweep, row)
-        line[f"{label} {row.number}"] = text if change == NOTHING else f"{text} ({change})"
-    return DataFrame(list(lines.values()))
+        texts.setdefault((row.stem, row.variant.name), {})[row.number] = full_text(sweep, row)
+    frame = DataFrame(texts).T.fillna(NOTHING).sort_index(axis="columns")
+    frame = frame.add_prefix(f"{figures.number_label(sweep, rows[0])} ")
+    return frame.rename_axis(["measure", "variant"]).reset_index()
 
 
 def score_text(sweep: Sweep, row: Row) -> str:
@@ -163,6 +186,13 @@ def change_texts(row: Row) -> tuple[str, str]:
     return text, " to ".join(ends) or NOTHING
 
 
+def full_text(sweep: Sweep, row: Row) -> str:
+    """Return a row's score with its change, and that with its interval."""
+    change, ends = change_texts(row)
+    text = score_text(sweep, row) + ("" if change == NOTHING else f", {change}")
+    return text + ("" if ends == NOTHING else f" ({ends})")
+
+
 def verdict_cells(one: Verdict) -> dict[str, str]:
     """Return a verdict as texts."""
     change, ends = change_texts(one.row)
@@ -185,8 +215,7 @@ def p_text(p: float | None) -> str:
 def markdown(frame: DataFrame) -> str:
     """Return a table in Markdown."""
     align = ["left" if column in WORDS else "right" for column in frame.columns]
-    text: str = frame.to_markdown(index=False, colalign=align, disable_numparse=True)
-    return text
+    return str(frame.to_markdown(index=False, colalign=align, disable_numparse=True))
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -197,6 +226,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
     parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
+    parser.add_argument("--short", action="store_true", help="print one table of each file")
     return parser.parse_args(arguments)
 
 

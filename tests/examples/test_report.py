@@ -40,7 +40,16 @@ def of_hits(hits: list[int]) -> Scorer:
 def lines_of(text: str) -> set[str]:
     """Return the lines of the tables in a page, without the widths of their columns."""
     rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
-    return {re.sub(r"\s*\|\s*", "|", row.replace("| arm ", "| variant ")) for row in rows}
+    return {re.sub(r"\s*\|\s*", "|", row) for row in rows}
+
+
+def test_the_page_has_every_sweep_and_pictures_that_are_there() -> None:
+    page = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    names = [path.stem for path in FILES]
+    assert re.findall(r"^## (.*?): ", page, re.M) == names
+    pictures = re.findall(r"\]\((pictures/.*?)\)", page)
+    assert pictures == [f"pictures/experiments-{name}.png" for name in names]
+    assert all((DOCS / picture).is_file() for picture in pictures)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +59,28 @@ def lines_of(text: str) -> set[str]:
         for path in FILES
     ],
 )
-def test_the_page_has_the_tables_of_the_committed_records(
-    path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_page_has_what_the_command_prints_of_the_committed_records(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(DOCS.parent)
     page = (DOCS / "experiments.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^## {re.escape(path.stem)}: .*?(?=^## |\Z)", page, re.M | re.S)
+    report.main(["--short", str(path.relative_to(DOCS.parent))])
+    assert capsys.readouterr().out.rstrip() == section.rstrip()
+
+
+def test_alone_a_sweep_is_told_by_number_too(capsys: pytest.CaptureFixture[str]) -> None:
+    path = DOCS / "experiments" / "partners-five.jsonl"
     report.main([str(path)])
-    assert lines_of(capsys.readouterr().out) == lines_of(section)
+    lines = lines_of(capsys.readouterr().out)
+    assert "|measure|variant|pairs 1|pairs 2|pairs 3|pairs 4|pairs 5|" in lines
+    numbered = [row for row in make_rows(read_results(path)) if row.number is not None]
+    assert len(numbered) == 25
+    for row in numbered:
+        start = f"|{row.stem}|{row.variant.name}|"
+        (line,) = (x for x in lines if x.startswith(start) and x.count("|") == 8)
+        shown = line.split("|")[2 + (row.number or 0)]
+        assert shown.startswith(f"{100 * (row.mean or 0):.1f} ± ")
 
 
 PRINTED = {
@@ -79,7 +103,7 @@ def printed_cells(sweep: Sweep, name: str) -> list[str]:
 
 @pytest.mark.parametrize("table", PRINTED)
 def test_the_page_has_the_papers_tables_whole(table: str) -> None:
-    page = lines_of((DOCS / "experiments.md").read_text(encoding="utf-8"))
+    page = lines_of((DOCS / "howto_experiments.md").read_text(encoding="utf-8"))
     sweep = read_sweep(table)
     assert {*sweep.paper.quoted, *PRINTED[table]} == set(sweep.paper.scores)
     for name in sweep.paper.scores:
