@@ -97,6 +97,6 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 6
     code = "\n".join(blocks).replace(HUB_NAME, str(get_model_path()))
     exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
