@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +18,7 @@ from jat_graph.cli.options import (
     ConfigOption,
     FileOption,
     HeadOption,
+    JumpOption,
     LayerOption,
     ModelOption,
     SetOption,
@@ -24,18 +28,23 @@ from jat_graph.cli.options import (
     TopOption,
     load_for_clusters,
     load_model,
+    model_title,
     parse_span,
     read_settings,
     read_texts,
     reads_by_clusters,
 )
-from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables
+from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables, ranked_table
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from jat_graph.probes import Sentence
 
+WIDTHS = {"screen": 6.8, "paper": 6.8, "column": 3.3}  # inches
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 
@@ -50,6 +59,10 @@ def inspect_command(
     tokens: TokensOption = None,
     special_tokens: SpecialOption = False,
     top: TopOption = 3,
+    jump: JumpOption = None,
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Show which heads to look at, a line for each.")
+    ] = False,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
@@ -70,6 +83,9 @@ def inspect_command(
     their tokens, with the share of each one's attention that is exact, and their best keys. Small
     numbers after tokens are positions: pencil₆ → book₁.
 
+    With --rank each head is one line, the one that changes attention most first; with --jump, too,
+    the one that gains most by this jump, and with --fidelity the one that loses most.
+
     With --fidelity the heads read by clusters, and all texts together give one table: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
     model's own attention, for each layer, or for each of the heads named by --layer and --head; of
@@ -82,7 +98,7 @@ def inspect_command(
     if fidelity:
         if tokens is not None or special_tokens:
             raise ValueError("--fidelity is of all tokens: leave out --tokens and --special-tokens")
-        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture)
+        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture, rank)
         return
     if picture is not None:
         raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")
@@ -90,10 +106,15 @@ def inspect_command(
     from jat_graph.inspection import inspect_clusters, inspect_text
 
     clustered = reads_by_clusters(loaded)
+    if clustered and jump:
+        raise ValueError("--jump is of jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     shown["special_tokens"] = special_tokens
+    shown |= {} if clustered else {"jump": jump}
     look: Any = inspect_clusters if clustered else inspect_text
     tables: Any = cluster_tables if clustered else head_tables
+    if rank:
+        tables = partial(ranked_table, by_jump=jump is not None)
     found = [look(loaded, tokenizer, own, **shown) for own in texts]
     if json_file is not None:
         every = [report.to_dict() for report in found]
@@ -114,6 +135,7 @@ def _show_fidelity(
     heads: list[int] | None,
     json_file: Path | None,
     picture: Path | None,
+    rank: bool,
 ) -> None:
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
@@ -130,8 +152,12 @@ def _show_fidelity(
     if picture is not None:
         from jat_graph.viz import draw_fidelity, save_figure
 
-        save_figure(draw_fidelity(report), picture)
-    Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
+        figure = draw_fidelity(report)
+        save_figure(figure, picture)
+        typer.echo(figure.get_label())
+    if rank:
+        report = replace(report, heads=report.ranked())
+    Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
     if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
         Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
     if picture is not None:
@@ -202,6 +228,15 @@ def plot_command(
     tokens: TokensOption = None,
     special_tokens: SpecialOption = False,
     top: TopOption = 5,
+    jump: JumpOption = None,
+    made_for: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="screen|paper|column",
+            help="paper is 6.8 inches wide, column 3.3, both in 8 points.",
+        ),
+    ] = "screen",
     length: Annotated[int, typer.Option(help="Most tokens of a head, or those of a pattern.")] = 48,
     pattern: Annotated[
         str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
@@ -210,10 +245,11 @@ def plot_command(
     """Draw one jump head on a text with its jumps, the graphs of all, or patterns.
 
     One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
-    propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
-    a grid of their graphs. One head that reads by clusters, as with --config clustered, is drawn
-    with what it reads exactly. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with
-    :causal, and block:LENGTH are drawn as patterns, too.
+    propagated scores; of a long text the tokens of the strongest jumps. --jump pencil computer
+    draws one jump alone, in the head that it gains most in unless one is named. Several heads are
+    drawn as a grid of their graphs. One head that reads by clusters, as with --config clustered, is
+    drawn with what it reads exactly. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with
+    :causal, and block:LENGTH are drawn as patterns, too. The caption is printed.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -223,28 +259,53 @@ def plot_command(
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
     most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
     check_integer("--length", length, least=1, below=most + 1)
+    if made_for not in WIDTHS:
+        raise ValueError(f"--for must be one of {', '.join(WIDTHS)}, got {made_for!r}")
     from jat_graph.config import JatConfig
-    from jat_graph.inspection import view_clusters, view_graphs, view_head
-    from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_patterns, save_figure
+    from jat_graph.viz import draw_patterns, paper_style, save_figure
 
-    if model is None:
-        figure = draw_patterns(str(pattern).split(","), length)
-    else:
-        loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
-        one = bool(layer and head and len(layer) == len(head) == 1)
-        if reads_by_clusters(loaded):
-            if not (layer and head and one):
-                raise ValueError("plot needs one --layer and one --head of those with clusters")
-            of_head: Any = {"layer": layer[0], "head": head[0], **shown}
-            figure = draw_clusters(view_clusters(loaded, tokenizer, **of_head))
-        elif layer and head and one:
-            own = view_head(loaded, tokenizer, layer=layer[0], head=head[0], top=top, **shown)
-            figure = draw_head(own, length)
+    with nullcontext() if made_for == "screen" else paper_style(WIDTHS[made_for]):
+        if model is None:
+            figure = draw_patterns(str(pattern).split(","), length)
         else:
-            figure = draw_graphs(view_graphs(loaded, tokenizer, layers=layer, heads=head, **shown))
-    save_figure(figure, output)
+            loaded = load_model(model, config, changes, JatConfig())
+            shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
+            figure = _draw_heads(loaded, shown, layer, head, jump, top, length)
+        save_figure(figure, output)
+    if caption := figure.get_label():
+        Console().print(escape(caption), highlight=False, soft_wrap=True)
     typer.echo(f"The picture is in {output}.")
+
+
+def _draw_heads(
+    loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    shown: dict[str, Any],
+    layers: list[int] | None,
+    heads: list[int] | None,
+    jump: tuple[str, str] | None,
+    top: int,
+    length: int,
+) -> Figure:
+    """Draw one head, one jump, or a grid of heads."""
+    from jat_graph.inspection import inspect_text, view_clusters, view_graphs, view_head
+    from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_jump
+
+    one: Any = {"layer": layers[0], "head": heads[0]} if layers and heads else {}
+    one = one if layers and heads and len(layers) == len(heads) == 1 else {}
+    if reads_by_clusters(loaded[0]):
+        if not one or jump:
+            raise ValueError("plot needs one --layer and one --head of those with clusters")
+        return draw_clusters(view_clusters(*loaded, **one, **shown))
+    if jump is not None:
+        report = inspect_text(*loaded, **shown, layers=layers, heads=heads, top=1, jump=jump)
+        best = report.ranked(by_jump=True)[0]
+        if not best.jumps:
+            raise ValueError(f"--jump must be joined by a head, got {jump[0]!r} and {jump[1]!r}")
+        one = {"layer": best.layer, "head": best.head}
+        return draw_jump(view_head(*loaded, **one, **shown, top=1, jump=jump))
+    if one:
+        return draw_head(view_head(*loaded, **one, **shown, top=top), length)
+    return draw_graphs(view_graphs(*loaded, **shown, layers=layers, heads=heads))
 
 
 def view_command(
@@ -294,7 +355,7 @@ def view_command(
     from jat_graph.probes import view
 
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens}
-    name = title or Path(model).name
+    name = title or model_title(model)
     page = view(loaded, tokenizer, texts, special_tokens=special_tokens, title=name, **shown)
     page.save(output)
     size = output.stat().st_size / 1e6

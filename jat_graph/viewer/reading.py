@@ -21,7 +21,7 @@ from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
-from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.inspection.selection import EncodedText, Indices, Places, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.text import remarks, strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
@@ -55,7 +55,7 @@ def read_texts(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: Places = None,
     special_tokens: bool = False,
 ) -> Iterator[TextContent]:
     """Run the model on one text after the other; what it lacks is refused before."""
