@@ -155,7 +155,8 @@ def _jump_head(
     jumps = tuple(strongest_jumps(text, trace, most_jumps))
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
-    return HeadContent(measured.layer, measured.head, by_kind, jumps, edges, note)
+    head = measured.layer, measured.head
+    return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
 
 
 def _cluster_head(
@@ -191,7 +192,8 @@ def _cluster_head(
         joined, exact, sizes, keys, left_out, list(keys) == shown, report.block
     )
     by_kind = dict(zip(KINDS, links, strict=False))
-    return HeadContent(report.layer, report.head, by_kind, note=note, clusters=clusters)
+    head = report.layer, report.head
+    return HeadContent(*head, by_kind, note=note, clusters=clusters, change=report.tv)
 
 
 # Scores as they are: no hop but the one that stays, in every head.

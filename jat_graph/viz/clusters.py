@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from jat_graph.viz.figures import (
     COLOURS,
     TOKEN,
     new_figure,
+    page_width,
     panel_figure,
     save_figure,
     set_caption,
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 NEAR, OTHERS = "#c8ccd0", "#4d4d4d"  # of keys in the blocks around, and of the smaller clusters
 MOST_NAMES = 48  # tokens up to which each row and column has its name
 LISTED = len(COLOURS)  # clusters that are written out, each in its colour
-TOKEN_LETTERS, KEY_LETTERS = 56, 26  # of a line, of which there is room for some 100
+LETTERS = 14  # of a line, for each inch of a page
+TOKEN_LETTERS, KEY_LETTERS = (11, 27), (6, 16)  # for each inch, less those of what stands around
 
 
 def draw_clusters(view: ClusterView) -> Figure:
@@ -77,6 +80,7 @@ def draw_clusters(view: ClusterView) -> Figure:
         _name_sides(axis, view.tokens, order.tolist() if has_names else [])
     axes[0].set_ylabel("token that looks, by cluster", fontsize=8)
     title = "Tokens of a cluster → its best keys; share of the attention that is exact"
+    title = "\n".join(wrap(title, int(LETTERS * page_width())))
     look: Any = {"handles": handles, "title": title, "fontsize": 7.5, "title_fontsize": 8}
     look |= {"frameon": False, "alignment": "left"}
     figure.legend(loc="outside lower left", **look)
@@ -151,11 +155,12 @@ def _cluster_handles(view: ClusterView) -> list[Patch]:
     return [*handles, Patch(color=NEAR, label="keys in the blocks around a token")]
 
 
-def _words(tokens: list[Token], letters: int, size: int) -> str:
-    """Return as many of the first tokens as there is room for, and how many more there are."""
+def _words(tokens: list[Token], letters: tuple[int, int], size: int) -> str:
+    """Return as many of the first tokens as have room, and how many more there are."""
     names = [named(short_label(token.text, MAX_LABEL)) for token in tokens]
     ends = np.cumsum([len(name) + 1 for name in names])
-    said = names[: int((ends <= letters).sum())]
+    room = letters[0] * page_width() - letters[1]
+    said = names[: int((ends <= room).sum())]
     return " ".join(said) + f" … {size - len(said)} more" * (size > len(said))
 
 

@@ -23,6 +23,7 @@ PAGE, COLUMN = 6.8, 3.3  # inches, of a page and of one of its two columns
 POINTS = 8  # of every letter in a picture for a paper
 FONTS = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text, which editors can change
 DPI, PAPER_DPI = 200, 300
+LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
 TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
 BELOW = 1.45  # inches, for names and a colour bar below a panel
 
@@ -83,7 +84,7 @@ def panel_figure(
     figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axis in axes[:count]:
-        axis.set_anchor("N")  # rows of all at one height, with a colour bar below and without
+        axis.set_anchor("S")  # beside those which their colour bars push down
     for axis in axes[count:]:
         axis.set_axis_off()
     return figure, axes[:count], axes[count] if spare else None
@@ -166,7 +167,8 @@ def _fit_to_paper(figure: Figure) -> None:
 
     width, height = figure.get_size_inches()
     wanted = min(paper, COLUMN) if width <= COLUMN else paper
-    figure.set_size_inches(wanted, height * wanted / width)
+    # Labels of axes need a height that does not shrink.
+    figure.set_size_inches(wanted, max(height * wanted / width, min(height, LEAST_HEIGHT)))
     for axis in figure.axes:
         axis.tick_params(which="both", labelsize=POINTS)
     for text in figure.findobj(Text):

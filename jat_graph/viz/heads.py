@@ -15,6 +15,7 @@ from jat_graph.checks.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.directions import named
 from jat_graph.inspection.reports import StoneReport
 from jat_graph.viz.figures import (
+    COLUMN,
     NAMES,
     TOKEN,
     new_figure,
@@ -199,7 +200,8 @@ def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[
     if spare is not None:
         spare.legend(loc="upper left", title_fontsize=8, **look)
     else:
-        figure.legend(loc="outside lower center", ncols=2, title_fontsize=8, **look)
+        columns = 2 if page_width() > COLUMN else 1
+        figure.legend(loc="outside lower center", ncols=columns, title_fontsize=8, **look)
 
 
 def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
@@ -230,7 +232,7 @@ def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list
 
 
 CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper
-BAR = 0.7  # inches, for the colour bar
+BAR, LEAST_WIDTH = 0.7, 4.5  # inches, for the colour bar, and for what it means
 MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
 
 
@@ -267,7 +269,7 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     layers = sorted({own.report.layer for own in shown})
     heads = sorted({own.report.head for own in shown})
     cell = min(CELL, (page_width() - NAMES) / len(heads))
-    width = NAMES + len(heads) * max(cell, LEAST_CELL)
+    width = max(LEAST_WIDTH, NAMES + len(heads) * max(cell, LEAST_CELL))
     length = len(shown[0].tokens)
     joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"
     if isinstance(shown[0].report, StoneReport):

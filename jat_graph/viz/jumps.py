@@ -22,7 +22,7 @@ JUMP_COLOURS = ("#d81b60", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
 INK, FAINT = "#30415d", "#b8bec6"
 SIDE_SIGNS = {1: "+", -1: "−"}  # of stones of high and of low scores
 SIDE_LINES = {1: "-", -1: "--"}
-STONE = 0.19  # inches, of a stone in a column of them
+STONE = 0.215  # inches, of a stone in a column of them
 STRONG = 0.25  # of a jump's way: the least share of a stone for its line, but for the largest
 MOST_BETWEEN = 8  # stones of a jump that is drawn alone
 ROW = 0.34  # inches, of one of these
@@ -72,7 +72,7 @@ def draw_stones(
     axis.set(xlim=(0, 1), ylim=(len(tokens) - 0.5, -0.5), xticks=[])
     left = len(report.stones) - len(stones)
     axis.set_title("Stones" + (f" ({left} more not drawn)" if left else ""), fontsize=9)
-    axis.set_xlabel("i → key scored high (+) or low (−) → k", fontsize=8)
+    axis.set_xlabel("key scored high (+) or low (−)", fontsize=8)
 
 
 def strong_steps(jump: Jump) -> list[SteppingStone]:
@@ -181,7 +181,7 @@ def _add_key(figure: Figure, stones: tuple[SteppingStone, ...]) -> None:
         Line2D([], [], color=JUMP_COLOURS[0], linestyle=SIDE_LINES[side], label=words[side])
         for side in sides
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", fontsize=8, frameon=False)
 
 
 def _jump_caption(view: HeadView, jump: Jump, drawn: int) -> str:

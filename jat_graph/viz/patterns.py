@@ -23,6 +23,7 @@ SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
 MAX_GRID = 64  # rows or columns of a panel up to which single pairs are outlined
 MAX_TITLE = 33
 MOST_AREAS = 4096  # of which each has a column
+SHORT = 12  # letters of names of which two stand beside each other
 
 
 class Panel(NamedTuple):
@@ -64,7 +65,7 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     panels = [panel for pattern in patterns for panel in _panels(pattern, length)]
     columns = min(max(1, int(page_width() / PANEL)), len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(columns * PANEL + 0.1, rows * (PANEL + MARGIN))
+    figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, panel in zip(axes, panels, strict=False):
         draw_panel(axis, panel)
@@ -205,7 +206,7 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
             ],
             loc="upper center",
             bbox_to_anchor=(0.5, -0.24),
-            ncols=2,
+            ncols=2 if max(map(len, panel.names)) <= SHORT else 1,
             fontsize=7,
             frameon=False,
         )

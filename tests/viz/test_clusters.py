@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 
 from jat_graph.inspection import BestKey, Cluster, ClusterMember, ClusterReport, ClusterView, Token
 from jat_graph.viz import draw_clusters
-from tests.viz.support import assert_apart, draw_inside, texts
+from tests.viz.support import assert_apart, assert_rows_stand_at_one_height, draw_inside, texts
 
 WORDS = ["book", "$5", "incomprehensibilities", "[CLS]", ".", ",", "ספר"]
 
@@ -39,8 +39,7 @@ def test_everything_lies_inside_and_lines_stand_apart(length: int, clusters: int
     figure = draw_clusters(made_up_view(length, clusters))
     renderer = draw_inside(figure)
     panels = [axis for axis in figure.axes if axis.images][:3]
-    heights = [axis.get_window_extent(renderer).y0 for axis in panels]
-    assert heights == pytest.approx([heights[0]] * 3, abs=1)
+    assert_rows_stand_at_one_height(panels, renderer)
     (legend,) = figure.legends
     lines = legend.get_texts()
     assert len(lines) == min(clusters, 7) + (clusters > 7) + 1
