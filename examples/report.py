@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
             typer.echo("\n\n".join(markdown(frame) for frame in tables(results, rows)) + "\n")
         if args.answers is not None:
-            save_figure(figures.draw_answers(answers), args.answers)
+            wanted = args.variants
+            some = [one for one in answers if not wanted or one[1].row.variant.name in wanted]
+            save_figure(figures.draw_answers(some), args.answers)
     except (OSError, ValueError) as error:
         raise SystemExit(f"report: error: {str(error).splitlines()[0]}") from None
 
@@ -197,6 +199,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
     parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
+    parser.add_argument("--variants", nargs="+", help="of these alone; default: of all")
     return parser.parse_args(arguments)
 
 

@@ -152,9 +152,7 @@ def _show_fidelity(
     if picture is not None:
         from jat_graph.viz import draw_fidelity, save_figure
 
-        figure = draw_fidelity(report)
-        save_figure(figure, picture)
-        typer.echo(figure.get_label())
+        save_figure(draw_fidelity(report), picture)
     if rank:
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
@@ -270,16 +268,17 @@ def plot_command(
         else:
             loaded = load_model(model, config, changes, JatConfig())
             shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
-            figure = _draw_heads(loaded, shown, layer, head, jump, top, length)
+            figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
         save_figure(figure, output)
-    if caption := figure.get_label():
+    if caption := str(figure.get_label()):
         Console().print(escape(caption), highlight=False, soft_wrap=True)
     typer.echo(f"The picture is in {output}.")
 
 
 def _draw_heads(
-    loaded: tuple[PreTrainedModel, PreTrainedTokenizerBase],
-    shown: dict[str, Any],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    shown: Any,
     layers: list[int] | None,
     heads: list[int] | None,
     jump: tuple[str, str] | None,
@@ -290,22 +289,25 @@ def _draw_heads(
     from jat_graph.inspection import inspect_text, view_clusters, view_graphs, view_head
     from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_jump
 
-    one: Any = {"layer": layers[0], "head": heads[0]} if layers and heads else {}
-    one = one if layers and heads and len(layers) == len(heads) == 1 else {}
-    if reads_by_clusters(loaded[0]):
+    one: Any = {}
+    if layers and heads and len(layers) == len(heads) == 1:
+        one = {"layer": layers[0], "head": heads[0]}
+    if reads_by_clusters(model):
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head of those with clusters")
-        return draw_clusters(view_clusters(*loaded, **one, **shown))
+        return draw_clusters(view_clusters(model, tokenizer, **one, **shown))
     if jump is not None:
-        report = inspect_text(*loaded, **shown, layers=layers, heads=heads, top=1, jump=jump)
+        report = inspect_text(
+            model, tokenizer, **shown, layers=layers, heads=heads, top=1, jump=jump
+        )
         best = report.ranked(by_jump=True)[0]
         if not best.jumps:
             raise ValueError(f"--jump must be joined by a head, got {jump[0]!r} and {jump[1]!r}")
         one = {"layer": best.layer, "head": best.head}
-        return draw_jump(view_head(*loaded, **one, **shown, top=1, jump=jump))
+        return draw_jump(view_head(model, tokenizer, **one, **shown, top=1, jump=jump))
     if one:
-        return draw_head(view_head(*loaded, **one, **shown, top=top), length)
-    return draw_graphs(view_graphs(*loaded, **shown, layers=layers, heads=heads))
+        return draw_head(view_head(model, tokenizer, **one, **shown, top=top), length)
+    return draw_graphs(view_graphs(model, tokenizer, **shown, layers=layers, heads=heads))
 
 
 def view_command(

@@ -21,7 +21,8 @@ from jat_graph.viz.figures import (
     short_label,
     token_room,
 )
-from jat_graph.viz.heads import GRAPH_COLOURS, LEAST_SIDE, MAX_LABEL
+from jat_graph.viz.heads import GRAPH_COLOURS, LEAST_SIDE
+from jat_graph.viz.jumps import MAX_LABEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +102,7 @@ def _draw_read(axis: Axes, near: np.ndarray, best: np.ndarray, joined: np.ndarra
 
     read = np.where(best, 2 + joined[:, None].clip(max=LISTED), near)
     colours = ListedColormap(["#ffffff", NEAR, *COLOURS, OTHERS])
-    look = {"interpolation": "nearest", "aspect": "auto"}
+    look: Any = {"interpolation": "nearest", "aspect": "auto"}
     axis.imshow(read, cmap=colours, vmin=-0.5, vmax=LISTED + 2.5, **look)
     axis.set_title("Read exactly", fontsize=9)
 
@@ -113,7 +114,7 @@ def _draw_attention(axes: Iterable[Axes], attention: np.ndarray, before: np.ndar
     norm = PowerNorm(0.5, vmin=0.0, vmax=float(max(attention.max(), before.max())))
     titles = ("By clusters", "By exact scores")
     for axis, title, values in zip(axes, titles, (attention, before), strict=True):
-        look = {"interpolation": "nearest", "aspect": "auto"}
+        look: Any = {"interpolation": "nearest", "aspect": "auto"}
         image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, **look)
         axis.set_title(title, fontsize=9)
         bar = axis.figure.colorbar(

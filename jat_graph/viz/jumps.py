@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JUMP_COLOURS = ("#d81b60", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#d55e00")
 INK, FAINT = "#30415d", "#b8bec6"
 SIDE_SIGNS = {1: "+", -1: "−"}  # of stones of high and of low scores
-SIDE_LINES = {1: "-", -1: "--"}
+SIDE_LINES: dict[int, Any] = {1: "-", -1: "--"}
 STONE = 0.215  # inches, of a stone in a column of them
 STRONG = 0.25  # of a jump's way: the least share of a stone for its line, but for the largest
 MOST_BETWEEN = 8  # stones of a jump that is drawn alone
@@ -82,7 +82,7 @@ def strong_steps(jump: Jump) -> list[SteppingStone]:
 
 
 def _draw_ways(
-    axis: Axes, ways: list[tuple[float, float, float]], widths: list[float], **style: Any
+    axis: Axes, ways: Sequence[tuple[float, float, float]], widths: list[float], **style: Any
 ) -> None:
     """Draw lines from the left over the middle to the right, at three heights."""
     from matplotlib.collections import LineCollection
