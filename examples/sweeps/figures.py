@@ -99,6 +99,8 @@ def _draw_lines(axis: Axes, points: Sequence[tuple[str, float, Row]], changes: b
         printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
         if changes and printed:
             axis.plot(*zip(*printed, strict=True), **_PAPER)
+    if all(x == int(x) for _, x, _ in points):
+        axis.xaxis.get_major_locator().set_params(integer=True)
     row = points[0][2]
     unit = "score in percent" if is_share(row.metric) else row.metric
     axis.set_ylabel("change against the base" if changes else unit)
@@ -213,6 +215,7 @@ def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
     axis.axvline(0, color=GREY, linewidth=0.8)
     axis.axvline(1, color=GREY, linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1, linscale=0.6)
+    axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlabel("gain, where 1 is as much as was asked for, with its 95 % interval")
     names = [f"{name}: {one.row.task}, {one.row.variant.name}" for name, one in answers]
     axis.set_yticks(range(len(names)), names)
@@ -225,9 +228,10 @@ def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
     """A figure that belongs to no window, and its panels."""
     columns = min(_COLUMNS, count)
     rows = math.ceil(count / columns)
-    size = (_PANEL[0] * columns + 0.14, _PANEL[1] * rows + 0.7)
+    scale = 1.0 if columns == _COLUMNS else 1.45  # of few panels two stand on a page
+    size = (scale * _PANEL[0] * columns + 0.14, scale * _PANEL[1] * rows + 0.7)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle("\n".join(wrap(title, 34 * columns)))
+    figure.suptitle("\n".join(wrap(title, int(34 * scale * columns))))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
         axis.grid(alpha=0.3)
