@@ -119,12 +119,6 @@ def load_model(
     return model, tokenizer
 
 
-def model_title(model: str) -> str:
-    """Return the name of a model: what its folder or its repository on the Hub is called."""
-    parts = [part for part in Path(model).parts if part not in ("model", "snapshots", "/")]
-    return parts[-1] if parts else model
-
-
 def reads_by_clusters(model: PreTrainedModel) -> bool:
     """Tell whether a model has heads that read by clusters, and none that jump."""
     from jat_graph.config import ClusterGraph

@@ -48,6 +48,9 @@ def paper_style(width: float = PAGE) -> Iterator[None]:
 
     Args:
         width: Inches, as 6.8 for a page and 3.3 for one of two columns. (default: 6.8)
+
+    Yields:
+        Nothing.
     """
     before = _paper.set(width)
     try:

@@ -25,7 +25,7 @@ from jat_graph.viz.figures import (
     short_label,
     token_room,
 )
-from jat_graph.viz.jumps import FAINT, MAX_LABEL, SIDE_SIGNS, draw_stones, jump_colour
+from jat_graph.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, SIDE_SIGNS, draw_stones
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,8 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
     ticks = range(len(labels))
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
         # Only the first of a row has names beside it; rows of all stand at one height.
-        axis.set_yticks(ticks, labels if _is_first(axis) else [], fontsize=8)
+        spec = axis.get_subplotspec()
+        axis.set_yticks(ticks, labels if spec and spec.is_first_col() else [], fontsize=8)
         if title == "Graph" and isinstance(view.report, StoneReport):
             draw_stones(axis, view.report, view.tokens, names, side)
             continue
@@ -125,11 +126,6 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
         bar.set_label(label, fontsize=8)
         bar.ax.tick_params(labelsize=8)
     axes[0].set_ylabel("token that looks (i)", fontsize=8)
-
-
-def _is_first(axis: Axes) -> bool:
-    spec = axis.get_subplotspec()
-    return spec is None or spec.is_first_col()
 
 
 def graph_colours() -> Colormap:
@@ -161,7 +157,7 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
     matrices = [axis for axis in axes if axis.images]
     for number, jump in enumerate(view.report.jumps):
         row, column = view.tokens.index(jump.query), view.tokens.index(jump.key)
-        colour = jump_colour(number)
+        colour = JUMP_COLOURS[number % len(JUMP_COLOURS)]
         for axis in matrices:
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=colour, lw=1.5))
@@ -185,7 +181,7 @@ def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[
     handles: list[Patch | Line2D] = [
         Patch(
             fill=False,
-            edgecolor=jump_colour(number),
+            edgecolor=JUMP_COLOURS[number % len(JUMP_COLOURS)],
             label=f"{number + 1}: {names[j.query.index]} → {names[j.key.index]} ({j.gain:+.1%})",
         )
         for number, j in enumerate(view.report.jumps)

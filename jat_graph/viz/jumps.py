@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -31,11 +31,6 @@ MAX_LABEL = 16
 Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[int, float]]]"  # by position and side
 
 
-def jump_colour(number: int) -> str:
-    """Return the colour of a jump by its place on the list."""
-    return JUMP_COLOURS[number % len(JUMP_COLOURS)]
-
-
 def draw_stones(
     axis: Axes,
     report: StoneReport,
@@ -44,6 +39,8 @@ def draw_stones(
     side: float,  # inches, of the panel
 ) -> None:
     """Draw who stands on the stones that most walks go over: faint, but for the ways of jumps."""
+    from matplotlib.collections import LineCollection
+
     rows = {token.index: row for row, token in enumerate(tokens)}
     steps: Steps = defaultdict(list)  # the jumps over each stone, and their shares of it
     for number, jump in enumerate(report.jumps):
@@ -57,16 +54,17 @@ def draw_stones(
     ]
     heaviest = max((weight for own in links for _, weight in own), default=1.0)
     for stone, own, height in zip(stones, links, heights, strict=True):
-        ways = [(row, height, row) for row, _ in own]
+        lines = [[(0, row), (0.5, height), (1, row)] for row, _ in own]
         widths = [0.2 + 1.2 * weight / heaviest for _, weight in own]
-        _draw_ways(axis, ways, widths, color=FAINT, alpha=0.5)
+        axis.add_collection(LineCollection(lines, linewidths=widths, color=FAINT, alpha=0.5))
         for number, share in steps[stone.token.index, stone.side]:
             jump = report.jumps[number]
-            way = (rows[jump.query.index], height, rows[jump.key.index])
-            _draw_ways(axis, [way], [0.6 + 2.5 * share], color=jump_colour(number), zorder=3)
+            way = [(0, rows[jump.query.index]), (0.5, height), (1, rows[jump.key.index])]
+            look: Any = {"color": JUMP_COLOURS[number % len(JUMP_COLOURS)], "zorder": 3}
+            axis.add_collection(LineCollection([way], linewidths=[0.6 + 2.5 * share], **look))
         name = f"{names[stone.token.index]} {SIDE_SIGNS[stone.side]}"
-        look = {"fc": "white", "ec": INK, "linestyle": SIDE_LINES[stone.side], "lw": 0.8}
-        box = {"boxstyle": "round,pad=0.15", **look}
+        edge = {"fc": "white", "ec": INK, "linestyle": SIDE_LINES[stone.side], "lw": 0.8}
+        box = {"boxstyle": "round,pad=0.15", **edge}
         axis.text(0.5, height, name, fontsize=7, ha="center", va="center", bbox=box, zorder=4)
     axis.set_box_aspect(1)
     axis.set(xlim=(0, 1), ylim=(len(tokens) - 0.5, -0.5), xticks=[])
@@ -79,16 +77,6 @@ def strong_steps(jump: Jump) -> list[SteppingStone]:
     """Return the stones that much of a jump goes over, the one of the largest share at least."""
     ranked = sorted(jump.stones, key=lambda stone: -(stone.share or 0.0))
     return [own for n, own in enumerate(ranked) if n == 0 or (own.share or 0.0) >= STRONG]
-
-
-def _draw_ways(
-    axis: Axes, ways: Sequence[tuple[float, float, float]], widths: list[float], **style: Any
-) -> None:
-    """Draw lines from the left over the middle to the right, at three heights."""
-    from matplotlib.collections import LineCollection
-
-    lines = [list(zip((0, 0.5, 1), way, strict=True)) for way in ways]
-    axis.add_collection(LineCollection(lines, linewidths=widths, **style))
 
 
 def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
