@@ -69,9 +69,10 @@ def main(arguments: list[str] | None = None) -> None:
         found = {"costs": costs, "tables": tables}.get(args.name, run)(args)
         if found:
             from examples.benchmarks.tables import draw, sections
+            from jat_graph.viz import save_figure
 
             if args.plot:
-                draw(found, CASES).savefig(args.plot, dpi=150)
+                save_figure(draw(found, CASES), args.plot)
             sys.stdout.write(sections(found, CASES))
     except (AssertionError, ImportError, OSError, ValueError) as error:
         sys.stderr.write(f"bench: error: {' '.join(str(error).split())}\n")

@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parts = [*map(markdown, frames), *([described(results, path)] if args.short else ())]
             typer.echo("\n\n".join(parts) + "\n")
         if args.answers is not None:
-            save_figure(figures.draw_answers(answers), args.answers)
+            wanted = args.variants
+            some = [one for one in answers if not wanted or one[1].row.variant.name in wanted]
+            save_figure(figures.draw_answers(some), args.answers)
     except (OSError, ValueError) as error:
         raise SystemExit(f"report: error: {str(error).splitlines()[0]}") from None
 
@@ -227,6 +229,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
     parser.add_argument("--short", action="store_true", help="print one table of each file")
+    parser.add_argument("--variants", nargs="+", help="of these alone; default: of all")
     return parser.parse_args(arguments)
 
 

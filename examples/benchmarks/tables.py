@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import cycle
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ WORDS |= {"read_bytes": "bytes read", "their_read_bytes": "of the other"}
 UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (2.0**20, " MiB"))}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 LABELS |= {"ratio": "time over that of the other side"}
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8c6d31")
+LINE = 0.14  # inches, of a name below a panel
 SCALES = {"seconds": 1.0, "bytes": 2.0**20, "ratio": 1.0}
 
 
@@ -136,11 +140,14 @@ def _digits(values: list[float], unit: str) -> tuple[list[str], str]:
 
 def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
     """Time or memory over the length, a panel for each benchmark; dashed are the other sides."""
+    machines = dict.fromkeys(results["machine"]["processor"] for results in shown)
     panels = []
     for results in shown:
         benchmark, numbers = benchmarks[results["benchmark"]], frame(results)
         numbers = numbers[~numbers["what"].str.endswith(", bytes")].sort_values("length")
-        title = f"{results['benchmark']}: {results['machine']['processor']}"
+        title = results["benchmark"]
+        if len(machines) > 1:
+            title += f": {results['machine']['processor']}"
         for sides in benchmark.get("drawn", [("ours", "theirs")]):
             unit = "bytes" if sides[0].endswith("bytes") else benchmark.get("unit", "seconds")
             unit = "ratio" if sides == ["ratio"] else unit  # where one other side has many times
@@ -155,16 +162,30 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
             panels += [(title, LABELS[unit], lines)] if lines else []
     if not panels:
         raise ValueError("--plot needs a comparison at two lengths or more, got none")
-    columns = min(2, len(panels))
+    columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure((5.6 * columns, 5.6 * rows), layout="constrained")
+    longest = max(len(lines) for *_, lines in panels)
+    size = (2.22 * columns + 0.14, (2.1 + LINE * longest) * rows + 0.4)
+    figure = Figure(size, layout="constrained")
+    where = (
+        f"Measured on {', '.join(machines)}. Whole lines: this library; dashed: the other sides."
+    )
+    figure.suptitle("\n".join(wrap(where, 40 * columns)), fontsize=8)
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, (title, label, lines) in zip(axes, panels, strict=False):
-        for name, (lengths, values, look) in lines.items():
-            axis.plot(lengths, values, look, marker=".", label=name)
-        axis.set(title=title, xlabel="tokens L", ylabel=label, yscale="log")
+        for colour, (name, (lengths, values, look)) in zip(
+            cycle(COLOURS), lines.items(), strict=False
+        ):
+            words = "\n".join(wrap(name, 38))
+            axis.plot(lengths, values, look, marker=".", ms=4, lw=1.0, color=colour, label=words)
+        axis.set_title(title, fontsize=8)
+        axis.set_xlabel("tokens L", fontsize=7.5)
+        axis.set_ylabel(label, fontsize=7.5)
         axis.set_xscale("log", base=2)
-        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+        axis.set_yscale("log")
+        axis.tick_params(labelsize=7, which="both")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.45, -0.24), frameon=False)
     return figure

@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from examples.sweeps.definition import Sweep
 from examples.sweeps.rows import SECONDS, Row, Verdict, asked_metric, is_share
@@ -20,7 +21,15 @@ from examples.sweeps.store import Results
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
 GREY, MARKERS = "#666666", "os^DvpX"
 _PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
-_PANEL, _COLUMNS = (3.7, 2.9), 3  # inches, and panels beside each other
+_PANEL, _COLUMNS = (2.22, 1.9), 3  # inches, and panels beside each other
+_SIZE, _ROW = 7.5, 0.17  # points, and inches of a row
+# Measures of the kind connections, as a reader would say them.
+_SAID = {
+    r"δ, (.*)": r"linked, where both look at a third (δ): \1",
+    r"otherwise, (.*)": r"linked, where not both do: \1",
+    r"bridged, (.*)": r"not linked, but both look at a third: \1",
+    r"(.*) > (mean.*)": r"linked (above \2): \1",
+}
 
 
 def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
@@ -28,33 +37,49 @@ def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
 
     Where metrics are numbered, as by steps, or variants lie on lines with bases of their own,
     scores with standard deviations; else changes with 95 % intervals, over a number if variants
-    have one. What the paper prints is hollow.
+    have one, or one below the other on one scale. What the paper prints is hollow.
     """
     sweep = results.sweep
     numbered = [row for row in rows if row.number is not None]
     shown = numbered or [row for row in rows if sweep.base.line or row.change is not None]
     panels: dict[str, list[Row]] = {}  # rows of a number may stand between those of another
+    is_line = bool(numbered) or any(row.variant.x is not None for row in shown)
     for row in shown:
-        panels.setdefault(row.stem if numbered else row.place, []).append(row)
+        unit = (
+            "seconds" if row.metric == SECONDS else "share" if is_share(row.metric) else row.place
+        )
+        panels.setdefault((row.stem if numbered else row.place) if is_line else unit, []).append(
+            row
+        )
     groups = list(panels.values())
     if not groups:
         raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
+    if not is_line:
+        return _draw_changes(sweep, groups)
+    places = [group[0].stem if numbered else group[0].place for group in groups]
+    tasks = {group[0].task for group in groups}
     figure, axes = _panels(len(groups), sweep.title)
-    for axis, group in zip(axes, groups, strict=True):
-        title = group[0].stem if numbered else group[0].place
-        axis.set_title("\n".join(wrap(title, 40)), fontsize=9)
+    for axis, group, place in zip(axes, groups, places, strict=True):
+        axis.set_title(
+            _said(place.removeprefix(f"{group[0].task}, ") if len(tasks) == 1 else place)
+        )
         if numbered:
-            axis.set_xlabel(number_label(sweep, group[0]), fontsize=8)
+            axis.set_xlabel(number_label(sweep, group[0]))
             _draw_lines(axis, [(r.variant.name, float(r.number or 0), r) for r in group], False)
-        elif any(row.variant.x is not None for row in group):
-            axis.set_xlabel(sweep.x_label, fontsize=8)
+        else:
+            axis.set_xlabel(sweep.x_label)
             placed = [(r.variant.line or "", r.variant.x, r) for r in group]
             points = [(line, x, row) for line, x, row in placed if x is not None]
             _draw_lines(axis, points, not sweep.base.line)
-        else:
-            _draw_bars(axis, group)
     _add_legend(figure, axes)
-    return figure
+    return _sized(figure)
+
+
+def _said(place: str) -> str:
+    """Return what a panel shows in lines that fit it."""
+    for pattern, words in _SAID.items():
+        place = re.sub(f"^{pattern}$", words, place)
+    return "\n".join(wrap(place, 34))
 
 
 def number_label(sweep: Sweep, row: Row) -> str:
@@ -74,24 +99,61 @@ def _draw_lines(axis: Axes, points: Sequence[tuple[str, float, Row]], changes: b
         printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
         if changes and printed:
             axis.plot(*zip(*printed, strict=True), **_PAPER)
+    if all(x == int(x) for _, x, _ in points):
+        axis.xaxis.get_major_locator().set_params(integer=True)
     row = points[0][2]
     unit = "score in percent" if is_share(row.metric) else row.metric
-    axis.set_ylabel("change against the base" if changes else unit, fontsize=8)
+    axis.set_ylabel("change against the base" if changes else unit)
 
 
-def _draw_bars(axis: Axes, rows: Sequence[Row]) -> None:
-    """The change of each variant, one below the other."""
-    for y, row in enumerate(rows):
-        low, mean, high = _bounds(row, True) or (math.nan,) * 3
-        axis.hlines(y, low, high, color=COLOURS[0])
-        axis.plot(mean, y, "o", color=COLOURS[0], markersize=4)
-        if row.paper_change is not None:
-            axis.plot(row.paper_change, y, **_PAPER)
-    axis.axvline(0, color=GREY, linewidth=0.8)
-    axis.set_yticks(range(len(rows)), [row.variant.name for row in rows])
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    unit = "percent of more time" if rows[0].metric == SECONDS else "change, 95 % interval"
-    axis.set_xlabel(unit, fontsize=8)
+def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
+    """The change of each variant, one below the other, all of one unit on one scale."""
+    counts = [len(group) + len({row.place for row in group if len(group) > 1}) for group in groups]
+    figure = Figure(
+        figsize=(6.8, _ROW * sum(counts) + 0.5 * len(groups) + 0.8), layout="constrained"
+    )
+    figure.suptitle("\n".join(wrap(sweep.title, 80)))
+    ratios = {"height_ratios": [count + 2 for count in counts]}
+    axes = figure.subplots(len(groups), squeeze=False, gridspec_kw=ratios)[:, 0].tolist()
+    for axis, group in zip(axes, groups, strict=True):
+        names, last = [], ""
+        variants = {row.variant.name for row in group}
+        for row in group:
+            names += [row.place] * (row.place != last and len(variants) > 1)
+            last = row.place
+            low, mean, high = _bounds(row, True) or (math.nan,) * 3
+            axis.hlines(len(names), low, high, color=COLOURS[0])
+            axis.plot(
+                mean,
+                len(names),
+                "o",
+                color=COLOURS[0],
+                ms=3.5,
+                label="here, with its 95 % interval",
+            )
+            if row.paper_change is not None:
+                axis.plot(row.paper_change, len(names), **_PAPER)
+            names.append(f"{row.variant.name}    " if len(variants) > 1 else row.place)
+        axis.axvline(0, color=GREY, linewidth=0.8)
+        axis.grid(alpha=0.3, axis="x")
+        axis.set_yticks(range(len(names)), names)
+        axis.tick_params(axis="y", length=0)
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        unit = "points" if is_share(group[0].metric) else group[0].metric
+        unit = "percent of more time" if group[0].metric == SECONDS else unit
+        what = f"{variants.pop()} against" if len(variants) == 1 else "change against"
+        axis.set_xlabel(f"{what} {sweep.base.name}, {unit}")
+    _add_legend(figure, axes)
+    return _sized(figure)
+
+
+def _sized(figure: Figure) -> Figure:
+    """Give all letters one size, which fits a page."""
+    for axis in figure.axes:
+        axis.tick_params(labelsize=_SIZE)
+    for text in figure.findobj(Text):
+        text.set_fontsize(_SIZE)
+    return figure
 
 
 def _bounds(row: Row, change: bool) -> tuple[float, float, float] | None:
@@ -130,19 +192,19 @@ def draw_curves(results: Results) -> Figure:
             if curves:
                 means = [fmean(curve[step] for curve in curves) for step in curves[0]]
                 axis.plot(list(curves[0]), means, label=variant.name, **style)
-        axis.set_title(task, fontsize=9)
+        axis.set_title(task)
         axis.set_ylim(0, 103)
-        axis.set_xlabel("steps", fontsize=8)
-        axis.set_ylabel("right answers in percent", fontsize=8)
+        axis.set_xlabel("steps")
+        axis.set_ylabel("right answers, %")
     _add_legend(figure, axes)
-    return figure
+    return _sized(figure)
 
 
 def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
     """Draw verdicts: the gain of each where 1 is as much as was asked for, with its interval."""
     if not answers:
         raise ValueError("a figure of verdicts needs a sweep that asks a question")
-    figure = Figure(figsize=(8.4, 0.21 * len(answers) + 1.6), layout="constrained")
+    figure = Figure(figsize=(6.8, _ROW * len(answers) + 1.0), layout="constrained")
     axis = figure.subplots()
     looks = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}
     for y, (_, one) in enumerate(answers):
@@ -153,24 +215,25 @@ def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
     axis.axvline(0, color=GREY, linewidth=0.8)
     axis.axvline(1, color=GREY, linewidth=0.8, linestyle="--")
     axis.set_xscale("symlog", linthresh=1, linscale=0.6)
-    axis.set_xlabel("gain, where 1 is as much as was asked for, with its 95 % interval", fontsize=8)
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_xlabel("gain, where 1 is as much as was asked for, with its 95 % interval")
     names = [f"{name}: {one.row.task}, {one.row.variant.name}" for name, one in answers]
-    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
     _add_legend(figure, [axis])
-    return figure
+    return _sized(figure)
 
 
 def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
     """A figure that belongs to no window, and its panels."""
     columns = min(_COLUMNS, count)
     rows = math.ceil(count / columns)
-    size = (_PANEL[0] * columns + 0.6, _PANEL[1] * rows + 0.9)
+    scale = 1.0 if columns == _COLUMNS else 1.45  # of few panels two stand on a page
+    size = (scale * _PANEL[0] * columns + 0.14, scale * _PANEL[1] * rows + 0.7)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle("\n".join(wrap(title, 44 * columns)), fontsize=10)
+    figure.suptitle("\n".join(wrap(title, int(34 * scale * columns))))
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis in axes:
-        axis.tick_params(labelsize=8)
         axis.grid(alpha=0.3)
     for axis in axes[count:]:
         axis.remove()
@@ -180,7 +243,7 @@ def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
 def _style(place: int) -> dict[str, Any]:
     """How the line at a place of a panel looks, unlike those of other places."""
     colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-    return {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.2}
+    return {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.0}
 
 
 def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
@@ -188,5 +251,6 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     found = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
     named = {name: handle for handle, name in found if name}
     if named:
-        index: dict[str, Any] = {"loc": "outside lower center", "fontsize": 8, "frameon": False}
-        figure.legend(list(named.values()), list(named), ncols=4, **index)
+        index: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
+        columns = max(1, min(4, int(figure.get_figwidth() / 1.6), len(named)))
+        figure.legend(list(named.values()), list(named), ncols=columns, **index)

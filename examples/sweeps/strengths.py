@@ -52,20 +52,22 @@ def draw_strengths(results: Results) -> Figure:
     learned = _learned(results)
     if not learned:
         raise ValueError(f"sweep {results.sweep.name} has no learned strengths to draw")
-    figure = Figure(figsize=(8.1, 1.7 * len(learned) + 0.6), layout="constrained")
+    figure = Figure(figsize=(6.8, 1.15 * len(learned) + 0.7), layout="constrained")
     axes = figure.subplots(len(learned), len(SIDES), squeeze=False)
-    figure.suptitle(f"Which layers and heads jump\n{results.sweep.title}", fontsize=10)
+    figure.suptitle(f"Which layers and heads jump\n{results.sweep.title}", fontsize=8)
     for row, ((task, variant), records) in zip(axes, learned.items(), strict=True):
         size = np.abs(_theta(records)).mean(0).max(2)  # [layers, 3, H]
         layers = [str(_layer(module)) for module in _modules(records)]
         for index, (axis, side) in enumerate(zip(row, SIDES, strict=True)):
             image = axis.imshow(size[:, index], vmin=0.0, vmax=size.max(), aspect="auto")
             title = f"{task}, {variant}" if index == 0 else ""
-            axis.set_title(f"{title}\n{side}", fontsize=8, loc="left")
+            axis.set_title(f"{title}\n{side}", fontsize=7.5, loc="left")
             axis.set_yticks(range(len(layers)), layers)
             axis.tick_params(labelsize=7)
         row[0].set_ylabel("layer", fontsize=8)
-        figure.colorbar(image, ax=list(row), pad=0.02).set_label("|θ|", fontsize=7)
+        bar = figure.colorbar(image, ax=list(row), pad=0.02)
+        bar.set_label("|θ|, mean", fontsize=7.5)
+        bar.ax.tick_params(labelsize=7)
     for axis in axes[-1]:
         axis.set_xlabel("head", fontsize=8)
     return figure

@@ -11,7 +11,8 @@ import typer
 
 from jat_graph import __version__
 from jat_graph.cli.demo import demo_command
-from jat_graph.cli.looking import calibrate_command, inspect_command, plot_command, view_command
+from jat_graph.cli.looking import calibrate_command, inspect_command, view_command
+from jat_graph.cli.plotting import plot_command
 from jat_graph.cli.probing import probe_app
 
 INTERRUPTED = 130  # what a shell is told by a command that Ctrl-C ended

@@ -1,8 +1,10 @@
-"""The commands that look into a model: ``inspect``, ``calibrate``, ``plot`` and ``view``."""
+"""The commands that look into a model: ``inspect``, ``calibrate`` and ``view``."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from jat_graph.checks.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
 from jat_graph.cli.options import (
     ConfigOption,
     FileOption,
     HeadOption,
+    JumpOption,
     LayerOption,
     ModelOption,
     SetOption,
@@ -29,7 +31,7 @@ from jat_graph.cli.options import (
     read_texts,
     reads_by_clusters,
 )
-from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables
+from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables, ranked_table
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
 
@@ -50,6 +52,10 @@ def inspect_command(
     tokens: TokensOption = None,
     special_tokens: SpecialOption = False,
     top: TopOption = 3,
+    jump: JumpOption = None,
+    rank: Annotated[
+        bool, typer.Option("--rank", help="Show which heads to look at, a line for each.")
+    ] = False,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
@@ -70,6 +76,9 @@ def inspect_command(
     their tokens, with the share of each one's attention that is exact, and their best keys. Small
     numbers after tokens are positions: pencil₆ → book₁.
 
+    With --rank each head is one line, the one that changes attention most first; with --jump, too,
+    the one that gains most by this jump, and with --fidelity the one that loses most.
+
     With --fidelity the heads read by clusters, and all texts together give one table: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
     model's own attention, for each layer, or for each of the heads named by --layer and --head; of
@@ -82,7 +91,7 @@ def inspect_command(
     if fidelity:
         if tokens is not None or special_tokens:
             raise ValueError("--fidelity is of all tokens: leave out --tokens and --special-tokens")
-        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture)
+        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture, rank)
         return
     if picture is not None:
         raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")
@@ -90,10 +99,15 @@ def inspect_command(
     from jat_graph.inspection import inspect_clusters, inspect_text
 
     clustered = reads_by_clusters(loaded)
+    if clustered and jump:
+        raise ValueError("--jump is of jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     shown["special_tokens"] = special_tokens
+    shown |= {} if clustered else {"jump": jump}
     look: Any = inspect_clusters if clustered else inspect_text
     tables: Any = cluster_tables if clustered else head_tables
+    if rank:
+        tables = partial(ranked_table, by_jump=jump is not None)
     found = [look(loaded, tokenizer, own, **shown) for own in texts]
     if json_file is not None:
         every = [report.to_dict() for report in found]
@@ -114,6 +128,7 @@ def _show_fidelity(
     heads: list[int] | None,
     json_file: Path | None,
     picture: Path | None,
+    rank: bool,
 ) -> None:
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
@@ -131,7 +146,9 @@ def _show_fidelity(
         from jat_graph.viz import draw_fidelity, save_figure
 
         save_figure(draw_fidelity(report), picture)
-    Console().print(report.table(by_head=bool(layers or heads)), highlight=False)
+    if rank:
+        report = replace(report, heads=report.ranked())
+    Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
     if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
         Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
     if picture is not None:
@@ -188,65 +205,6 @@ def calibrate_command(
     typer.echo(f"Settings are in {output}; use them with --config {output}.")
 
 
-def plot_command(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
-    ],
-    model: Annotated[str | None, typer.Option(help="Folder or Hub name.")] = None,
-    text: TextOption = None,
-    file: FileOption = None,
-    config: ConfigOption = None,
-    changes: SetOption = None,
-    layer: LayerOption = None,
-    head: HeadOption = None,
-    tokens: TokensOption = None,
-    special_tokens: SpecialOption = False,
-    top: TopOption = 5,
-    length: Annotated[int, typer.Option(help="Most tokens of a head, or those of a pattern.")] = 48,
-    pattern: Annotated[
-        str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
-    ] = None,
-) -> None:
-    """Draw one jump head on a text with its jumps, the graphs of all, or patterns.
-
-    One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
-    propagated scores; of a long text the tokens of the strongest jumps. Several heads are drawn as
-    a grid of their graphs. One head that reads by clusters, as with --config clustered, is drawn
-    with what it reads exactly. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with
-    :causal, and block:LENGTH are drawn as patterns, too.
-    """
-    check_picture(output, "--output")
-    if (model is None) == (pattern is None):
-        raise ValueError("plot needs --model or --pattern, and takes one of them")
-    texts = [] if model is None else read_texts(text, file)
-    if len(texts) > 1:
-        raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
-    most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
-    check_integer("--length", length, least=1, below=most + 1)
-    from jat_graph.config import JatConfig
-    from jat_graph.inspection import view_clusters, view_graphs, view_head
-    from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_patterns, save_figure
-
-    if model is None:
-        figure = draw_patterns(str(pattern).split(","), length)
-    else:
-        loaded, tokenizer = load_model(model, config, changes, JatConfig())
-        shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
-        one = bool(layer and head and len(layer) == len(head) == 1)
-        if reads_by_clusters(loaded):
-            if not (layer and head and one):
-                raise ValueError("plot needs one --layer and one --head of those with clusters")
-            of_head: Any = {"layer": layer[0], "head": head[0], **shown}
-            figure = draw_clusters(view_clusters(loaded, tokenizer, **of_head))
-        elif layer and head and one:
-            own = view_head(loaded, tokenizer, layer=layer[0], head=head[0], top=top, **shown)
-            figure = draw_head(own, length)
-        else:
-            figure = draw_graphs(view_graphs(loaded, tokenizer, layers=layer, heads=head, **shown))
-    save_figure(figure, output)
-    typer.echo(f"The picture is in {output}.")
-
-
 def view_command(
     model: ModelOption,
     text: TextOption = None,
@@ -294,7 +252,8 @@ def view_command(
     from jat_graph.probes import view
 
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens}
-    name = title or Path(model).name
+    own = [part for part in Path(model).parts if part not in ("model", "/")]
+    name = title or (own[-1] if own else model)  # of a folder, or of a repository on the Hub
     page = view(loaded, tokenizer, texts, special_tokens=special_tokens, title=name, **shown)
     page.save(output)
     size = output.stat().st_size / 1e6

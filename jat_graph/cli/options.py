@@ -29,6 +29,11 @@ def parse_span(text: str) -> range:
     return range(int(first), int(end))
 
 
+def parse_tokens(text: str) -> range | str:
+    """Read ``40:90``, or words of the text."""
+    return parse_span(text) if text.replace(":", "").isdecimal() else text
+
+
 ModelOption = Annotated[str, typer.Option(help="Folder or Hub name.")]
 ConfigOption = Annotated[
     str | None, typer.Option(metavar="FILE", help=f"Settings, as JSON; or {', '.join(PRESETS)}.")
@@ -44,8 +49,16 @@ FileOption = Annotated[Path | None, typer.Option(help="File with one text a line
 LayerOption = Annotated[list[int] | None, typer.Option(min=0, help="Layer, from 0; repeatable.")]
 HeadOption = Annotated[list[int] | None, typer.Option(min=0, help="Head, from 0; repeatable.")]
 TokensOption = Annotated[
-    range | None,
-    typer.Option(metavar="FIRST:END", parser=parse_span, help="Show these: 40:90 is 40 to 89."),
+    Any,
+    typer.Option(
+        metavar="FIRST:END|WORDS",
+        parser=parse_tokens,
+        help="Show these: 40:90 is 40 to 89, 'pencil computer' these words.",
+    ),
+]
+JumpOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="WORD WORD", help="Only jumps from the first word to the second."),
 ]
 SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
 TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]

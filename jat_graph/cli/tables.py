@@ -71,6 +71,26 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
     ]
 
 
+def ranked_table(
+    report: Inspection | ClusterInspection, by_jump: bool = False
+) -> list[Table | str]:
+    """Show one line for each head, the first one to look at first, with its strongest jump."""
+    from jat_graph.inspection import ClusterInspection
+
+    if isinstance(report, ClusterInspection):
+        table = Table("layer", "head", "tv", "attention read exactly", "clusters")
+        for own in report.ranked():
+            cells = f"{own.tv:.1%}", f"{own.exact:.1%}", str(own.num_clusters)
+            table.add_row(str(own.layer), str(own.head), *cells)
+        return [table]
+    table = Table("layer", "head", "change", "jump", "weight", "gain")
+    for head in report.ranked(by_jump):
+        first = jump_cells(head.jumps[0], has_weight=True)[:-1] if head.jumps else ["none"]
+        change = "-" if head.change is None else f"{head.change:.1%}"
+        table.add_row(str(head.layer), str(head.head), change, *first)
+    return [table]
+
+
 def _cluster_cells(cluster: Cluster) -> list[str]:
     tokens = [f"{_token(own.token)} {own.exact:.0%}" for own in cluster.members[:MOST_LINKS]]
     left, hidden = len(cluster.members) - len(tokens), cluster.hidden_members

@@ -19,7 +19,7 @@ from jat_graph.graphs import cluster_graph
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.cluster_rows import ClusterRows, cluster_rows, split_sequences
-from jat_graph.inspection.selection import EncodedText, Indices, Token
+from jat_graph.inspection.selection import EncodedText, Indices, Places, Token
 from jat_graph.inspection.tracing import look_at_heads
 
 
@@ -124,6 +124,10 @@ class ClusterInspection:
     config: JatConfig
     heads: tuple[ClusterReport, ...]
 
+    def ranked(self) -> tuple[ClusterReport, ...]:
+        """Return the heads, first those whose attention clusters change most."""
+        return tuple(sorted(self.heads, key=lambda head: head.tv, reverse=True))
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
         tokens = [token.text for token in self.tokens]
@@ -161,7 +165,7 @@ def inspect_clusters(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: Places = None,
     top: int | None = None,
     special_tokens: bool = False,
 ) -> ClusterInspection:
@@ -174,8 +178,8 @@ def inspect_clusters(
         model: A model with heads that read by clusters.
         tokenizer, text, heads: As for :func:`inspect_text`.
         layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
-        tokens: The positions whose clusters are reported, as ``range(40, 41)``. (default: None,
-            all)
+        tokens: The positions whose clusters are reported, as ``range(40, 41)``, or words of the
+            text, as ``"pencil"``. (default: None, all)
         top: Number of clusters to report for each head, the largest first. (default: None, all)
         special_tokens: Show special tokens among the members, too. (default: False)
 
@@ -207,7 +211,7 @@ def view_clusters(
     *,
     layer: int,
     head: int,
-    tokens: range | None = None,
+    tokens: Places = None,
     special_tokens: bool = False,
 ) -> ClusterView:
     """Return what one head that reads by clusters does on a text, as matrices.
@@ -215,7 +219,7 @@ def view_clusters(
     Args:
         model, tokenizer, text: As for :func:`inspect_clusters`.
         layer, head: Which head it is, from 0.
-        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
         special_tokens: Show special tokens, too. (default: False)
 
     Returns:

@@ -137,6 +137,10 @@ class Fidelity:
         """Number of sequences that every head read densely."""
         return min(head.dense for head in self.heads)
 
+    def ranked(self) -> tuple[HeadFidelity, ...]:
+        """Return the heads, first those whose output is furthest from that of exact attention."""
+        return tuple(sorted(self.heads, key=lambda head: head.error, reverse=True))
+
     def of_heads(self, layers: Indices = None, heads: Indices = None) -> Fidelity:
         """Return the report of some heads; the cosines are those of the whole model all the same.
 
@@ -167,10 +171,12 @@ class Fidelity:
             The table, and below it what holds for the whole model.
         """
         lines = [f"layer{'  head' * by_head}  share   mass     tv  error"]
-        for layer in dict.fromkeys(head.layer for head in self.heads):
-            own = [head for head in self.heads if head.layer == layer]
-            rows = [(f"{head.head:>6}", [head]) for head in own] if by_head else [("", own)]
-            lines += [f"{layer:>5}{name}{_columns(some)}" for name, some in rows]
+        layers = dict.fromkeys(head.layer for head in self.heads)
+        means = [(layer, [head for head in self.heads if head.layer == layer]) for layer in layers]
+        if by_head:  # in their order, which may be a ranking
+            lines += [f"{own.layer:>5}{own.head:>6}{_columns([own])}" for own in self.heads]
+        else:
+            lines += [f"{layer:>5}{_columns(own)}" for layer, own in means]
         lines += [f"{'mean':>5}{' ' * 6 * by_head}{_columns(self.heads)}"]
         return "\n".join([*lines, "", self.summary()])
 

@@ -104,6 +104,8 @@ class HeadReport:
             special tokens included.
         jumps: The strongest jumps by gain, those of one gain by weight.
         strengths: θ of queries, keys and values for each hop; None without. (default: None)
+        change: How much of a token's attention the jumps move elsewhere, ½ Σ|after − before|, mean
+            over all tokens. (default: None, not measured)
     """
 
     layer: int
@@ -113,6 +115,7 @@ class HeadReport:
     mean_weight: float
     jumps: tuple[Jump, ...]
     strengths: tuple[tuple[float, ...], ...] | None = None
+    change: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +151,24 @@ class Inspection:
     tokens: tuple[Token, ...]
     config: JatConfig
     heads: tuple[HeadReport, ...]
+
+    def ranked(self, by_jump: bool = False) -> tuple[HeadReport, ...]:
+        """Return the heads in the order in which they are worth looking at.
+
+        Args:
+            by_jump: By the gain of the first jump, then its weight, heads without one last, and not
+                by how much of the attention they change. (default: False)
+
+        Returns:
+            The reports, the largest change or gain first.
+        """
+
+        def worth(head: HeadReport) -> tuple[float, ...]:
+            if not by_jump:
+                return (head.change or 0.0,)
+            return max(((j.gain, j.weight) for j in head.jumps[:1]), default=(-math.inf, 0.0))
+
+        return tuple(sorted(self.heads, key=worth, reverse=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""

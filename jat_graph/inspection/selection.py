@@ -16,6 +16,7 @@ from jat_graph.hf.modules import transformer_of
 from jat_graph.hf.positions import most_positions
 
 Indices: TypeAlias = int | Sequence[int] | None  # one, some, or all
+Places: TypeAlias = range | str | None  # a span of positions, words of the text, or all
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def encode_text(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     text: str | Sequence[str],  # or its words
-    tokens: range | None = None,
+    tokens: Places = None,
     special_tokens: bool = False,
 ) -> EncodedText:
     """Cut a text into tokens, and refuse what the model does not take whole."""
@@ -73,21 +74,42 @@ def encode_text(
     if length > limit:
         raise ValueError(f"text must have at most {limit} tokens for this model, got {length}")
     named = frozenset(n for n, hidden in enumerate(special) if special_tokens or not hidden)
-    if tokens is None:
-        tokens = range(length)
+    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    # A byte-level piece becomes what it says; a word piece keeps its ##.
+    texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
+    every = tuple(Token(n, said) for n, said in enumerate(texts))
+    shown = tuple(every[index] for index in _places(every, tokens) if index in named)
+    if not shown:
+        raise ValueError("tokens must not all be special, unless special tokens are shown")
+    return EncodedText(title, inputs, every, named, shown)
+
+
+def _places(every: Sequence[Token], tokens: Places) -> Sequence[int]:
+    """Return the positions of a span, or of words, in rising order."""
+    if isinstance(tokens, str):
+        return sorted({index for word in tokens.split() for index in find_word(every, word)})
+    length, tokens = len(every), range(len(every)) if tokens is None else tokens
     is_span = isinstance(tokens, range) and tokens.step == 1
     if not is_span or not 0 <= tokens.start < tokens.stop <= length:
         raise ValueError(
             f"tokens must lie in a text of {length}, as range(0, {length}), got {tokens!r}"
         )
-    names = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
-    # A byte-level piece becomes what it says; a word piece keeps its ##.
-    texts = (tokenizer.convert_tokens_to_string([name]).strip() or name for name in names)
-    every = tuple(Token(n, said) for n, said in enumerate(texts))
-    shown = tuple(every[index] for index in tokens if index in named)
-    if not shown:
-        raise ValueError("tokens must not all be special, unless special tokens are shown")
-    return EncodedText(title, inputs, every, named, shown)
+    return tokens
+
+
+def find_word(every: Sequence[Token], word: str) -> list[int]:
+    """Return the positions of a word wherever it stands in a text, in any case; of all pieces."""
+    texts = [token.text.removeprefix("##").lower() for token in every]
+    found = {
+        index
+        for first in range(len(texts))
+        for last in range(first + 1, min(len(texts), first + len(word)) + 1)
+        if "".join(texts[first:last]) == word.lower()
+        for index in range(first, last)
+    }
+    if not found:
+        raise ValueError(f"tokens must be words of the text, got {word!r}, which is not in it")
+    return sorted(found)
 
 
 def choose_heads(

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
@@ -21,7 +23,13 @@ from jat_graph.inspection.reports import (
     Jump,
     StoneReport,
 )
-from jat_graph.inspection.selection import EncodedText, Indices, strongest_edges
+from jat_graph.inspection.selection import (
+    EncodedText,
+    Indices,
+    Places,
+    find_word,
+    strongest_edges,
+)
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, look_at_heads
 
@@ -35,8 +43,9 @@ def inspect_text(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: Places = None,
     top: int = 5,
+    jump: tuple[str, str] | None = None,
     special_tokens: bool = False,
 ) -> Inspection:
     """Report what jump heads do on a text, with the matrices of one in memory at a time.
@@ -50,10 +59,12 @@ def inspect_text(
         text: One text that the model can take whole.
         layers: The layers to look at, from 0: one, or several. (default: None, all that jump)
         heads: The heads to look at, from 0: one, or several. (default: None, all that jump)
-        tokens: The positions between which jumps are reported, as ``range(40, 90)``. Densities and
-            weights are those of the whole text all the same. (default: None, all)
+        tokens: The positions between which jumps are reported, as ``range(40, 90)``, or words of
+            the text, as ``"pencil computer"``. Densities and weights are those of the whole text
+            all the same. (default: None, all)
         top: Number of jumps to report for each head, by gain, and of stones, by the share of walks
             that go over them. (default: 5)
+        jump: Two words, to report only jumps from the first to the second. (default: None)
         special_tokens: Show jumps from, to and through special tokens, too. (default: False)
 
     Returns:
@@ -81,7 +92,8 @@ def inspect_text(
     check_integer("top", top, least=0)
     place = layers, heads, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place)
-    reports = tuple(_report_head(encoded, HeadTrace(layer), top, top) for layer in found)
+    ends = find_ends(encoded, jump)
+    reports = tuple(_report_head(encoded, HeadTrace(layer), top, top, ends) for layer in found)
     _remark(model, reports)
     return Inspection(text, encoded.tokens, attached_config(model), reports)
 
@@ -93,8 +105,9 @@ def view_head(
     *,
     layer: int,
     head: int,
-    tokens: range | None = None,
+    tokens: Places = None,
     top: int = 5,
+    jump: tuple[str, str] | None = None,
     special_tokens: bool = False,
 ) -> HeadView:
     """Return one jump head's scores, graph and propagated scores on a text.
@@ -102,8 +115,9 @@ def view_head(
     Args:
         model, tokenizer, text, special_tokens: As for :func:`inspect_text`.
         layer, head: One that jumps, from 0.
-        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
         top: Number of jumps to mark, by gain. (default: 5)
+        jump: Two words, to mark only jumps from the first to the second. (default: None)
 
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
@@ -115,7 +129,7 @@ def view_head(
     place = layer, head, tokens, special_tokens
     encoded, (seen,) = look_at_heads(model, tokenizer, text, *place)
     trace = HeadTrace(seen)
-    report = _report_head(encoded, trace, top, None)
+    report = _report_head(encoded, trace, top, None, find_ends(encoded, jump))
     _remark(model, [report])
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
@@ -128,14 +142,14 @@ def view_graphs(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: Places = None,
     special_tokens: bool = False,
 ) -> Iterator[GraphView]:
     """Return the graphs of jump heads on a text, made one after the other.
 
     Args:
         model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
-        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.
@@ -179,12 +193,29 @@ def _remark(model: PreTrainedModel, reports: Sequence[HeadReport]) -> None:
         logger.warning(line)
 
 
+def find_ends(encoded: EncodedText, jump: tuple[str, str] | None) -> Tensor | None:  # [n, n]
+    """Return which pairs of shown tokens lead from the first word to the second; None for all."""
+    if jump is None:
+        return None
+    if len(jump) != 2 or isinstance(jump, str):
+        raise ValueError(f"jump must be two words, got {jump!r}")
+    first, second = (
+        torch.tensor([token.index in places for token in encoded.shown])
+        for places in (find_word(encoded.tokens, word) for word in jump)
+    )
+    return first[:, None] & second
+
+
 def _report_head(
-    encoded: EncodedText, trace: HeadTrace, top: int, most_stones: int | None
+    encoded: EncodedText,
+    trace: HeadTrace,
+    top: int,
+    most_stones: int | None,
+    ends: Tensor | None = None,
 ) -> HeadReport:
     """Report one head: the first jumps, and the first of its stones or all of them."""
     (measured,) = layer_statistics(trace.layer, trace.graph)
-    theta, jumps = trace.strengths(), list(strongest_jumps(encoded, trace, top))
+    theta, jumps = trace.strengths(), list(strongest_jumps(encoded, trace, top, ends))
     updates = trace.value_updates([jump.key.index for jump in jumps]) if jumps else None
     if updates is not None:
         for n, jump in enumerate(jumps):
@@ -197,6 +228,7 @@ def _report_head(
         measured.mean_weight,
         tuple(jumps),
         None if theta is None else tuple(tuple(hop) for hop in theta.mT.tolist()),
+        trace.change if top else None,
     )
     if not isinstance(trace.graph, StoneLinks):
         return report
@@ -215,11 +247,15 @@ def _report_head(
     )
 
 
-def strongest_jumps(encoded: EncodedText, trace: HeadTrace, top: int) -> Iterator[Jump]:
+def strongest_jumps(
+    encoded: EncodedText, trace: HeadTrace, top: int, ends: Tensor | None = None
+) -> Iterator[Jump]:
     """Yield the edges between shown tokens with the largest gains, without updates of values."""
     if top == 0:
         return  # and make no matrix for it
     gains, weights = (encoded.cut(m) for m in (trace.after - trace.before, trace.weights))
+    if ends is not None:
+        weights = weights * ends.to(weights.device)
     for row, column in strongest_edges(gains, weights, top).tolist():
         query, key = encoded.shown[row], encoded.shown[column]
         pair = query.index, key.index

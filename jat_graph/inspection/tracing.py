@@ -25,7 +25,7 @@ from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import LayerHeads, attention_modules, execution_device, transformer_of
 from jat_graph.inspection.graphs import LayerGraph, layer_graph
-from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.inspection.selection import EncodedText, Indices, Places, choose_heads, encode_text
 from jat_graph.progress import track_progress
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -81,7 +81,7 @@ def look_at_heads(
     text: str,
     layers: Indices,
     heads: Indices,
-    tokens: range | None,
+    tokens: Places,
     special_tokens: bool,
     kind: type[LayerHeads] = JumpLayer,
 ) -> tuple[EncodedText, Iterator[CapturedLayer]]:
@@ -143,6 +143,11 @@ class HeadTrace:
     def after(self) -> Tensor:
         """Attention probabilities with it."""
         return self._probabilities(propagated_heads(self.layer))
+
+    @property
+    def change(self) -> float:
+        """The mean over tokens of how much attention the jumps move elsewhere."""
+        return float((self.after - self.before).abs().sum(-1).mean()) / 2
 
     @property
     def scores(self) -> Tensor:

@@ -156,14 +156,22 @@ def context_atlas(
         "seed": seed,
         "common": {name: (own, n / known[name].total()) for name, own, n in common},
     }
+    table = pd.DataFrame([row for one in maps for row in one.rows(kinds)])
     figures, views = {}, []
     for kind in (CLUSTER, *kinds):
         groups = [own.groups(kinds.get(kind)) for own in maps]
         heading = f"{len(uses)} uses of “{_safe(word)}” by {kind}, laid out by {method}"
         figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, maps, groups, kind == CLUSTER)
-        views.append(_view(f"{word} by {kind}", uses, maps, groups))
-    table = pd.DataFrame([row for one in maps for row in one.rows(kinds)])
+        views.append(_view(f"{word} by {kind}", uses, maps, groups, _clearest(table, kind)))
     return Atlas("atlas", CAPTION, table, settings, figures, views=tuple(views))
+
+
+def _clearest(table: pd.DataFrame, kind: str) -> int:
+    """Return the place of the layer that parts clusters or a kind best, or of the last one."""
+    rows = table[table["cluster"] == ALL].reset_index()
+    # Embeddings of one word part by its place in the sentence.
+    found = rows["silhouette" if kind == CLUSTER else f"{kind} share"].where(rows["layer"] > 0)
+    return int(found.astype(float).idxmax()) if found.notna().any() else len(rows) - 1
 
 
 @dataclass(frozen=True)
@@ -231,6 +239,7 @@ def _view(
     uses: Sequence[tuple[Context, int]],
     maps: Sequence[LayerMap],
     groups: Sequence[Sequence[str]],
+    opens: int,
 ) -> AtlasView:
     """A map for the viewer: sentences with a space between any two words, where the word is."""
     points, layers = [], []
@@ -246,7 +255,7 @@ def _view(
         ]
         placed = [(x, y) for x, y in own.points.tolist()]
         layers.append(AtlasLayer(own.name, placed, list(group), labels, caption))
-    return AtlasView(title=title, points=points, layers=layers)
+    return AtlasView(title=title, points=points, layers=layers, opens=opens)
 
 
 def _draw(
@@ -280,7 +289,8 @@ def _draw(
         axis.set_title(own.name, fontsize=9)
         if by_cluster:
             box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
-            look = {"fontsize": 7, "ha": "center", "va": "center", "bbox": box}
+            look = {"fontsize": 7, "ha": "left", "va": "center", "bbox": box}
+            look |= {"xytext": (5, 0), "textcoords": "offset points"}  # beside the point
             for cluster in own.words:
                 axis.annotate(str(cluster + 1), own.middle(cluster), **look)
             named = (f"{one + 1}: {', '.join(words)}" for one, words in sorted(own.words.items()))

@@ -179,7 +179,7 @@ def view(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: range | str | None = None,
     special_tokens: bool = False,
     atlases: Sequence[AtlasView] = (),
     title: str = "Heads",
@@ -196,7 +196,7 @@ def view(
         texts: One text or several, each a string or a sentence of a treebank with its tree, that
             the model can take whole.
         layers, heads: Those to show, from 0: one, or several. (default: None, all)
-        tokens: The positions to show, as ``range(40, 90)``. (default: None, all)
+        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
         special_tokens: Show special tokens, too. What goes to tokens that are not shown is counted
             all the same. (default: False)
         atlases: Maps to show beside the heads. (default: none)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from jat_graph.checks.numbers import check_integer
 from jat_graph.inspection.reports import Jump
 
 # Of a head: what it gives, what it would without jumps, what these change, what they go along.
@@ -42,7 +43,7 @@ class AtlasPoint:
 
 @dataclass(frozen=True)
 class AtlasLabel:
-    """Words written on the map of a layer at (x, y), in its units, as beside a cluster."""
+    """Words written on the map of a layer beside (x, y), in its units, as of a cluster."""
 
     x: float
     y: float
@@ -78,21 +79,24 @@ class AtlasView:
         points: The uses of the word; each layer has them in this order.
         layers: A map of each layer.
         caption: How it was made, a few sentences. (default: nothing)
+        opens: The place in ``layers`` of the one that is shown first. (default: 0)
 
     Raises:
-        ValueError: If there is no layer, or one has another number of positions or groups than
-            there are points, or a position that is not finite.
+        ValueError: If there is no layer, or not the one that is shown first, or one has another
+            number of positions or groups than there are points, or a position that is not finite.
     """
 
     title: str
     points: Sequence[AtlasPoint]
     layers: Sequence[AtlasLayer]
     caption: str = ""
+    opens: int = 0
 
     def __post_init__(self) -> None:
         """Refuse layers that do not fit the points."""
         if not self.layers:
             raise ValueError("layers must be at least one, got none")
+        check_integer("opens", self.opens, least=0, below=len(self.layers))
         number = len(self.points)
         for layer in self.layers:
             if len(layer.positions) != number or len(layer.groups) not in (0, number):
@@ -142,6 +146,7 @@ class HeadContent:
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
     clusters: ClusterContent | None = None  # of a head that reads by them
+    change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,8 @@ def _text_record(text: TextContent) -> dict[str, Any]:
             if head.clusters is None
             else {k: _short(v) for k, v in vars(head.clusters).items()}
         )
-        heads.append(vars(head) | {"links": links, "jumps": jumps, "clusters": clusters})
+        own = {"links": links, "jumps": jumps, "clusters": clusters}
+        heads.append(vars(head) | own | {"change": _short(head.change)})
     parse = None if text.parse is None else vars(text.parse)
     return vars(text) | {"positions": positions, "parse": parse, "heads": heads}
 

@@ -21,7 +21,7 @@ from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
-from jat_graph.inspection.selection import EncodedText, Indices, choose_heads, encode_text
+from jat_graph.inspection.selection import EncodedText, Indices, Places, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.text import remarks, strongest_jumps
 from jat_graph.inspection.tracing import HeadTrace, run_model
@@ -55,7 +55,7 @@ def read_texts(
     *,
     layers: Indices = None,
     heads: Indices = None,
-    tokens: range | None = None,
+    tokens: Places = None,
     special_tokens: bool = False,
 ) -> Iterator[TextContent]:
     """Run the model on one text after the other; what it lacks is refused before."""
@@ -155,7 +155,8 @@ def _jump_head(
     jumps = tuple(strongest_jumps(text, trace, most_jumps))
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
-    return HeadContent(measured.layer, measured.head, by_kind, jumps, edges, note)
+    head = measured.layer, measured.head
+    return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
 
 
 def _cluster_head(
@@ -191,7 +192,8 @@ def _cluster_head(
         joined, exact, sizes, keys, left_out, list(keys) == shown, report.block
     )
     by_kind = dict(zip(KINDS, links, strict=False))
-    return HeadContent(report.layer, report.head, by_kind, note=note, clusters=clusters)
+    head = report.layer, report.head
+    return HeadContent(*head, by_kind, note=note, clusters=clusters, change=report.tv)
 
 
 # Scores as they are: no hop but the one that stays, in every head.

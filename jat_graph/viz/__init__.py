@@ -1,8 +1,9 @@
 """Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
 from jat_graph.viz.clusters import draw_clusters, draw_fidelity
-from jat_graph.viz.figures import save_figure
+from jat_graph.viz.figures import paper_style, save_figure
 from jat_graph.viz.heads import draw_graphs, draw_head
+from jat_graph.viz.jumps import draw_jump
 from jat_graph.viz.patterns import draw_patterns
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "draw_fidelity",
     "draw_graphs",
     "draw_head",
+    "draw_jump",
     "draw_patterns",
+    "paper_style",
     "save_figure",
 ]

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jat_graph.directions import named
-from jat_graph.viz.figures import COLOURS, new_figure, save_figure, short_label
-from jat_graph.viz.heads import GRAPH_COLOURS, LINE_HEIGHT, MAX_LABEL
+from jat_graph.viz.figures import (
+    COLOURS,
+    TOKEN,
+    new_figure,
+    page_width,
+    panel_figure,
+    save_figure,
+    set_caption,
+    short_label,
+    token_room,
+)
+from jat_graph.viz.heads import GRAPH_COLOURS, LEAST_SIDE
+from jat_graph.viz.jumps import MAX_LABEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     from jat_graph.inspection import ClusterView, Token
     from jat_graph.inspection.fidelity import Fidelity
 
 
-NEAR = "#c8ccd0"  # of keys in the blocks around
-SIDE = 4.2  # inches, of a panel
+NEAR, OTHERS = "#c8ccd0", "#4d4d4d"  # of keys in the blocks around, and of the smaller clusters
 MOST_NAMES = 48  # tokens up to which each row and column has its name
-LISTED = 8  # clusters that are written out
-TOKEN_LETTERS, KEY_LETTERS = 85, 45  # of a line, of which there is room for some 160
+LISTED = len(COLOURS)  # clusters that are written out, each in its colour
+LETTERS = 14  # of a line, for each inch of a page
+TOKEN_LETTERS, KEY_LETTERS = (11, 27), (6, 16)  # for each inch, less those of what stands around
 
 
 def draw_clusters(view: ClusterView) -> Figure:
@@ -32,15 +45,17 @@ def draw_clusters(view: ClusterView) -> Figure:
 
     Rows are the tokens that look, sorted by cluster, the largest first, and within a cluster as in
     the text; a line parts two clusters. Columns are the tokens looked at, in the order of the text.
-    In the first panel keys in the blocks around a token are grey, and those that its cluster names
-    in the cluster's colour; everywhere else the cluster's score stands for the token's own. The two
-    of attention share one colour scale of square roots. Below are the largest clusters, as words.
+    In the first panel keys in the blocks around a token are light grey, and those that its cluster
+    names in the colour of the cluster, of small ones dark grey; everywhere else the cluster's score
+    stands for the token's own. The two of attention share one colour scale of square roots. The
+    legend has the largest clusters, as words.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_clusters`.
 
     Returns:
-        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
 
     Raises:
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
@@ -49,17 +64,12 @@ def draw_clusters(view: ClusterView) -> Figure:
         Vyas, Katharopoulos and Fleuret, *Fast Transformers with Clustered Attention*, NeurIPS 2020,
         Figure 1 shows queries sorted by cluster in the same way.
     """
-    report, lines = view.report, _cluster_lines(view)
-    title = (
-        f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters; "
-        f"{report.density:.0%} of the pairs are read exactly, which is {report.exact:.0%} of the "
-        f"attention; {report.tv:.0%} of it goes elsewhere than by exact scores"
-    )
-    if report.dense:
-        title += ". So short a text is read densely: this is what clusters would do"
-    notes = LINE_HEIGHT * (len(lines) + 1)
-    figure = new_figure(3 * (SIDE + 0.5), SIDE + 0.8 + notes, heading=title, notes=notes)
-    axes = figure.subplots(1, 3)
+    report = view.report
+    has_names = len(view.tokens) <= (token_room() or MOST_NAMES)
+    side = max(LEAST_SIDE, TOKEN * len(view.tokens) * has_names)
+    handles = _cluster_handles(view)
+    heading = f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters"
+    figure, axes, _ = panel_figure(3, side, heading=heading, lines=len(handles))
     order = view.joined.argsort(stable=True)
     joined = view.joined[order].numpy()
     _draw_read(axes[0], view.near[order].numpy(), view.best[order].numpy(), joined)
@@ -67,17 +77,22 @@ def draw_clusters(view: ClusterView) -> Figure:
     _draw_attention(axes[1:], attention, before)
     for axis in axes:
         for edge in np.flatnonzero(np.diff(joined)) + 0.5:
-            axis.axhline(edge, color="#777777", linewidth=0.4)
-        _name_sides(axis, view.tokens, order.tolist())
-    axes[0].set_ylabel("token that looks, by cluster", fontsize=9)
-    # A colour for each listed cluster, beside its line.
-    top = notes - LINE_HEIGHT / 2
-    for number, line in enumerate(lines):
-        height = (top - number * LINE_HEIGHT) / figure.get_figheight()
-        if 0 < number <= len(view.report.clusters[:LISTED]):
-            colour = COLOURS[(number - 1) % len(COLOURS)]
-            figure.text(0.012, height, "■", color=colour, fontsize=9, va="top")
-        figure.text(0.025, height, line, fontsize=9, va="top")
+            axis.axhline(edge, color="#777777", linewidth=0.3)
+        _name_sides(axis, view.tokens, order.tolist() if has_names else [])
+    axes[0].set_ylabel("token that looks, by cluster", fontsize=8)
+    title = "Tokens of a cluster → its best keys; share of the attention that is exact"
+    title = "\n".join(wrap(title, int(LETTERS * page_width())))
+    look: Any = {"handles": handles, "title": title, "fontsize": 7.5, "title_fontsize": 8}
+    look |= {"frameon": False, "alignment": "left"}
+    figure.legend(loc="outside lower left", **look)
+    set_caption(
+        figure,
+        f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters; "
+        f"{report.density:.0%} of the pairs are read exactly, which is {report.exact:.0%} of the "
+        f"attention; {report.tv:.0%} of it goes elsewhere than by exact scores."
+        + " So short a text is read densely: this is what clusters would do."
+        * report.dense,
+    )
     return figure
 
 
@@ -85,10 +100,11 @@ def _draw_read(axis: Axes, near: np.ndarray, best: np.ndarray, joined: np.ndarra
     """Show which keys are read exactly: 0 for none, 1 for the blocks, then a cluster's colour."""
     from matplotlib.colors import ListedColormap
 
-    read = np.where(best, 2 + joined[:, None] % len(COLOURS), near)
-    colours = ListedColormap(["#ffffff", NEAR, *COLOURS])
-    axis.imshow(read, cmap=colours, vmin=-0.5, vmax=len(COLOURS) + 1.5, interpolation="nearest")
-    axis.set_title("Read exactly: blocks around, best keys", fontsize=10)
+    read = np.where(best, 2 + joined[:, None].clip(max=LISTED), near)
+    colours = ListedColormap(["#ffffff", NEAR, *COLOURS, OTHERS])
+    look: Any = {"interpolation": "nearest", "aspect": "auto"}
+    axis.imshow(read, cmap=colours, vmin=-0.5, vmax=LISTED + 2.5, **look)
+    axis.set_title("Read exactly", fontsize=9)
 
 
 def _draw_attention(axes: Iterable[Axes], attention: np.ndarray, before: np.ndarray) -> None:
@@ -96,44 +112,56 @@ def _draw_attention(axes: Iterable[Axes], attention: np.ndarray, before: np.ndar
     from matplotlib.colors import PowerNorm
 
     norm = PowerNorm(0.5, vmin=0.0, vmax=float(max(attention.max(), before.max())))
-    titles = ("Attention by clusters", "Attention by exact scores")
+    titles = ("By clusters", "By exact scores")
     for axis, title, values in zip(axes, titles, (attention, before), strict=True):
-        image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, interpolation="nearest")
-        axis.set_title(title, fontsize=10)
-    bar = axis.figure.colorbar(image, ax=axis, location="right", shrink=0.8, aspect=30)
-    bar.ax.tick_params(labelsize=8)
+        look: Any = {"interpolation": "nearest", "aspect": "auto"}
+        image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, **look)
+        axis.set_title(title, fontsize=9)
+        bar = axis.figure.colorbar(
+            image, ax=axis, location="bottom", shrink=0.8, aspect=25, pad=0.03
+        )
+        bar.set_label("attention", fontsize=8)
+        bar.ax.tick_params(labelsize=8)
+        bar.ax.locator_params(nbins=4)
 
 
 def _name_sides(axis: Axes, tokens: tuple[Token, ...], order: list[int]) -> None:
-    """Name rows and columns where there is room for it."""
-    axis.set_xlabel("token looked at, in the text's order", fontsize=9)
-    axis.tick_params(labelsize=7)
-    if len(tokens) <= MOST_NAMES:
+    """Name rows and columns where an order of rows is given: where there is room for it."""
+    axis.set_box_aspect(1)
+    axis.set_xlabel("token looked at", fontsize=8)
+    axis.tick_params(labelsize=8)
+    if order:
         names = [named(short_label(token.text, MAX_LABEL)) for token in tokens]
         axis.set_xticks(range(len(names)), names, rotation=90)
-        axis.set_yticks(range(len(names)), [names[index] for index in order])
+        spec = axis.get_subplotspec()
+        rows = [names[index] for index in order] if spec and spec.is_first_col() else []
+        axis.set_yticks(range(len(names)), rows)
     else:
         axis.set_yticks([])
 
 
-def _cluster_lines(view: ClusterView) -> list[str]:
-    """Write out the largest clusters: their tokens, their best keys, and how much is exact."""
-    lines = ["Tokens of a cluster  →  its best keys;  share of the attention that is exact"]
-    for cluster in view.report.clusters[:LISTED]:
+def _cluster_handles(view: ClusterView) -> list[Patch]:
+    """Write out the largest clusters beside their colours, and name the two greys."""
+    from matplotlib.patches import Patch
+
+    handles = []
+    for colour, cluster in zip(COLOURS, view.report.clusters, strict=False):
         size = len(cluster.members) + cluster.hidden_members
         share = sum(member.exact for member in cluster.members) / max(1, len(cluster.members))
         own = _words([m.token for m in cluster.members], TOKEN_LETTERS, size)
         keys = _words([key.token for key in cluster.keys], KEY_LETTERS, len(cluster.keys))
-        lines.append(f"{size}:  {own}  →  {keys};  {share:.0%}")
+        handles.append(Patch(color=colour, label=f"{size}:  {own}  →  {keys};  {share:.0%}"))
     left = len(view.report.clusters) - LISTED
-    return [*lines, *[f"and {left} more clusters"] * (left > 0)]
+    handles += [Patch(color=OTHERS, label=f"best keys of {left} more clusters")] * (left > 0)
+    return [*handles, Patch(color=NEAR, label="keys in the blocks around a token")]
 
 
-def _words(tokens: list[Token], letters: int, size: int) -> str:
-    """Return as many of the first tokens as there is room for, and how many more there are."""
+def _words(tokens: list[Token], letters: tuple[int, int], size: int) -> str:
+    """Return as many of the first tokens as have room, and how many more there are."""
     names = [named(short_label(token.text, MAX_LABEL)) for token in tokens]
     ends = np.cumsum([len(name) + 1 for name in names])
-    said = names[: int((ends <= letters).sum())]
+    room = letters[0] * page_width() - letters[1]
+    said = names[: int((ends <= room).sum())]
     return " ".join(said) + f" … {size - len(said)} more" * (size > len(said))
 
 
@@ -152,18 +180,20 @@ def draw_fidelity(report: Fidelity) -> Figure:
         report: What :func:`jat_graph.fidelity` returned.
 
     Returns:
-        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
 
     Raises:
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
     """
-    heading = (
+    figure = new_figure(WIDTH, HEIGHT)
+    set_caption(
+        figure,
         f"{len(report.heads)} heads on clusters, {report.sequences} sequences of "
         f"{report.tokens / report.sequences:.0f} tokens on average ({report.dense} read densely): "
         f"cosine of token states {report.token_cosine:.3f}, "
-        f"of mean embeddings {report.embedding_cosine:.3f}"
+        f"of mean embeddings {report.embedding_cosine:.3f}.",
     )
-    figure = new_figure(WIDTH, HEIGHT, heading=heading, size=10)
     from matplotlib import colormaps  # which is there, or there would be no figure
 
     axis = figure.subplots()

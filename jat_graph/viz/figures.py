@@ -1,4 +1,4 @@
-"""Figures that belong to no window, and files of them."""
+"""Figures that belong to no window, as wide as a page or a column, and files of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import logging
 import re
 import textwrap
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +16,16 @@ from jat_graph.extras import import_extra
 from jat_graph.files import check_picture, replacing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+PAGE, COLUMN = 6.8, 3.3  # inches, of a page and of one of its two columns
+POINTS = 8  # of every letter in a picture for a paper
+FONTS = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text, which editors can change
+DPI, PAPER_DPI = 200, 300
+LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
+TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
+BELOW = 1.45  # inches, for names and a colour bar below a panel
 
 # Okabe and Ito's colours, which all readers tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -24,6 +36,61 @@ TITLE = 0.25  # inches, of a panel's title
 MISSING = r"Glyph \d+ .* missing from "  # how matplotlib begins to say it
 
 logger = logging.getLogger(__name__)
+_paper: ContextVar[float | None] = ContextVar("paper", default=None)
+
+
+@contextmanager
+def paper_style(width: float = PAGE) -> Iterator[None]:
+    """Draw and save pictures for a paper: so many inches wide, with letters of 8 points.
+
+    Whatever is drawn by this package and saved by :func:`save_figure` inside it has this width; a
+    picture that needs no more than a column has a column's.
+
+    Args:
+        width: Inches, as 6.8 for a page and 3.3 for one of two columns. (default: 6.8)
+
+    Yields:
+        Nothing.
+    """
+    before = _paper.set(width)
+    try:
+        yield
+    finally:
+        _paper.reset(before)
+
+
+def page_width() -> float:
+    """Return how many inches a picture may be wide."""
+    return _paper.get() or PAGE
+
+
+def token_room() -> int | None:
+    """Return how many tokens have room beside a panel for a paper; None where it may grow."""
+    # Of a page two panels stand beside each other, of a column one.
+    width = _paper.get()
+    columns = 1 if width is not None and width <= COLUMN else 2
+    return None if width is None else int(((width - NAMES) / columns - GAP) / TOKEN)
+
+
+def panel_figure(
+    count: int, side: float, *, heading: str, lines: int = 0
+) -> tuple[Figure, list[Axes], Axes | None]:
+    """Return a figure, square panels of so many inches, and a cell that is left for a legend."""
+    # As many beside each other as a page has room for, or else two; lines of a legend stand below.
+    width = page_width()
+    columns = next((n for n in range(count, 0, -1) if NAMES + n * (side + GAP) <= width + 0.01), 1)
+    columns = max(columns, 2 if _paper.get() is None else 1)
+    rows = -(-count // columns)
+    width = max(width, NAMES + columns * (side + GAP))
+    spare = rows * columns - count
+    below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
+    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axis in axes[:count]:
+        axis.set_anchor("S")  # beside those which their colour bars push down
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count], axes[count] if spare else None
 
 
 def new_figure(
@@ -46,6 +113,11 @@ def new_figure(
     return figure
 
 
+def set_caption(figure: Figure, text: str) -> None:
+    """Keep what is to be said beside a picture as its label, which matplotlib does not draw."""
+    figure.set_label(text.replace(r"\$", "$"))
+
+
 def short_label(text: str, most: int) -> str:
     """Cut a long text, and let matplotlib read no mathematics in it."""
     short = text if len(text) <= most else text[: most - 1] + "…"
@@ -54,6 +126,8 @@ def short_label(text: str, most: int) -> str:
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure as its file's name ends, first beside it and then renamed.
+
+    Text in an SVG or PDF stays text, in fonts that an editor can change.
 
     Args:
         figure: The figure.
@@ -68,9 +142,13 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """
     path = Path(path)
     check_picture(path)
+    rc_context = import_extra("matplotlib", "viz").rc_context
+    dpi = DPI if _paper.get() is None else PAPER_DPI
+    _fit_to_paper(figure)
     with warnings.catch_warnings(record=True) as found, replacing(path) as temporary:
         warnings.filterwarnings("always", message=MISSING)
-        figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
+        with rc_context(FONTS):
+            figure.savefig(temporary, dpi=dpi, format=path.suffix[1:].lower())
     lacking = {str(own.message) for own in found if re.match(MISSING, str(own.message))}
     for own in found:
         if str(own.message) not in lacking:
@@ -82,3 +160,19 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
             len(lacking),
         )
     return path
+
+
+def _fit_to_paper(figure: Figure) -> None:
+    """Give a figure the width of the paper and its letters, whoever drew it."""
+    if (paper := _paper.get()) is None:
+        return
+    from matplotlib.text import Text
+
+    width, height = figure.get_size_inches()
+    wanted = min(paper, COLUMN) if width <= COLUMN else paper
+    # Labels of axes need a height that does not shrink.
+    figure.set_size_inches(wanted, max(height * wanted / width, min(height, LEAST_HEIGHT)))
+    for axis in figure.axes:
+        axis.tick_params(which="both", labelsize=POINTS)
+    for text in figure.findobj(Text):
+        text.set_fontsize(POINTS)

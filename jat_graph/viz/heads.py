@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -14,21 +14,29 @@ import torch.nn.functional as F
 from jat_graph.checks.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.directions import named
 from jat_graph.inspection.reports import StoneReport
-from jat_graph.viz.figures import NO_BREAK, new_figure, short_label
+from jat_graph.viz.figures import (
+    COLUMN,
+    NAMES,
+    TOKEN,
+    new_figure,
+    page_width,
+    panel_figure,
+    set_caption,
+    short_label,
+    token_room,
+)
+from jat_graph.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, SIDE_SIGNS, draw_stones
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-    from jat_graph.inspection import Jump, Stone, StoneReport, Token
     from jat_graph.inspection.reports import GraphView, HeadView
 
 
 SCORE_COLOURS, GRAPH_COLOURS = "PuOr_r", "Blues"  # in order of brightness to all eyes
-INCHES_PER_TOKEN, LEAST_SIDE = 0.2, 2.6  # of a panel
-LINE_HEIGHT = 0.18  # inches
-MAX_LABEL = 16
+LEAST_SIDE = 1.8  # inches, of a panel
 MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
@@ -37,17 +45,19 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """Draw one head: scores, graph and propagated scores as matrices, with the jumps marked.
 
     Rows are the tokens that look, columns the tokens looked at. Scores before and after share one
-    colour scale. A numbered ring is a jump; the list below gives its probabilities and stepping
-    stones. A graph of stones is drawn as one: the tokens on both sides, the stones between them,
-    and the ways that the jumps take in colour. Of a long text the tokens of the strongest jumps are
-    drawn, which the picture then says.
+    colour scale. A numbered ring is a jump, which the legend names. A graph of stones is drawn as
+    one: the tokens on both sides, the stones between them, all links faint, and in the colour of
+    each jump the strongest ways that it takes. Of a long text the tokens of the strongest jumps are
+    drawn. The caption says how many there are, and gives the jumps' probabilities and all stones.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head`.
-        most_tokens: Number of tokens to draw at most, from 1 to 200. (default: 48)
+        most_tokens: Number of tokens to draw at most, from 1 to 200; for a paper no more than have
+            room in its letters. (default: 48)
 
     Returns:
-        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
 
     Raises:
         ValueError: If the number of tokens is not in its range.
@@ -57,23 +67,22 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
         Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
     """
     check_integer("most_tokens", most_tokens, least=1, below=PICTURE_TOKENS + 1)
-    whole, view = view, view.strongest(most_tokens)
+    whole, view = view, view.strongest(min(most_tokens, token_room() or most_tokens))
     left_out = len(whole.tokens) - len(view.tokens)
     names = _distinct_names(view, with_positions=left_out > 0)
-    legend = _legend_lines(view, names, left_out)
-    side = max(LEAST_SIDE, INCHES_PER_TOKEN * len(view.tokens))  # of a panel
-    notes = LINE_HEIGHT * (len(legend) + 1)
-    figure = new_figure(3 * (side + 1.1), side + 2.3 + notes, heading=_title(view), notes=notes)
-    axes = figure.subplots(1, 3)
+    side = max(LEAST_SIDE, TOKEN * len(view.tokens))  # of a panel
+    heading = f"Layer {view.report.layer}, head {view.report.head}"
+    lines = -(-(len(view.report.jumps) + 1) // 2)
+    figure, axes, spare = panel_figure(3, side, heading=heading, lines=lines)
     _draw_panels(axes, view, names, side)
-    _mark_jumps([axis for axis in axes if axis.images], view)
-    top = (notes - LINE_HEIGHT / 2) / figure.get_figheight()
-    figure.text(0.02, top, "\n".join(legend), fontsize=9, va="top", linespacing=1.35)
+    _mark_jumps(axes, view)
+    _name_jumps(figure, spare, view, names)
+    set_caption(figure, "\n".join([_numbers(view), *_caption_lines(view, names, left_out)]))
     return figure
 
 
-def _title(view: HeadView) -> str:
-    """Name layer, head, threshold and density, or what there is to say of stones."""
+def _numbers(view: HeadView) -> str:
+    """Say which head it is, its threshold and density, or what there is to say of stones."""
     report = view.report
     threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
     said = [f"ρ = {threshold}, density {report.density:.1%}, mean weight {report.mean_weight:.2f}"]
@@ -83,8 +92,8 @@ def _title(view: HeadView) -> str:
             f"{report.median_size:g} on each (median)"
         ]
     for hop in report.strengths or ():
-        said.append(f"θ = {', '.join(f'{number:+.3g}' for number in hop)}".replace(" ", NO_BREAK))
-    return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}"
+        said.append(f"θ = {', '.join(f'{number:+.3g}' for number in hop)}")
+    return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."
 
 
 def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float) -> None:
@@ -96,26 +105,27 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
     panels: tuple[tuple[str, np.ndarray, str | Colormap, tuple[float, float], str], ...] = (
         ("Scores before", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
         ("Graph", weights, graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
-        ("Scores after propagation", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
+        ("Scores after", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
     )
     labels = [names[token.index] for token in view.tokens]
-    ticks, size = range(len(labels)), 9 if len(labels) <= 16 else 8
-    scale = LEAST_SIDE / side  # so that a bar and its distance are as large below every panel
+    ticks = range(len(labels))
     for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
-        axis.set_yticks(ticks, labels, fontsize=size)
+        # Only the first of a row has names beside it; rows of all stand at one height.
+        spec = axis.get_subplotspec()
+        axis.set_yticks(ticks, labels if spec and spec.is_first_col() else [], fontsize=8)
         if title == "Graph" and isinstance(view.report, StoneReport):
-            draw_stones(axis, view.report, view.tokens, names)
+            draw_stones(axis, view.report, view.tokens, names, side)
             continue
         image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
-        axis.set_title(title, fontsize=10)
-        axis.set_xticks(ticks, labels, rotation=90, fontsize=size)
-        axis.set_xlabel("token looked at (k)", fontsize=9)
+        axis.set_title(title, fontsize=9)
+        axis.set_xticks(ticks, labels, rotation=90, fontsize=8)
+        axis.set_xlabel("token looked at (k)", fontsize=8)
         bar = axis.figure.colorbar(
-            image, ax=axis, location="bottom", shrink=0.8, aspect=30 / scale, pad=0.15 * scale
+            image, ax=axis, location="bottom", shrink=0.8, aspect=25, pad=0.03
         )
         bar.set_label(label, fontsize=8)
         bar.ax.tick_params(labelsize=8)
-    axes[0].set_ylabel("token that looks (i)", fontsize=9)
+    axes[0].set_ylabel("token that looks (i)", fontsize=8)
 
 
 def graph_colours() -> Colormap:
@@ -144,24 +154,53 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
     """Ring every jump in all matrices and number it in the second."""
     from matplotlib.patches import Rectangle
 
-    for number, jump in enumerate(view.report.jumps, start=1):
+    matrices = [axis for axis in axes if axis.images]
+    for number, jump in enumerate(view.report.jumps):
         row, column = view.tokens.index(jump.query), view.tokens.index(jump.key)
-        for axis in axes:
+        colour = JUMP_COLOURS[number % len(JUMP_COLOURS)]
+        for axis in matrices:
             corner = (column - 0.5, row - 0.5)
-            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=JUMP_COLOUR, lw=1.8))
-        axes[1].annotate(
-            str(number),
+            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=colour, lw=1.5))
+        matrices[1].annotate(
+            str(number + 1),
             (column, row),
             color="white",
-            fontsize=7,
+            fontsize=6,
             ha="center",
             va="center",
             fontweight="bold",
-            bbox={"boxstyle": "round,pad=0.12", "facecolor": JUMP_COLOUR, "edgecolor": "none"},
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": colour, "edgecolor": "none"},
         )
 
 
-def _legend_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
+def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[int, str]) -> None:
+    """Name the jumps beside their colours, in the cell that is left or below."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Patch | Line2D] = [
+        Patch(
+            fill=False,
+            edgecolor=JUMP_COLOURS[number % len(JUMP_COLOURS)],
+            label=f"{number + 1}: {names[j.query.index]} → {names[j.key.index]} ({j.gain:+.1%})",
+        )
+        for number, j in enumerate(view.report.jumps)
+    ]
+    if isinstance(view.report, StoneReport):
+        handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
+    if not handles:
+        return
+    has_stones = isinstance(view.report, StoneReport)
+    title = "Jumps, and their gain" + "; wider: a larger share" * has_stones
+    look: Any = {"handles": handles, "title": title, "fontsize": 8, "frameon": False}
+    if spare is not None:
+        spare.legend(loc="upper left", title_fontsize=8, **look)
+    else:
+        columns = 2 if page_width() > COLUMN else 1
+        figure.legend(loc="outside lower center", ncols=columns, title_fontsize=8, **look)
+
+
+def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
     """Describe every jump in one line, and say what is not shown."""
     has_stones = isinstance(view.report, StoneReport)
     lines = ["Jumps by gain: attention probability before → after, and the keys that voted"]
@@ -188,84 +227,8 @@ def _legend_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[
     return [*lines, *[said] * bool(left_out)]
 
 
-JUMP_COLOUR = "#d81b60"
-SIDE_COLOURS = {1: "#0072b2", -1: "#e69f00"}  # of stones of high and of low scores
-SIDE_SIGNS = {1: "+", -1: "−"}
-LEAST_STONES, MOST_STONES = 8, 24  # that are drawn; between, as many as tokens
-
-Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[Jump, float]]]"  # by position and side
-
-
-def draw_stones(
-    axis: Axes, report: StoneReport, tokens: tuple[Token, ...], names: Mapping[int, str]
-) -> None:
-    """Draw who stands on the stones that most walks go over, and how the jumps go over them."""
-    rows = {token.index: row for row, token in enumerate(tokens)}
-    steps: Steps = defaultdict(list)  # the jumps over each stone, and their shares of it
-    for jump in report.jumps:
-        for step in jump.stones:
-            steps[step.token.index, step.side or 1].append((jump, step.share or 0.0))
-    stones = _chosen(report, steps, min(max(LEAST_STONES, len(tokens)), MOST_STONES))
-    heights = np.linspace(0, len(tokens) - 1, len(stones) + 2)[1:-1]
-    ways = [
-        {rows[link.token.index]: link.weight for link in stone.links if link.token.index in rows}
-        for stone in stones
-    ]
-    heaviest = max((weight for links in ways for weight in links.values()), default=1.0)
-    alpha = min(0.4, 60 / max(1, sum(map(len, ways))))  # many lines would hide each other
-    for stone, links, height in zip(stones, ways, heights, strict=True):
-        _draw_ways(
-            axis,
-            [(row, height, row) for row in links],
-            [0.3 + 2 * weight / heaviest for weight in links.values()],
-            color=SIDE_COLOURS[stone.side],
-            alpha=alpha,
-        )
-        over = steps[stone.token.index, stone.side]
-        _draw_ways(
-            axis,
-            [(rows[jump.query.index], height, rows[jump.key.index]) for jump, _ in over],
-            [0.5 + 2.5 * share for _, share in over],
-            color=JUMP_COLOUR,
-            zorder=3,
-        )
-        name = f"{names[stone.token.index]} {SIDE_SIGNS[stone.side]}"
-        box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": SIDE_COLOURS[stone.side]}
-        axis.text(0.5, height, name, fontsize=7, ha="center", va="center", bbox=box, zorder=4)
-    axis.set_box_aspect(1)
-    axis.set_anchor("S")  # beside matrices, which their colour bars push down
-    axis.set(xlim=(0, 1), ylim=(len(tokens) - 0.5, -0.5), xticks=[])
-    left = len(report.stones) - len(stones)
-    axis.set_title("Stones" + (f" ({left} more not drawn)" if left else ""), fontsize=10)
-    axis.set_xlabel("i → key scored high (+) or low (−) → k", fontsize=9)
-
-
-def _draw_ways(
-    axis: Axes, ways: list[tuple[float, float, float]], widths: list[float], **style: Any
-) -> None:
-    """Draw lines from the left over the middle to the right, at three heights."""
-    from matplotlib.collections import LineCollection
-
-    lines = [list(zip((0, 0.5, 1), way, strict=True)) for way in ways]
-    axis.add_collection(LineCollection(lines, linewidths=widths, **style))
-
-
-def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
-    """Return the main stone of each jump and those that most walks go over, in the text's order."""
-    tops = [max(jump.stones, key=lambda s: s.share or 0.0) for jump in report.jumps if jump.stones]
-    first = {(stone.token.index, stone.side or 1) for stone in tops}
-
-    def rank(stone: Stone) -> tuple[bool, float]:
-        own = stone.token.index, stone.side
-        return own in first, sum(share for _, share in steps[own])
-
-    chosen = sorted(report.stones, key=rank, reverse=True)[:most]
-    return sorted(chosen, key=lambda stone: (stone.token.index, -stone.side))
-
-
-CELL = 1.35  # inches, of a matrix
-BAR = 0.7  # inches, for the colour bar
-LEAST_WIDTH = 4.5  # inches
+CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper
+BAR, LEAST_WIDTH = 0.7, 4.5  # inches, for the colour bar, and for what it means
 MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
 
 
@@ -281,7 +244,8 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         views: The graphs, from :func:`jat_graph.inspection.view_graphs`; of one text.
 
     Returns:
-        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
 
     Raises:
         ValueError: If there is no graph.
@@ -300,35 +264,39 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         raise ValueError("views must be at least one, got none")
     layers = sorted({own.report.layer for own in shown})
     heads = sorted({own.report.head for own in shown})
-    width = max(LEAST_WIDTH, len(heads) * CELL + 0.2)
-    height = len(layers) * (CELL + 0.2) + BAR
+    cell = min(CELL, (page_width() - NAMES) / len(heads))
+    width = max(LEAST_WIDTH, NAMES + len(heads) * max(cell, LEAST_CELL))
     length = len(shown[0].tokens)
     joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"
     if isinstance(shown[0].report, StoneReport):
         joined = "links to stones"
         meaning = "share of the walks from a token (row) that end at another (column)"
-    heading = f"Graph of each head on {length} tokens, and its share of {joined} in the whole text"
+    caption = f"The graph of each head on {length} tokens, and its share of {joined} in the text"
     if length > MOST_PIXELS:
-        heading += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
-    figure = new_figure(width, height, heading=heading, size=10)
+        caption += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
+    figure = new_figure(width, len(layers) * (cell + 0.2) + BAR + 0.3)
+    set_caption(figure, f"{caption}. Colour: {meaning}.")
     from matplotlib.colors import PowerNorm  # which is there, or there would be no figure
 
     axes = figure.subplots(len(layers), len(heads), squeeze=False)
     for axis in axes.ravel():
-        axis.set_axis_off()
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+        axis.set_box_aspect(1)
     norm = PowerNorm(0.5, vmin=0.0, vmax=max(float(own.weights.max()) for own in shown) or 1.0)
     for own in shown:
-        report = own.report
-        axis = axes[layers.index(report.layer), heads.index(report.head)]
+        row, column = layers.index(own.report.layer), heads.index(own.report.head)
         matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        image = axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
-        axis.set_axis_on()
-        axis.set(xticks=[], yticks=[])
-        title = f"layer {report.layer}, head {report.head}: {report.density:.0%}"
-        axis.set_title(title, fontsize=6.5, pad=3)
-    bar = figure.colorbar(
-        image, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.12 / len(layers)
-    )
+        image = axes[row, column].imshow(
+            matrix, cmap=graph_colours(), norm=norm, interpolation="nearest"
+        )
+        axes[row, column].spines[:].set_visible(True)
+        axes[row, column].set_title(f"{own.report.density:.0%}", fontsize=7, pad=2)
+    for row, layer in enumerate(layers):
+        axes[row, 0].set_ylabel(f"layer {layer}", fontsize=8, rotation=0, ha="right", va="center")
+    for column, head in enumerate(heads):
+        axes[-1, column].set_xlabel(f"head\n{head}", fontsize=8)
+    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     bar.set_label(meaning, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return figure

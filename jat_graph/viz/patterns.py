@@ -12,17 +12,18 @@ from torch import Tensor
 from jat_graph.checks.numbers import PATTERN_TOKENS, check_integer, is_layer, read_layer
 from jat_graph.patterns import Pattern, Union, parse_pattern
 from jat_graph.patterns.base import pairs_of
-from jat_graph.viz.figures import COLOURS, new_figure
+from jat_graph.viz.figures import COLOURS, new_figure, page_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL, MARGIN = 3.0, 1.1  # inches; the margin is for titles and names
+PANEL, MARGIN = 2.2, 1.1  # inches; the margin is for titles and names
 SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
 MAX_GRID = 64  # rows or columns of a panel up to which single pairs are outlined
-MAX_TITLE = 40
+MAX_TITLE = 33
 MOST_AREAS = 4096  # of which each has a column
+SHORT = 12  # letters of names of which two stand beside each other
 
 
 class Panel(NamedTuple):
@@ -62,7 +63,7 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
     panels = [panel for pattern in patterns for panel in _panels(pattern, length)]
-    columns = min(4, len(panels))
+    columns = min(max(1, int(page_width() / PANEL)), len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -193,7 +194,7 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
             side.grid(which="minor", color="#dddddd", linewidth=0.4)
     axis.tick_params(which="minor", length=0)
     axis.tick_params(labelsize=7)
-    axis.set_title(panel.title, fontsize=9)
+    axis.set_title(panel.title, fontsize=8)
     axis.set_xlabel(panel.columns, fontsize=8)
     axis.set_ylabel(panel.rows, fontsize=8)
     if len(panel.names) > 1:
@@ -204,8 +205,8 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
                 for colour, name in zip(named, (*panel.names, *more), strict=False)
             ],
             loc="upper center",
-            bbox_to_anchor=(0.5, -0.16),
-            ncols=2,
+            bbox_to_anchor=(0.5, -0.24),
+            ncols=2 if max(map(len, panel.names)) <= SHORT else 1,
             fontsize=7,
             frameon=False,
         )

@@ -306,6 +306,76 @@ def test_plot_writes_a_picture(
     assert len(list(tmp_path.iterdir())) == 2
 
 
+JUMPING = ("--config", "stones", "--set", "strength=0.5", "--set", "threshold=0.2")
+
+
+@pytest.mark.parametrize(("made_for", "width"), [("screen", 6.8), ("paper", 6.8), ("column", 3.3)])
+def test_plot_draws_for_a_paper_and_prints_the_caption(
+    made_for: str, width: float, run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    call = ("plot", "--model", tiny_model, "--text", TEXT, *JUMPING, "--layer", 1, "--head", 2)
+    shown = run(*call, "--for", made_for, "-o", tmp_path / "head.svg").output
+    assert shown.startswith("Layer 1, head 2: threshold t = 0.2")
+    assert "Jumps by gain" in shown
+    picture = (tmp_path / "head.svg").read_text(encoding="utf-8")
+    assert "Jumps by gain" not in picture
+    assert float(re.findall(r'width="([\d.]+)pt"', picture)[0]) == pytest.approx(72 * width)
+    sizes = set(re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", picture))
+    assert (sizes == {"8"}) == (made_for != "screen")
+    with pytest.raises(
+        ValueError, match="--for must be one of screen, paper, column, got 'poster'"
+    ):
+        run(*call, "--for", "poster", "-o", tmp_path / "head.svg")
+
+
+def test_plot_draws_one_jump_alone_in_the_head_that_it_gains_most_in(
+    run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    call = ("--model", tiny_model, "--text", TEXT, *JUMPING, "--jump", "book", "pencil")
+    ranked = run("inspect", *call, "--rank", "--json", tmp_path / "report.json").output
+    gains = {
+        (head["layer"], head["head"]): head["jumps"][0]["gain"]
+        for head in read(tmp_path / "report.json")["heads"]
+        if head["jumps"]
+    }
+    layer, head = max(gains, key=lambda place: gains[place])
+    rows = [
+        re.findall(r"\d+", line)[:2] for line in ranked.split("\n") if "book₂ → pencil₇" in line
+    ]
+    assert rows[0] == [str(layer), str(head)]
+    assert len(rows) == len(gains)
+    shown = run("plot", *call, "--for", "column", "-o", tmp_path / "jump.svg").output
+    assert shown.startswith(f"Layer {layer}, head {head}: book 2 gives pencil 7 ")
+    picture = (tmp_path / "jump.svg").read_text(encoding="utf-8")
+    assert ">book 2</text>" in picture and ">pencil 7</text>" in picture
+    with pytest.raises(
+        ValueError, match="--jump must be joined by a head, got 'book' and 'pencil'"
+    ):
+        run("plot", *call, "--set", "threshold=9", "-o", tmp_path / "jump.svg")
+
+
+def test_words_choose_tokens(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    call = ("inspect", "--model", tiny_model, "--text", TEXT, *JUMPING)
+    run(*call, "--tokens", "book pencil", "--json", tmp_path / "report.json")
+    jumps = [jump for head in read(tmp_path / "report.json")["heads"] for jump in head["jumps"]]
+    assert jumps
+    assert {jump[end]["text"] for jump in jumps for end in ("query", "key")} == {"book", "pencil"}
+
+
+@pytest.mark.parametrize("kind", ["jumps", "clusters", "fidelity"])
+def test_inspect_ranks_heads(kind: str, run: Run, tiny_model: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    call = ("inspect", "--model", tiny_model, "--text", LONG, "--rank", "--json", file)
+    given = {"jumps": JUMPING, "clusters": ("--set", "graph=clusters", *CLUSTERED)}
+    shown = run(*call, *given.get(kind, ("--fidelity", *CLUSTERED))).output
+    name = {"jumps": "change", "clusters": "tv", "fidelity": "error"}[kind]
+    worth = {(own["layer"], own["head"]): own[name] for own in read(file)["heads"]}
+    rows = [tuple(map(int, found)) for found in re.findall(r"^\D*(\d+)\D+?(\d+) ", shown, re.M)]
+    listed = [place for place in rows if place in worth][: len(worth)]
+    assert listed == sorted(worth, key=lambda place: -worth[place])
+    assert len(listed) == len(worth) > 3
+
+
 # --- view ----------------------------------------------------------------------------------------
 
 
@@ -323,6 +393,10 @@ def test_view_writes_texts_trees_and_jumps(
     kinds = [list(head["links"]) for head in data["texts"][0]["heads"]]
     assert kinds[0] == ["attention"]
     assert kinds[1] == kinds[3] == ["attention", "before", "difference", "graph"]
+    assert all(
+        (head["change"] is not None) == ("graph" in head["links"])
+        for head in data["texts"][0]["heads"]
+    )
     run(*call, "--sentences", "2:3")
     data = data_of(page)
     assert data["title"] == Path(tiny_model).name

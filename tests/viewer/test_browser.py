@@ -62,6 +62,44 @@ def test_all_heads_are_drawn_and_one_opens(opened: Opened) -> None:
     assert "16 links are in the file, all there are" in tab.locator("#caption").inner_text()
 
 
+def changing(page: Page, changes: tuple[float, ...]) -> Page:
+    """Return the page with so much attention moved by the heads of its first text."""
+    first, *others = page.texts
+    heads = tuple(replace(h, change=c) for h, c in zip(first.heads, changes, strict=True))
+    return replace(page, texts=(replace(first, heads=heads), *others))
+
+
+def test_it_opens_at_the_head_that_changes_most_and_lists_the_others(opened: Opened) -> None:
+    tab = opened(changing(made_up_page(WORDS), (0.1, 0.02, 0.3, 0.25, 0.0, 0.2)))
+    assert tab.locator("#heading").inner_text() == "Layer 0, head 2: what the jump changes"
+    go(tab, "All heads")
+    listed = [entry.split("\n") for entry in tab.locator("#details li").all_inner_texts()]
+    assert [own[0] for own in listed] == [
+        "layer 0, head 2", "layer 3, head 0", "layer 3, head 2",
+        "layer 0, head 0", "layer 0, head 1",
+    ]  # fmt: skip
+    assert listed[0][1] == "30 %"
+    tab.locator("#details li button").nth(1).click()
+    assert tab.locator("#heading").inner_text() == "Layer 3, head 0: what the jump changes"
+    still = opened(changing(made_up_page(WORDS), (0.0,) * 6))  # as of strengths that are 0
+    assert still.locator("#heading").inner_text() == "All heads: attention"
+
+
+def test_full_colour_of_all_heads_is_of_what_is_shown(opened: Opened) -> None:
+    page = made_up_page(WORDS)
+    tab = opened(page)
+    for kind, name in (("attention", "attention"), ("difference", "what the jump changes")):
+        tab.get_by_label("Shows").select_option(kind)
+        found = [own.links[kind].values.abs() for own in page.texts[0].heads]
+        sizes = sorted(float(value) for own in found for value in own if value)
+        full = sizes[int(0.99 * (len(sizes) - 1))]
+        said = re.search(
+            r"Full colour is ±?([\d.]+) % or more", tab.locator("#caption").inner_text()
+        )
+        assert said is not None, name
+        assert float(said[1]) == pytest.approx(100 * full, rel=0.05)
+
+
 def test_a_token_shows_its_links_alone_with_numbers(opened: Opened) -> None:
     page = made_up_page(WORDS)
     tab = opened(page)
@@ -199,14 +237,27 @@ def test_labels_of_a_map_lie_in_it_and_cover_none_another(opened: Opened) -> Non
     labels = [AtlasLabel(x, y, f"river, along, north {n}") for n in range(4)]
     layer = replace(atlas.layers[0], labels=labels)
     tab = opened(map_view(replace(atlas, layers=[layer])))
+    point = tab.locator("#picture g[role=button]").nth(
+        min(range(len(layer.positions)), key=lambda n: layer.positions[n])
+    )
+    own = point.evaluate("(node) => node.transform.baseVal[0].matrix.e")
     boxes = tab.evaluate(
         "[...document.querySelectorAll('#picture text.label')].map((label) => label.getBBox())"
         ".map((box) => [box.x, box.x + box.width, box.y, box.y + box.height])"
     )
     assert len(boxes) == 4
-    assert all(left >= 0 for left, *_ in boxes)
+    assert all(left == pytest.approx(own + 9, abs=0.5) for left, *_ in boxes)  # beside the point
     rows = sorted((top, bottom) for *_, top, bottom in boxes)
     assert all(above[1] <= below[0] + 1e-3 for above, below in pairwise(rows))
+
+
+def test_a_map_opens_at_the_layer_that_it_names(opened: Opened) -> None:
+    tab = opened(map_view([replace(made_up_atlas(), opens=1), made_up_atlas(5)]))
+    assert tab.locator("#heading").inner_text() == "bank in sentences: layer 5"
+    tab.locator("select[name=Map]").select_option("1")
+    assert tab.locator("#heading").inner_text() == "bank in sentences: layer 0"
+    with pytest.raises(ValueError, match=r"opens must be .*, got 2"):
+        replace(made_up_atlas(), opens=2)
 
 
 def test_the_keyboard_alone_opens_a_head_and_finds_stones(opened: Opened) -> None:

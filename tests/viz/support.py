@@ -25,3 +25,11 @@ def assert_apart(artists: list[Any], renderer: Any) -> None:
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+
+
+def assert_rows_stand_at_one_height(axes: list[Any], renderer: Any) -> None:
+    heights: dict[int, tuple[float, float]] = {}
+    for axis in axes:
+        box = axis.get_window_extent(renderer)
+        row = heights.setdefault(axis.get_subplotspec().rowspan.start, (box.y0, box.y1))
+        assert abs(row[0] - box.y0) <= 1 and abs(row[1] - box.y1) <= 1

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 
 from jat_graph.inspection import BestKey, Cluster, ClusterMember, ClusterReport, ClusterView, Token
 from jat_graph.viz import draw_clusters
-from tests.viz.support import assert_apart, draw_inside, texts
+from tests.viz.support import assert_apart, assert_rows_stand_at_one_height, draw_inside, texts
 
 WORDS = ["book", "$5", "incomprehensibilities", "[CLS]", ".", ",", "ספר"]
 
@@ -39,11 +39,11 @@ def test_everything_lies_inside_and_lines_stand_apart(length: int, clusters: int
     figure = draw_clusters(made_up_view(length, clusters))
     renderer = draw_inside(figure)
     panels = [axis for axis in figure.axes if axis.images][:3]
-    heights = [axis.get_window_extent(renderer).y0 for axis in panels]
-    assert heights == pytest.approx([heights[0]] * 3, abs=1)
-    lines = [text for text in figure.texts if text.get_text() not in ("■", figure.get_suptitle())]
-    assert len(lines) == 1 + min(clusters, 8) + (clusters > 8)
-    assert_apart(lines, renderer)
+    assert_rows_stand_at_one_height(panels, renderer)
+    (legend,) = figure.legends
+    lines = legend.get_texts()
+    assert len(lines) == min(clusters, 7) + (clusters > 7) + 1
+    assert_apart([legend.get_title(), *lines, *panels], renderer)
 
 
 def test_rows_are_sorted_by_cluster_and_coloured_by_it() -> None:
@@ -66,14 +66,24 @@ def test_rows_are_sorted_by_cluster_and_coloured_by_it() -> None:
     assert names[:3] == ["book", "[CLS]", "\u2068ספר\u2069"]
 
 
+def test_the_legend_has_the_colour_of_each_cluster() -> None:
+    figure = draw_clusters(made_up_view(60, 12))
+    drawn = next(axis for axis in figure.axes if axis.images).images[0]
+    shown = [to_hex(patch.get_facecolor()) for patch in figure.legends[0].get_patches()]
+    first = [to_hex(drawn.cmap(drawn.norm(2 + n))) for n in range(8)]
+    assert shown == [*first, "#c8ccd0"]
+    assert len(set(shown)) == 9
+
+
 def test_the_picture_says_what_there_is_to_say() -> None:
     view = made_up_view(60, 12, dense=True)
-    shown = texts(draw_clusters(view))
-    title = next(text for text in shown if text.startswith("Layer 2, head 5")).replace("\n", " ")
-    assert "12 clusters; 12% of the pairs are read exactly, which is 75% of the" in title
-    assert "So short a text is read densely" in title
-    assert "and 4 more clusters" in shown
-    assert shown.count("■") == 8
+    figure = draw_clusters(view)
+    shown, caption = texts(figure), figure.get_label()
+    assert "Layer 2, head 5: 12 clusters" in shown
+    assert "12 clusters; 12% of the pairs are read exactly, which is 75% of the" in caption
+    assert "So short a text is read densely" in caption
+    assert not any("read densely" in text for text in shown)  # it stands beside the picture
+    assert "best keys of 5 more clusters" in shown
     second = next(text for text in shown if text.startswith("6:  \\$5"))
     assert " … 1 more  →" in second  # the one that is hidden
-    assert second.endswith("→  " + " ".join(["\\$5"] * 10) + ";  75%")
+    assert second.endswith("→  " + " ".join(["\\$5"] * 6) + " … 4 more;  75%")

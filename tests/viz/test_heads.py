@@ -46,7 +46,7 @@ def test_every_label_lies_inside_the_picture_and_titles_apart(length: int, hops:
     assert used.width > 0.8 * width
     assert used.height > 0.8 * height
     heading = figure._suptitle.get_window_extent(renderer)
-    assert figure._suptitle.get_text().count("+0.125") == hops
+    assert figure.get_label().count("+0.125") == hops
     titles = [axis.title.get_window_extent(renderer) for axis in figure.axes[:3]]
     assert not any(heading.overlaps(title) for title in titles)
 
@@ -55,17 +55,19 @@ def test_right_to_left_tokens_are_isolated() -> None:
     view = made_up_view(4, jumps=1)
     tokens = (replace(view.tokens[0], text="ספר"), *view.tokens[1:])
     jump = replace(view.report.jumps[0], query=tokens[0])
-    shown = texts(
-        draw_head(replace(view, tokens=tokens, report=replace(view.report, jumps=(jump,))))
-    )
-    assert any("1.  \u2068ספר\u2069 → " in text for text in shown)
+    figure = draw_head(replace(view, tokens=tokens, report=replace(view.report, jumps=(jump,))))
+    assert "1.  \u2068ספר\u2069 → " in figure.get_label()
+    assert any("1: \u2068ספר\u2069 → " in text for text in texts(figure))
 
 
 def test_the_picture_says_which_head_and_which_jumps() -> None:
-    shown = texts(draw_head(made_up_view(12)))
-    assert any("Layer 2, head 5" in text and "ρ = 6" in text and "40.0%" in text for text in shown)
-    notes = next(text for text in shown if "1.  book 1 → \\$51:  1.0% → 11.0% (+10.0%)" in text)
-    assert "1 special token" in notes and "2 more" in notes  # eight stones, six named
+    figure = draw_head(made_up_view(12))
+    shown, caption = texts(figure), figure.get_label()
+    assert "Layer 2, head 5: threshold ρ = 6, density 40.0%" in caption
+    assert "1.  book 1 → $51:  1.0% → 11.0% (+10.0%)" in caption
+    assert "1 special token" in caption and "2 more" in caption  # eight stones, six named
+    assert {"Layer 2, head 5", "1: book 1 → \\$51 (+10.0%)"} <= set(shown)
+    assert not any("special token" in text for text in shown)  # it stands beside the picture
     assert "incomprehensibi…" in shown  # long words are cut
     assert {"book 1", "book 3", "costs"} <= set(shown)  # words that come twice have positions
 
@@ -87,9 +89,8 @@ def test_an_empty_graph_is_drawn_and_said() -> None:
     report = replace(view.report, threshold=float("inf"))
     figure = draw_head(replace(view, report=report, weights=torch.zeros(6, 6)))
     figure.draw_without_rendering()
-    shown = texts(figure)
-    assert any("ρ = ∞" in text for text in shown)
-    assert any("No pair of shown tokens is joined" in text for text in shown)
+    assert "ρ = ∞" in figure.get_label()
+    assert "No pair of shown tokens is joined" in figure.get_label()
 
 
 def test_a_long_text_is_cut_down_to_its_strongest_jumps_and_says_so() -> None:
@@ -105,8 +106,8 @@ def test_a_long_text_is_cut_down_to_its_strongest_jumps_and_says_so() -> None:
     assert {1, 2, 3, 298, 299, 300} <= set(numbers)  # positions of the jumps' tokens
     assert numbers == sorted(numbers)
     assert len([p for p in figure.axes[0].patches if not p.get_fill()]) == 3
-    assert any("8 of 300 tokens are shown" in text for text in texts(figure))
-    assert not any("tokens are shown" in text for text in texts(draw_head(made_up_view(8))))
+    assert "8 of 300 tokens are shown" in figure.get_label()
+    assert "tokens are shown" not in draw_head(made_up_view(8)).get_label()
     assert draw_head(view).axes[0].images[0].get_array().shape == (48, 48)
 
 

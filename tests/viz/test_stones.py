@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 
 from jat_graph.inspection import HeadView, Jump, Link, SteppingStone, Stone, StoneReport, Token
 from jat_graph.viz import draw_head
-from tests.viz.support import assert_apart, draw_inside, texts
+from tests.viz.support import assert_apart, assert_rows_stand_at_one_height, draw_inside, texts
 
 WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
 
@@ -46,11 +46,9 @@ def made_up_view(length: int, stones: int = 6) -> HeadView:
 def test_every_label_lies_inside_and_rows_stand_beside_each_other(length: int) -> None:
     figure = draw_head(made_up_view(length, stones=2 * length))
     renderer = draw_inside(figure)
-    panels = [axis.get_window_extent(renderer) for axis in figure.axes[:3]]
-    for panel in panels[1:]:
-        assert (panel.y0, panel.y1) == pytest.approx((panels[0].y0, panels[0].y1), abs=1)
+    assert_rows_stand_at_one_height(figure.axes[:3], renderer)
     labels = list(figure.axes[1].texts)
-    assert len(labels) == min(2 * length, max(8, length), 24)
+    assert len(labels) == min(2 * length, int(max(1.8, 0.115 * length) / 0.215))
     assert_apart(labels, renderer)
 
 
@@ -67,10 +65,10 @@ def test_lines_are_links_and_the_ways_of_jumps() -> None:
         for line, width in zip(lines.get_segments(), lines.get_linewidths(), strict=True)
     }
     book, other = heights["book 1 +"], heights["book 1 −"]
-    ways = {("#d81b60", 0, book, 7, 2.375), ("#d81b60", 0, other, 7, 1.125)}
+    ways = {("#d81b60", 0, book, 7, 2.475), ("#d81b60", 0, other, 7, 1.225)}
     assert {line for line in drawn if line[0] == "#d81b60"} == ways
     links = {
-        (("#0072b2", "#e69f00")[n % 2], row, height, row, round(0.3 + 2 * (0.5 + n) / 5.5, 6))
+        ("#b8bec6", row, height, row, round(0.2 + 1.2 * (0.5 + n) / 5.5, 6))
         for n, height in enumerate(heights.values())
         for row in ((0, 7) if n < 2 else (0,))
     }
@@ -78,13 +76,30 @@ def test_lines_are_links_and_the_ways_of_jumps() -> None:
 
 
 def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
-    shown = texts(draw_head(made_up_view(8, stones=12)))
-    title = next(text for text in shown if text.startswith("Layer 2, head 5"))
-    assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in title
-    assert "θ = +0.5, +0, -0.25" in title
+    figure = draw_head(made_up_view(8, stones=12))
+    shown, caption = texts(figure), figure.get_label()
+    assert "Layer 2, head 5" in shown
+    assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in caption
+    assert "θ = +0.5, +0, -0.25" in caption
     assert "Stones (4 more not drawn)" in shown
-    notes = next(text for text in shown if text.startswith("Jumps by gain"))
-    assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in notes
+    assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in caption
+    assert {"1: book 1 → more (+10.0%)", "other links; wider: stronger"} <= set(shown)
+
+
+def test_a_jump_goes_over_its_strong_stones_alone() -> None:
+    view = made_up_view(8)
+    jump = view.report.jumps[0]
+    shares = (0.7, 0.2, 0.1)
+    over = tuple(
+        SteppingStone(stone.token, 1.5, 2.0, stone.side, share)
+        for stone, share in zip(view.report.stones, shares, strict=False)
+    )
+    report = replace(view.report, jumps=(replace(jump, stones=over),))
+    panel = draw_head(replace(view, report=report)).axes[1]
+    ways = [c for c in panel.collections if to_hex(c.get_colors()[0]) == "#d81b60"]
+    assert len(ways) == 1
+    faint = [c.get_alpha() for c in panel.collections if c not in ways]
+    assert faint and max(faint) <= 0.5
 
 
 def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:
@@ -93,7 +108,7 @@ def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:
     gains[0, 11] = weights[0, 11] = weights[3, 5] = 0.5
     figure = draw_head(replace(view, gains=gains, weights=weights), most_tokens=4)
     panel = figure.axes[1]
-    assert [label.get_text() for label in panel.get_yticklabels()] == [
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         "book 1", "\\$5 4", "[CLS] 6", "\\$51 12",
     ]  # fmt: skip
     ends = {tuple(line[[0, 2], 1]) for c in panel.collections for line in c.get_segments()}
@@ -115,5 +130,5 @@ def test_each_jump_has_a_stone_where_many_are_left_out() -> None:
     report = replace(view.report, jumps=(many, weak))
     figure = draw_head(replace(view, report=report))
     said = texts(figure)
-    assert "Stones (36 more not drawn)" in said
+    assert "Stones (44 more not drawn)" in said
     assert any(name.startswith(stones[-1].token.text) and name[-1] in "+−" for name in said)

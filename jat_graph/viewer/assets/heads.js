@@ -1,4 +1,7 @@
-// All heads at once, and one of them: lines, and a matrix.
+// All heads at once, which of them to look at, and one: lines, and a matrix.
+
+const LISTED = 10; // heads of the ranking
+const MOST_BELOW = 0.99; // share of the squares that are below full colour
 
 function pooled(own, kind) {
   const links = linksOf(own, kind), size = text().tokens.length;
@@ -12,10 +15,37 @@ function pooled(own, kind) {
   return [bins, cells.filter((cell) => cell[2])];
 }
 
-function smallMatrix(own, index, x, y, size, full) {
-  const kind = own.links[state.kind] ? state.kind : null;
-  const [bins, cells] = kind ? pooled(own, kind) : [1, []];
-  const label = kind ? `${headName(own)}: ${headSummary(own)}` : `${headName(own)} does not jump`;
+/** The heads by how much of the attention they change; none where none does. */
+function ranking() {
+  const order = text().heads.map((own, index) => [index, own.change ?? 0]).sort((a, b) => b[1] - a[1]);
+  return order.filter((own) => own[1] > 0);
+}
+
+/** Where a text opens: at the head that changes most, or at all of them. */
+function opening() {
+  const [first] = page.texts.length ? ranking() : [];
+  if (!first) return { view: page.texts.length ? "All heads" : "Map", head: 0, kind: "attention" };
+  return { view: "One head", head: first[0], kind: "difference" };
+}
+
+function rankedList() {
+  const items = ranking().slice(0, LISTED).map(([index, change]) => {
+    const entry = button(el("span", {}, headName(text().heads[index])),
+      () => show({ view: "One head", head: index, pair: null, token: null }));
+    entry.append(el("span", {}, percent(change)));
+    return el("li", {}, entry);
+  });
+  return items.length ? [el("h3", {}, "Heads by how much of the attention they change"), el("ol", {}, ...items)] : [];
+}
+
+/** What full colour stands for among squares: few are stronger. */
+function scaleOf(all) {
+  const sizes = all.flatMap(([, cells]) => cells.map((cell) => Math.abs(cell[2]))).sort((a, b) => a - b);
+  return Math.max(1e-9, sizes[Math.floor(MOST_BELOW * (sizes.length - 1))] ?? 0);
+}
+
+function smallMatrix(own, index, [bins, cells], x, y, size, full) {
+  const label = own.links[state.kind] ? `${headName(own)}: ${headSummary(own)}` : `${headName(own)} does not jump`;
   const scaled = draw("g", { transform: `scale(${size / bins})` }, ...squares(cells, full));
   const node = draw("g", { transform: `translate(${x} ${y})`, role: "button", "aria-label": label },
     draw("title", {}, label), draw("rect", { width: size, height: size, class: "ground" }), scaled,
@@ -34,8 +64,9 @@ function drawAll() {
   const columns = [...new Set(heads.map((own) => own.head))].sort((a, b) => a - b);
   const step = Math.max(22, Math.min(96, Math.floor((room() - 66) / columns.length)));
   const size = step - Math.min(6, step / 5);
-  const full = fullColour(state.kind, heads);
-  const items = heads.map((own, index) => smallMatrix(own, index,
+  const cells = heads.map((own) => (own.links[state.kind] ? pooled(own, state.kind) : [1, []]));
+  const full = scaleOf(cells);
+  const items = heads.map((own, index) => smallMatrix(own, index, cells[index],
     62 + columns.indexOf(own.head) * step, 26 + layers.indexOf(own.layer) * step, size, full));
   roving(items, state.head);
   const names = [
@@ -49,10 +80,10 @@ function drawAll() {
   put(`All heads: ${kindName(state.kind)}`, picture(width, height, "All heads, layer by layer",
     ...names, ...items.map((item) => item.node)));
   say(`Each square is a head: rows look, columns are looked at. Full colour is ${
-    valueText(state.kind, full).replace("+", "±")}${state.kind === "difference"
+    valueText(state.kind, full).replace("+", "±")} or more${state.kind === "difference"
     ? "; small orange squares are what is taken away" : ""}. Choose one to see it whole.`);
   detail(el("h3", {}, "Text"), el("p", {}, shown(text().title, 600)),
-    el("p", {}, `${text().tokens.length} tokens, ${heads.length} heads.`));
+    el("p", {}, `${text().tokens.length} tokens, ${heads.length} heads.`), ...rankedList());
 }
 
 function chosenLinks(links) {

@@ -1,5 +1,7 @@
 // A point for each sentence, and what the layers make of them.
 
+const BESIDE = 9; // from a point to the words beside it
+
 function pointNode(atlas, layer, index, [x, y], groups) {
   const [label, sentence] = atlas.points[index], group = layer.groups[index] ?? "";
   const order = groups.indexOf(group), kind = (order + Math.floor(order / 8)) % 8;
@@ -28,12 +30,13 @@ function groupKey(groups, counts) {
   ]));
 }
 
-/** Move labels that are drawn into the picture, and down from those above that they would cover. */
+/** Move labels that are drawn beside their points, into the picture, and down from those above. */
 function spread(labels, width) {
   const placed = [];
   for (const label of labels) {
-    const own = label.getBBox(), half = own.width / 2;
-    const x = Math.min(Math.max(own.x + half, half), Math.max(width - half, half));
+    const own = label.getBBox(), half = own.width / 2, point = Number(label.getAttribute("x"));
+    const beside = point + BESIDE + own.width <= width ? point + BESIDE + half : point - BESIDE - half;
+    const x = Math.min(Math.max(beside, half), Math.max(width - half, half));
     const covers = ([left, top, wide]) => Math.abs(x - left) < (own.width + wide) / 2 && Math.abs(y - top) < own.height;
     let y = Number(label.getAttribute("y"));
     while (placed.some(covers)) y += own.height;
@@ -56,7 +59,7 @@ function drawMap() {
   roving(items, state.point ?? 0);
   const labels = layer.labels.map(([x, y, words]) => {
     const [left, top] = at(x, y);
-    return draw("text", { x: left, y: top, "text-anchor": "middle", class: "label" }, shown(words, 48));
+    return draw("text", { x: left, y: top + 4, "text-anchor": "middle", class: "label" }, shown(words, 48));
   });
   put(`${shown(atlas.title, 80)}: ${shown(layer.name, 40)}`, picture(width, height, "Map, a point for each sentence",
     ...items.map((item) => item.node), ...labels));

@@ -35,7 +35,7 @@ function textControls() {
   const { heads } = text(), kinds = [...new Set(heads.flatMap(kindsOf))];
   const found = [];
   if (page.texts.length > 1) found.push(choice("Text", page.texts.map((own, n) => [n, shown(own.title, 50)]), state.text,
-    (value) => show({ text: Number(value), head: 0, token: null, pair: null, kind: "attention" })));
+    (value) => { state.text = Number(value); show({ head: opening().head, token: null, pair: null }); }));
   if (state.view !== "All heads") found.push(choice("Head", heads.map((own, n) => [n, headName(own)]), state.head,
     (value) => show({ head: Number(value), pair: null })));
   if (kinds.length > 1 && state.view !== "Jumps") found.push(choice("Shows", kinds.map((kind) => [kind, kindName(kind)]),
@@ -49,7 +49,7 @@ function textControls() {
 function mapControls() {
   const { layers } = page.atlases[state.atlas], found = [];
   if (page.atlases.length > 1) found.push(choice("Map", page.atlases.map((own, n) => [n, shown(own.title, 50)]), state.atlas,
-    (value) => show({ atlas: Number(value), layer: 0, point: null })));
+    (value) => show({ atlas: Number(value), layer: page.atlases[Number(value)].opens, point: null })));
   if (layers.length > 1) found.push(slider("Layer", 0, layers.length - 1, state.layer, shown(layers[state.layer].name, 40),
     (value) => show({ layer: value })));
   return found;
@@ -130,4 +130,4 @@ window.addEventListener("resize", () => {
   if (window.innerWidth !== width) show({});
   width = window.innerWidth;
 });
-show({ view: page.texts.length ? "All heads" : "Map" });
+show({ ...opening(), layer: page.atlases[0]?.opens ?? 0 });
