@@ -6,6 +6,7 @@ Neither is imported before one of its loops runs. Until then the files of the op
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
@@ -18,13 +19,23 @@ from torch.autograd import forward_ad
 Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 HAS_TRITON = find_spec("triton") is not None  # torch for Windows has none
+HAS_NUMBA = find_spec("numba") is not None
 
 
-def choose(device: torch.device, plain: Function, cpu: Function, cuda: Function) -> Function:
-    """Return the form that runs on a device."""
-    if device.type == "cpu":
-        return cpu
-    return cuda if device.type == "cuda" and HAS_TRITON else plain
+def choose(
+    device: torch.device, plain: Function, cpu: Function, cuda: Function, slow: bool = False
+) -> Function:
+    """Return the form that runs on a device; on a CPU the plain one may be many times as slow."""
+    if device.type == "cpu" and not HAS_NUMBA and slow:
+        _warn_of_slowness()
+    wanted = {"cpu": cpu if HAS_NUMBA else plain, "cuda": cuda if HAS_TRITON else plain}
+    return wanted.get(device.type, plain)
+
+
+@cache
+def _warn_of_slowness() -> None:
+    slow = "pairs take 5 to 80 times as long, clusters in causal order 4 times"
+    warnings.warn(f"numba is missing: {slow}; pip install 'jat_graph[numba]'", stacklevel=2)
 
 
 def in_transform() -> bool:

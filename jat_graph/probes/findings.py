@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.directions import isolated
 from jat_graph.extras import import_extra
 from jat_graph.files import read_object, write_text
+from jat_graph.probes import frames as pd
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from jat_graph.data.reading import digest
 from jat_graph.extras import import_extra
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     QUIET,
     Figure,
