@@ -54,6 +54,4 @@ shown = subprocess.run([command, "--help"], check=True, capture_output=True, tex
 assert all(name in shown for name in ("demo", "inspect", "view", "probe"))
 draw = [command, "plot", "--pattern", "window:6", "--output", "never.png"]
 drawn = subprocess.run(draw, capture_output=True, text=True)
-assert drawn.returncode == 1, drawn
 assert "matplotlib is missing: pip install 'jat_graph[viz]'" in drawn.stderr, drawn.stderr
-print(f"jat_graph {jat_graph.__version__} works in {sys.prefix}")
