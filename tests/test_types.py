@@ -23,8 +23,7 @@ OF_PYG = (
     "nn.jump_conv.OneGraphConv",
     "nn.stone_conv.StoneConv",
 )
-# An attribute has the type of what it is set to, which mypy asks for, too; what is "partially
-# unknown" for such an attribute alone does not speak of anything that is Unknown itself.
+# An attribute has the type of what it is set to; no more is "partially unknown" without Unknown.
 INFERRED = r"Type is missing type annotation|Ambiguous base class|.* is partially unknown|No docstr"
 
 

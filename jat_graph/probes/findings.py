@@ -237,8 +237,7 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
     numbers = [name for name in rows.select_dtypes("number") if name not in found["index"]]
     if column not in numbers:
         raise ValueError(f"value must be one of {', '.join(numbers)}, got {column!r}")
-    series: pd.Series[float] = rows.set_index(found["index"])[column].astype(float)
-    return series
+    return rows.set_index(found["index"])[column].astype(float)
 
 
 def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], column: str) -> Figure:

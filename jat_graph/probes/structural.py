@@ -225,9 +225,8 @@ def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[floa
 
 def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
-    rankdata = import_extra("scipy.stats").rankdata
     # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
-    ranks = [rankdata(side, axis=-1) for side in (one, other)]
+    ranks = [import_extra("scipy.stats").rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
     found: Floats = (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
