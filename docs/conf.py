@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import jat_graph
@@ -25,7 +26,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "looking"]  # parts of other pages
+exclude_patterns = ["_build", "looking", "notebooks/*.ipynb"]  # parts of other pages; copies
 myst_enable_extensions = ["dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 
@@ -47,6 +48,11 @@ napoleon_custom_sections = [("Shapes", "params_style"), "Reference"]
 
 copybutton_prompt_text = r">>> |\.\.\. "  # not copied, and nor is what Python answers
 copybutton_prompt_is_regexp = True
+
+# One file draws formulas in the reader's browser, without a network.
+mathjax_path = "tex-svg.js"
+mathjax = find_spec("sphinx-mathjax-offline").submodule_search_locations[0]
+html_static_path = [str(Path(mathjax) / "static" / "mathjax" / mathjax_path)]
 
 html_theme = "furo"
 html_title = "jat_graph"

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported at their first use, from the modules that __init__.pyi names: nobody waits for what is
 # not used.

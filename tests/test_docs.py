@@ -147,6 +147,15 @@ def test_the_readme_is_short_and_its_links_hold() -> None:
     assert not [link for link in ours if not (ROOT / link).exists()]
 
 
+def test_each_notebook_is_in_the_clone_as_its_page_says(tmp_path: Path) -> None:
+    folder = ROOT / "docs" / "notebooks"
+    subprocess.run([sys.executable, folder / "write.py", tmp_path], check=True)
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert len(written) == len(list(folder.glob("*.md"))) > 2
+    there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.ipynb")}
+    assert there == written, "run python docs/notebooks/write.py"
+
+
 def test_the_files_that_the_walk_names_are_there() -> None:
     page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|\.json|/))`", page))

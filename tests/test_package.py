@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml  # of transformers
 
 import jat_graph
 
@@ -87,7 +88,7 @@ def _extra_modules() -> list[str]:
 
 def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
     blocked = _extra_modules()
-    assert {"accelerate", "datasets", "matplotlib", "scipy", "sklearn"} <= set(blocked)
+    assert {"accelerate", "matplotlib", "numba", "pandas", "scipy", "sklearn"} <= set(blocked)
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS, json.dumps(blocked)],
         capture_output=True,
@@ -191,6 +192,16 @@ def test_a_room_is_found_without_an_import_of_its_own(room: str) -> None:
     code = f"import jat_graph; print(jat_graph.{room}.__name__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.stdout == f"jat_graph.{room}\n", run.stderr
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == jat_graph.__version__
+    changes = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
+    assert f"## {citation['version']} - {citation['date-released']}\n" in changes
+    (paper,) = citation["references"]
+    described = (ROOT / "docs" / "faithfulness.md").read_text("utf-8").replace("\n", " ")
+    assert paper["title"] in described
 
 
 def test_other_names_are_attribute_errors() -> None:

@@ -43,7 +43,7 @@ class Rest:
         self.position, order = best.flatten().sort()
         self.row = order // max(best.size(-1), 1)
         starts = torch.arange(0, tokens.blocks + self.step, self.step, device=best.device)
-        self.bounds = torch.searchsorted(self.position, starts * tokens.block).tolist()
+        self.bounds: list[int] = torch.searchsorted(self.position, starts * tokens.block).tolist()
 
     def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
         """Yield some blocks, and the weights of their keys, [H, blocks, m, block]."""

@@ -46,7 +46,7 @@ def follow_best(
         none = torch.full((*scores.shape[:2], keys), -1, device=scores.device)
         value = scores.new_full(none.shape, -torch.inf)
         before = none, value, scores.new_full(none.shape[:2], NOTHING), 0
-    follow = choose(scores.device, follow_torch, follow_numba, follow_torch)
+    follow = choose(scores.device, follow_torch, follow_numba, follow_torch, slow=True)
     return follow(scores, row, step, min(first, scores.size(2) - 1), before)
 
 

@@ -6,6 +6,7 @@ Neither is imported before one of its loops runs. Until then the files of the op
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
@@ -17,14 +18,19 @@ from torch.autograd import forward_ad
 
 Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
-HAS_TRITON = find_spec("triton") is not None  # torch for Windows has none
+# torch for Windows has no Triton, and numba is an extra.
+HAS_NUMBA, HAS_TRITON = (find_spec(name) is not None for name in ("numba", "triton"))
+SLOW = "pairs take 5 to 80 times as long, clusters in causal order 4 times"
 
 
-def choose(device: torch.device, plain: Function, cpu: Function, cuda: Function) -> Function:
-    """Return the form that runs on a device."""
-    if device.type == "cpu":
-        return cpu
-    return cuda if device.type == "cuda" and HAS_TRITON else plain
+def choose(
+    device: torch.device, plain: Function, cpu: Function, cuda: Function, slow: bool = False
+) -> Function:
+    """Return the form that runs on a device; the plain one on a CPU may be ``slow``."""
+    if slow and device.type == "cpu" and not HAS_NUMBA:
+        warnings.warn(f"numba is missing: {SLOW}; pip install 'jat_graph[numba]'", stacklevel=2)
+    forms = {"cpu": cpu if HAS_NUMBA else plain, "cuda": cuda if HAS_TRITON else plain}
+    return forms.get(device.type, plain)
 
 
 def in_transform() -> bool:
@@ -70,16 +76,15 @@ class _NumbaLoop:
         self.function, self.options = function, options
 
     @cached_property
-    def compiled(self) -> Callable[..., Any]:
+    def compiled(self) -> Any:
         numba = _import_numba()
         self.function.__globals__["numba"] = numba
         # No fastmath for votes: each is a product as IEEE rounds it, and NaN never votes.
         build = partial(numba.njit, nogil=True, error_model="numpy", **self.options)
         try:
-            compiled: Callable[..., Any] = build(cache=True)(self.function)
+            return build(cache=True)(self.function)
         except RuntimeError:  # nowhere to write: neither beside the file nor in the user's cache
-            compiled = build()(self.function)
-        return compiled
+            return build()(self.function)
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.options.get("parallel"):
@@ -127,9 +132,8 @@ class _TritonKernel:
         self.function.__globals__["tl"] = triton.language
         return triton.jit(do_not_specialize=self.do_not_specialize)(self.function)
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
-        launch: Callable[..., Any] = self.compiled[grid]
-        return launch
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return self.compiled[grid]
 
 
 def ceil_div(number: int, size: int) -> int:

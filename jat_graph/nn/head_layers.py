@@ -17,7 +17,7 @@ from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.stone_conv import StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
-ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]]
+ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]] | type[nn.Module]
 
 OURS = dict(zip(OWN_LAYERS, (JumpConv, StoneConv), strict=True))
 WIDTHS = ("in_channels", "out_channels", "channels")
@@ -55,10 +55,10 @@ def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> 
     return layers
 
 
-def _described(conv: ConvFactory) -> dict[str, Any] | None:
+def _described(conv: Any) -> dict[str, Any] | None:
     """Return the name and arguments of a layer that settings can build; else None."""
     plain = isinstance(conv, partial) and not conv.args
-    layer, arguments = (conv.func, conv.keywords) if plain else (conv, {})  # type: ignore[attr-defined]
+    layer, arguments = (conv.func, conv.keywords) if plain else (conv, {})
     name = getattr(layer, "__name__", "")
     if not isinstance(layer, type) or (OURS.get(name) or layer_of_pyg(name)) is not layer:
         return None

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.directions import isolated
 from jat_graph.extras import import_extra
+from jat_graph.probes import frames as pd
 from jat_graph.probes.contexts import (
     Context,
     directions,

@@ -8,11 +8,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_indices, check_integer
 from jat_graph.data.reading import ATTENTION
 from jat_graph.extras import import_extra
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     QUIET,
     Figure,

@@ -268,11 +268,10 @@ def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
 
 def renamed(labels: Integers, below: Integers) -> Integers:
     """Give clusters the numbers of those below whose points they have, and others new ones."""
-    linear_sum_assignment = import_extra("scipy.optimize").linear_sum_assignment
     size = 1 + max(labels.max(), below.max())
     shared = np.zeros((size, size), np.int64)
     np.add.at(shared, (labels, below), 1)
-    own, other = linear_sum_assignment(shared, maximize=True)
+    own, other = import_extra("scipy.optimize").linear_sum_assignment(shared, maximize=True)
     found: Integers = other[np.argsort(own)][labels]
     return found
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_finite, check_integer
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     COLOURS,
     QUIET,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.directions import isolated
 from jat_graph.extras import import_extra
 from jat_graph.files import read_object, write_text
+from jat_graph.probes import frames as pd
 from jat_graph.viz.figures import new_figure
 
 if TYPE_CHECKING:
@@ -237,8 +237,7 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
     numbers = [name for name in rows.select_dtypes("number") if name not in found["index"]]
     if column not in numbers:
         raise ValueError(f"value must be one of {', '.join(numbers)}, got {column!r}")
-    series: pd.Series[float] = rows.set_index(found["index"])[column].astype(float)
-    return series
+    return rows.set_index(found["index"])[column].astype(float)
 
 
 def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], column: str) -> Figure:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_choice, check_inside, check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH, Head
 from jat_graph.extras import import_extra
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     ROW,
     Figure,

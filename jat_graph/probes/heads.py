@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.data.reading import ATTENTION, GRAPH
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     ROW,
     Figure,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from jat_graph.checks.numbers import check_integer
+from jat_graph.probes import frames as pd
 from jat_graph.probes.corpora import MarkedSentence
 from jat_graph.probes.findings import (
     Figure,

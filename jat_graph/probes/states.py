@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.checks.numbers import check_flag, check_indices
 from jat_graph.extras import import_extra
+from jat_graph.probes import frames as pd
 from jat_graph.probes.corpora import MarkedSentence, MarkedWord, WordNet
 from jat_graph.probes.findings import (
     Figure,

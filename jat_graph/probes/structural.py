@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from jat_graph.data.reading import digest
 from jat_graph.extras import import_extra
 from jat_graph.files import replacing
 from jat_graph.hf import attached_config, disabled
+from jat_graph.probes import frames as pd
 from jat_graph.probes.findings import (
     QUIET,
     Figure,
@@ -225,9 +225,8 @@ def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[floa
 
 def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
     """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
-    rankdata = import_extra("scipy.stats").rankdata
     # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
-    ranks = [rankdata(side, axis=-1) for side in (one, other)]
+    ranks = [import_extra("scipy.stats").rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
     found: Floats = (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
