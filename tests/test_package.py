@@ -53,7 +53,7 @@ for name in json.loads(sys.argv[1]):
     sys.modules[name] = None
 import torch, jat_graph
 for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
-    if not module.name.endswith("__main__"):
+    if not module.name.endswith(("__main__", "_cpu")):  # the latter is in the words of numba
         __import__(module.name)
 for name in jat_graph.__all__:
     getattr(jat_graph, name)

@@ -139,7 +139,10 @@ class HeadLayers(nn.Module):
         elif not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
             y = layer(x, graphs.matrix)
         else:
-            y = layer(x, graphs.edge_index, *_weights_for(layer, graphs.edge_weight.to(x.dtype)))
+            names = _positional(type(layer).forward)
+            takes = "*" in names or (*names, None, None, None)[2] not in NO_WEIGHTS
+            weights = (graphs.edge_weight.to(x.dtype),) if takes else ()
+            y = layer(x, graphs.edge_index, *weights)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(
@@ -179,13 +182,6 @@ def _takes_matrix(layer: nn.Module, x: Tensor, graphs: HeadGraphs) -> bool:
 # What PyG's layers take in the place of weights: one for each hyperedge, which no link has, the
 # sizes of two kinds of nodes, kinds and features of edges, and edges that are none.
 NO_WEIGHTS = (None, "edge_attr", "hyperedge_weight", "size", "edge_type", "neg_edge_index")
-
-
-def _weights_for(layer: nn.Module, weight: Tensor) -> tuple[Tensor, ...]:  # [E]
-    """Return the weights as a layer takes them, that takes nothing else of edges."""
-    names = _positional(type(layer).forward)
-    third = names[2] if len(names) > 2 else None
-    return (weight,) if "*" in names or third not in NO_WEIGHTS else ()
 
 
 def _taken(layer: nn.Module) -> list[str]:

@@ -205,14 +205,12 @@ def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> J
         named = JatConfig.clustered() if graph is None else JatConfig.clustered(graph=graph)
         config = attached_config(model, ClusterGraph) or named
     check_clusters(config)
-    return config if config.layers else config.replace(layers=_served_layers(model))
-
-
-def _served_layers(model: PreTrainedModel) -> tuple[int, ...] | None:
-    """Return the layers without a window; None if all are, or none is, which attach refuses."""
+    if config.layers:
+        return config
     found = [e for e in attention_modules(transformer_of(model)) if e.left_alone is None]
     served = tuple(index for index, e in enumerate(found) if window_of(e.module) is None)
-    return served if 0 < len(served) < len(found) else None
+    # None if no layer has a window, or all have one, which attach refuses.
+    return config.replace(layers=served if 0 < len(served) < len(found) else None)
 
 
 @contextmanager

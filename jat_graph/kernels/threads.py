@@ -29,18 +29,11 @@ def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator
         with torch.inference_mode(inference), torch.no_grad():  # a thread has modes of its own
             return work(task)
 
-    _rest()
-    yield from _pool(threads).map(in_thread, tasks)
-
-
-def _rest() -> None:
-    """Let the threads go that OpenMP keeps spinning for milliseconds after torch used them.
-
-    They would take the cores from ours; the next operation in several threads starts them again.
-    """
-    pause = _find_pause()
-    if pause is not None:
+    # OpenMP keeps its threads spinning for milliseconds after torch used them, on cores that ours
+    # need; the next operation in several threads starts them again.
+    if (pause := _find_pause()) is not None:
         pause(1)  # omp_pause_soft
+    yield from _pool(threads).map(in_thread, tasks)
 
 
 @cache

@@ -51,15 +51,13 @@ def _(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def _keep_ranking(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[1:])
-
-
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
     return _sum_joined(grad, *ctx.saved_tensors), None, None
 
 
-_sum_joined.register_autograd(_backward, setup_context=_keep_ranking)
+_sum_joined.register_autograd(
+    _backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[1:])
+)
 
 
 # --- torch: running sums over blocks of keys -----------------------------------------------------
