@@ -31,6 +31,6 @@ def test_the_committed_counts_give_what_the_page_says(name: str) -> None:
     content = json.loads((DOCS / "experiments" / f"{name}.json").read_text(encoding="utf-8"))
     right = {variant: found["right"] for variant, found in content["arms"].items()}
     scores = WordScores(content["base"], content["words"], right)
-    page = (DOCS / "examples.md").read_text(encoding="utf-8")
+    page = (DOCS / "given_graphs.md").read_text(encoding="utf-8")
     for variant in right:
         assert f"\n{scores.told(variant)}\n" in page
