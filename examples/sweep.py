@@ -108,7 +108,7 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
             shutil.rmtree(run.folder, ignore_errors=True)
     except Timeout:
         return "another process is at it; on one machine each needs its share of OMP_NUM_THREADS"
-    except (ValueError, OSError, RuntimeError, ImportError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError, ArithmeticError) as error:
         return f"failed, {(str(error) or type(error).__name__).splitlines()[0]}"
     return "finished"
 

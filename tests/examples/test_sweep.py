@@ -149,15 +149,16 @@ def test_results_that_do_not_fit_are_refused_and_left(
     assert (tmp_path / script.RESULTS).read_bytes() == before
 
 
+@pytest.mark.parametrize("error", [RuntimeError, FloatingPointError])
 def test_a_run_that_fails_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = script.study_of(made(PAIRS))
     one = study.run
 
     def fail(run: Run) -> dict[str, Any]:
         if run.variant.name == "plain":
-            raise RuntimeError("no memory\nat all")
+            raise error("no memory\nat all")
         found: dict[str, Any] = one(run)
         return found
 
