@@ -6,15 +6,16 @@ heads chose to jump, where that was kept. Several files may be given: the verdic
 by ``--answers FILE``, and ``--short`` prints a single table of each, for ``docs/experiments.md``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
-change is against the base on the same seeds; its interval, of new seeds and new examples at once,
-of new seeds alone (Student's) where answers were not kept, is not corrected for their number, as
-p-values of verdicts are. It is bold where the interval does not hold 0.
+change is against the base, or ``--against VARIANT``, on the same seeds; its interval, of new seeds
+and new examples at once, of new seeds alone (Student's) where answers were not kept, is not
+corrected for their number, as p-values of verdicts are. It is bold where it does not hold 0.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     replace_unencodable()
     args = read_arguments(arguments)
     try:
-        found = [read_results(path) for path in args.results]
+        found = [compared(read_results(path), args.against) for path in args.results]
         answers = []
         for path, results in zip(args.results, found, strict=True):
             rows = make_rows(results)
@@ -68,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_figure(figures.draw_answers(some), args.answers)
     except (OSError, ValueError) as error:
         raise SystemExit(f"report: error: {str(error).splitlines()[0]}") from None
+
+
+def compared(results: Results, name: str | None) -> Results:
+    """Return results whose changes are against the variant of a name, and not the sweep's base."""
+    sweep = results.sweep
+    first = sweep.base if name is None else sweep.variant(name)
+    others = tuple(variant for variant in sweep.variants if variant != first)
+    return replace(results, sweep=sweep.model_copy(update={"variants": (first, *others)}))
 
 
 def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
@@ -228,6 +237,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
     parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
+    parser.add_argument("--against", help="the variant to compare with; default: the first one")
     parser.add_argument("--short", action="store_true", help="print one table of each file")
     parser.add_argument("--variants", nargs="+", help="of these alone; default: of all")
     return parser.parse_args(arguments)

@@ -244,6 +244,21 @@ def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
         strengths.draw_strengths(read_results(folder / "partners-five.jsonl"))
 
 
+def test_changes_against_another_variant_are_those_of_the_base_mirrored() -> None:
+    results = read_results(DOCS / "experiments" / "partners-five.jsonl")
+    base = results.sweep.base.name
+    for row in make_rows(results):
+        if row.variant.name == base or row.change is None:
+            continue
+        turned = make_rows(report.compared(results, row.variant.name))
+        (own,) = (r for r in turned if (r.place, r.variant.name) == (row.place, base))
+        assert own.change is not None
+        assert own.change.mean == pytest.approx(-row.change.mean)
+    assert report.compared(results, None) == results
+    with pytest.raises(ValueError, match="variant of sweep partners-five must be one of"):
+        report.compared(results, "nothing")
+
+
 @pytest.mark.parametrize("content", ["{}", '{"version": 9}', "no JSON", '{"version": 2}\n{}'])
 def test_what_is_no_file_of_results_is_one_line(content: str, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
