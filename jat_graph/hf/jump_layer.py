@@ -123,7 +123,8 @@ def _check_windows(made: ModuleHeads, found: list[Any]) -> None:
         if window is not None and (most is None or window < most):
             whole = tuple(index for index, other in enumerate(found) if window_of(other) is None)
             what = "stones" if heads.config.graph.kind == "stones" else "standard scores"
-            cure = f": pass layers={whole}" if whole else ", which no layer of this model sees"
+            none = "which no layer of this model sees; pairs without standardize read within it"
+            cure = f": pass layers={whole}" if whole else f", {none}"
             raise ValueError(
                 f"{type(module).__name__} of layer {heads.index} sees a window of {window} tokens "
                 f"(sliding_window), and {what} need all of them{cure}"
