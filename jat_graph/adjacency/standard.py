@@ -163,7 +163,7 @@ def _where(condition: Any, yes: Any, no: Any) -> Any:
 def _up_to_each(x: Tensor) -> Tensor:  # [B, 2, H, L, D]
     """Return the sum of all tokens up to each."""
     length = x.size(-2)
-    if length <= BLOCK or torch.compiler.is_compiling():  # any number of blocks in one graph
+    if torch.compiler.is_compiling() or length <= BLOCK:  # any number of blocks in one graph
         return x.cumsum(-2)
     blocks = _in_blocks(x, None)
     sums = x.new_ones(BLOCK, BLOCK).tril() @ blocks  # a product takes a third of cumsum's time

@@ -51,16 +51,17 @@ class LinkRule:
         # Some of them there may not be: `visible` `[B|1, H|1, L|1, U]`, or None for all.
         columns = scores.mT  # the scores of one key lie together
         sides = (columns, -columns) if self.both_sides else (columns,)
-        above = torch.stack(sides, dim=2).sub_(self.threshold.unsqueeze(2))
+        above = torch.cat(sides, dim=2).sub_(self.threshold)
         if visible is not None:
-            above.masked_fill_(~visible.mT.unsqueeze(2), -torch.inf)
+            each = above.unflatten(2, (len(sides), -1))  # not flattened: export may not know sizes
+            each.masked_fill_(~visible.mT.unsqueeze(2), -torch.inf)
         if self.incidence == "sigmoid":
             links = torch.sigmoid(above / self.temperature)
         else:
             links = excess = above.relu_()
             if self.incidence == "hard":  # the gradient goes straight through
                 links = (excess > 0).to(above.dtype) + (excess - excess.detach())
-        return links.flatten(2, 3).mT
+        return links.mT
 
 
 @dataclass(frozen=True)

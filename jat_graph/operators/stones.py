@@ -138,7 +138,8 @@ def _causal_gradients(links: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, T
     length, columns = links.size(-2), links.mT
     sizes = _sizes(columns, True)
     shares = columns / sizes
-    right, left, x, grad = (_in_blocks(y) for y in (links, shares.mT, x, grad))
+    parts = (_in_blocks(y) for y in (links, shares.mT, x, grad))
+    right, left, x, grad = (y.unflatten(0, (len(links), -1)) for y in parts)
     inside = (grad @ x.mT).tril_()
     to_shares, to_links = right.mT @ inside.mT, left.mT @ inside  # [G, blocks, U, BLOCK]
     to_shares[:, 1:] += running_sums(right.mT @ x, 1)[:, :-1] @ grad[:, 1:].mT
@@ -208,20 +209,20 @@ def running_product(
     left: Tensor, right: Tensor, x: Tensor
 ) -> Tensor:  # [..., L, U] twice; [..., L, D]
     """Return Σ_{k ≤ i} (left_i · right_k) x_k for each i, a block of tokens at a time."""
-    length = x.size(-2)
+    (length, width), graphs = x.shape[-2:], x.shape[:-2].numel()
     left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))
-    product = (left @ right.mT).tril() @ blocks
-    # What came before a block stands in one sum for each stone.
-    product[:, 1:] += left[:, 1:] @ running_sums(right.mT @ blocks, 1)[:, :-1]
-    return product.flatten(1, 2)[:, :length].reshape(x.shape)
+    # What came before a block stands in one sum for each stone, before the first one 0.
+    sums = (right.mT @ blocks).unflatten(0, (graphs, -1))
+    before = running_sums(F.pad(sums, (0, 0, 0, 0, 1, 0)), 1)[:, :-1].flatten(0, 1)
+    product = (left @ right.mT).tril() @ blocks + left @ before
+    return product.view(graphs, -1, width)[:, :length].reshape(x.shape)
 
 
-def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G, blocks, BLOCK, D]
+def _in_blocks(x: Tensor) -> Tensor:  # [G, L, D], [G · blocks, BLOCK, D]
     """Return blocks of tokens, the last one filled up with zeros."""
-    blocks = -(-x.size(1) // BLOCK)
-    missing = blocks * BLOCK - x.size(1)
-    padded = F.pad(x, (0, 0, 0, missing)) if missing or torch.compiler.is_compiling() else x
-    return padded.view(len(x), blocks, BLOCK, x.size(-1))
+    missing = -(-x.size(1) // BLOCK) * BLOCK - x.size(1)
+    padded = F.pad(x, (0, 0, 0, missing)) if torch.compiler.is_compiling() or missing else x
+    return padded.reshape(-1, BLOCK, x.size(-1))
 
 
 def _graphs(links: Tensor, x: Tensor) -> Iterator[slice]:

@@ -70,7 +70,9 @@ def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
-@pytest.mark.parametrize(("name", "heads"), [("bert", "stones"), ("llama", "pairs")])
+@pytest.mark.parametrize(
+    ("name", "heads"), [("bert", "stones"), ("llama", "pairs"), ("llama", "stones")]
+)
 def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
     model, inputs = model_with(name, heads), inputs_of(20, 2)
     length = torch.export.Dim("length", min=4, max=60)
