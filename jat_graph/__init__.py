@@ -1,4 +1,4 @@
-"""Jump self-attention on PyTorch Geometric, for any pretrained transformer."""
+"""Long texts in pretrained transformers by clusters of attention; graphs and PyG layers in heads."""
 
 from importlib import import_module
 

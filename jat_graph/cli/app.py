@@ -20,7 +20,7 @@ WRONG_INPUT = (ValueError, ImportError, FileNotFoundError, IsADirectoryError, No
 
 app = typer.Typer(
     name="jat-graph",
-    help="Jump self-attention for pretrained transformers.",
+    help="Pretrained transformers on long texts, and the graphs of their attention.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
