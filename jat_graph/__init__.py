@@ -1,4 +1,4 @@
-"""Long texts in pretrained transformers by clusters of attention; graphs and PyG layers in heads."""
+"""Long texts in pretrained transformers by clusters of attention; graphs and PyG layers inside."""
 
 from importlib import import_module
 
