@@ -65,6 +65,8 @@ def run_sweep(
     What does not fit is refused before anything is run; where a run failed, that is raised when all
     others are through.
     """
+    if data_dir is not None and not data_dir.is_dir():
+        raise NotADirectoryError(f"data_dir must be a folder, got {data_dir}")
     study = study_of(sweep)
     runs = list(all_runs(sweep, output, model, data_dir))
     for run in {(run.task, run.variant.name): run for run in runs}.values():

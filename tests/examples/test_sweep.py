@@ -149,6 +149,12 @@ def test_results_that_do_not_fit_are_refused_and_left(
     assert (tmp_path / script.RESULTS).read_bytes() == before
 
 
+def test_a_folder_of_data_that_is_not_there_is_refused_before_any_run(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match="data_dir must be a folder, got nowhere$"):
+        script.run_sweep(made(PAIRS), tmp_path / "out", data_dir=Path("nowhere"))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("error", [RuntimeError, FloatingPointError])
 def test_a_run_that_fails_does_not_stop_the_others(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
