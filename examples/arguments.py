@@ -94,7 +94,7 @@ def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SystemExit(f"{name}: error: {first}") from None
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; --resume_from_checkpoint last goes on", file=sys.stderr)  # noqa: T201
+        print(f"{name}: interrupted; --resume_from_checkpoint last continues", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None
     if torch.distributed.is_initialized():
         # An interpreter that ends by itself sometimes aborts here, and its launcher fails.

@@ -165,7 +165,7 @@ def judge(
 ) -> tuple[dict[str, float], Answers]:
     """The classes that were said, or the outputs, beside what is right, one entry an example."""
     if not np.isfinite(predictions).all():
-        raise ValueError("what the model says must be finite, got NaN or infinity")
+        raise ValueError("the model's output must be finite, got NaN or infinity")
     rows = split.rows
     outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
     said: list[Any] = outputs.tolist()
