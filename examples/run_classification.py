@@ -39,9 +39,9 @@ class ClassificationArguments(DataArguments):
 
     text_column: str = option("Column with the text.", "text")
     text_pair_column: str | None = option("Column with the other text of a pair.", None)
-    label_column: str = option("Column with a class, or a number to tell.", "label")
+    label_column: str = option("Column with a class, or a number to predict.", "label")
     do_regression: bool | None = option(
-        "Tell numbers. Default: where labels have a fraction.", None
+        "Predict numbers. Default: if labels have a fraction.", None
     )
 
 

@@ -42,7 +42,7 @@ class QuestionArguments(DataArguments):
     answer_column: str = option("Column with answers.", "answers")
     doc_stride: int = option("Tokens that neighbouring windows of a text share.", 128)
     global_question: bool = option(
-        "The question's tokens see all, and all see them: for heads by clusters, or --jat_set "
+        "The question's tokens see all, and all see them: for heads with clusters, or --jat_set "
         "pattern=window:256+global.",
         False,
     )
