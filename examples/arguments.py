@@ -39,9 +39,7 @@ class ModelArguments:
     model_name_or_path: str = option("Folder or Hub name; a model saved with heads keeps them.")
     tokenizer_name: str | None = option("Folder or Hub name. Default: the model's.", None)
     from_scratch: bool = option("Start from random weights; config.json is enough.", False)
-    depth: int | None = option(
-        "Layers: the upper ones are left out, or the top one is repeated.", None
-    )
+    depth: int | None = option("Layers: upper ones are left out, or the top one repeated.", None)
     attention_dropout: float | None = option(
         "Use 0 for long inputs on the CPU. Default: the model's.", None
     )

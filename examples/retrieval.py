@@ -64,9 +64,7 @@ class Options:
     data_dir: Path | None = option("folder with the task's files", None)
     plot: Path | None = option("picture of all runs in the file", None)
     model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
-    lengths: list[int] = option(
-        "tokens of a text; the first is that of pieces", [512, 1024, 2048, 4096]
-    )
+    lengths: list[int] = option("tokens of a text; first those of pieces", [512, 1024, 2048, 4096])
     seeds: int = option("random draws of the texts to train on", 3)
     longest_training: int = option("largest length to train on; longer texts are only read", 4096)
     costs: bool = option("also measure seconds and memory", False)

@@ -128,9 +128,7 @@ class Options:
     output: Path = option("file for the runs, three lines each; finished runs are kept")
     plot: Path | None = option("picture of all runs in the file", None)
     variants: list[str] = option(f"some of {', '.join(VARIANTS)}", VARIANTS)
-    steps: int = option(
-        f"training steps of {BATCH} tables with {tables.ASKED} questions each", 2000
-    )
+    steps: int = option(f"steps of {BATCH} tables with {tables.ASKED} questions each", 2000)
     tests: int = option(f"test tables of each size, with {tables.ASKED} questions each", 320)
     seeds: int = 3
 

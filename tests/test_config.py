@@ -281,10 +281,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
         ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
-        (
-            {"vote_rate": 0.1, "threshold": [[1]]},
-            r"must not be set with vote_rate, got \(\(1.0,\),\)",
-        ),
+        ({"vote_rate": 0.1, "threshold": [[1]]}, r"not be set with vote_rate, got \(\(1.0,\),\)"),
         (
             {"vote_rate": 0.1, "threshold": 2.0},
             "threshold must not be set with vote_rate, got 2.0",

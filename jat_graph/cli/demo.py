@@ -26,8 +26,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 def demo_command(
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", file_okay=False, help="Folder for pictures and results."),
+        Path, typer.Option("--output", "-o", file_okay=False, help="Folder for the results.")
     ] = Path("jat_graph_demo"),
     model: Annotated[
         str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
@@ -35,9 +34,7 @@ def demo_command(
     length: Annotated[
         list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512 to 8192.")
     ] = None,
-    pairs: Annotated[
-        int, typer.Option(min=1, help="Largest number of pairs of names in a sequence.")
-    ] = 3,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of names in a sequence, at most.")] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and training data.")] = 0,
 ) -> None:
@@ -147,9 +144,8 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
     save_figure(draw_head(replace(view, report=replace(view.report, jumps=marked))), picture)
     console.print(f"\n[bold]{PAIR}[/bold]")
     console.print(
-        "In every head the strength is 0.5: each token moves half the way to those on its stepping "
-        f"stones, the keys that it scores at least {report.config.jump_graph.threshold:g} standard "
-        "deviation above or below the mean."
+        "Every token moves half the way to those on its stepping stones, the keys that it scores "
+        f"more than {report.config.jump_graph.threshold:g} standard deviation from the mean."
     )
     if not joined:
         console.print("No head joins computer and pencil.")

@@ -82,8 +82,7 @@ def inspect_command(
     With --fidelity the heads read by clusters, and there is one table for all texts: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
     model's own attention, for each layer, or for each head named by --layer and --head. For a
-    decoder it also shows the change of the loss per token, and the share of next tokens that
-    change.
+    decoder it also shows the change of the loss, and the share of next tokens that change.
     """
     from jat_graph.config import JatConfig
 
@@ -151,9 +150,7 @@ def _show_fidelity(
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
     if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        Console().print(
-            "With --set dense_below=0 sequences of this length are read by clusters, too."
-        )
+        Console().print("With --set dense_below=0 clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 

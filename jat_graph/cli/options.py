@@ -181,7 +181,5 @@ def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -
     texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
     if needed and not texts:
         given = "none" if file is None and not text else "empty ones"
-        raise ValueError(
-            f"text must be given by --text, or by --file with a text on each line, got {given}"
-        )
+        raise ValueError(f"text must be given by --text, or by lines of --file, got {given}")
     return texts

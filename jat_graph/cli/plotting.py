@@ -58,9 +58,7 @@ def plot_command(
             help="paper is 6.8 inches wide and column 3.3, both with 8-point text.",
         ),
     ] = "screen",
-    length: Annotated[
-        int, typer.Option(help="Largest number of tokens of a head, or tokens of a pattern.")
-    ] = 48,
+    length: Annotated[int, typer.Option(help="Tokens of a pattern, or of a head at most.")] = 48,
     pattern: Annotated[
         str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
     ] = None,

@@ -144,9 +144,7 @@ def _attach(
         _check_room(attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
-        raise ValueError(
-            f"config.{kind.name} must be free for the settings of jat_graph, got {foreign!r}"
-        )
+        raise ValueError(f"config.{kind.name} must be free for jat_graph, got {foreign!r}")
     learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:

@@ -163,8 +163,7 @@ def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | N
         return None
     if not state.attachment.takes_global:
         raise ValueError(
-            f"{GLOBAL} needs cluster heads or a pattern with 'global', "
-            "which the model does not have"
+            f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
         )
     return read_global(mask, query)
 

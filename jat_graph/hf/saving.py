@@ -268,8 +268,7 @@ def from_pretrained(
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
         raise ValueError(
-            f"{path} was saved without jump heads; load it with transformers, "
-            "and use jat_graph.attach"
+            f"{path} was saved without jump heads; use transformers and jat_graph.attach"
         )
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
@@ -305,9 +304,7 @@ def _load_adapter(
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")
         if not name:
-            raise ValueError(
-                f"{path} names no base model: pass it by from_pretrained(MODEL, FOLDER)"
-            )
+            raise ValueError(f"{path} names no base model: use from_pretrained(MODEL, FOLDER)")
         if saved_configs(_config_of(name, kwargs)):
             base = from_pretrained(base, name, conv=conv, **kwargs)
         elif configs:

@@ -41,10 +41,9 @@ CAPTION = (
     "ends of 95 % intervals over sentences."
 )
 RELATIONS = (
-    "Squared distance between a word and its head in the space of a structural probe after a "
-    "layer, by relation; 1 is the distance in the tree. Low and high are the ends of 95 % "
-    "intervals over sentences, deviation and quartiles are those of single pairs; rare relations "
-    "are left out."
+    "Squared distance between a word and its head in the space of a structural probe, by relation; "
+    "1 is the distance in the tree. Low and high are the ends of 95 % intervals over sentences, "
+    "deviation and quartiles are those of single pairs; rare relations are left out."
 )
 
 

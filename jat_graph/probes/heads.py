@@ -33,9 +33,8 @@ ALL = "all"
 CAPTION = (
     "Share of words whose head in the tree is the word with the most attention from them, or to "
     "them, in one attention head, and the same for the best fixed offset. Both were chosen on one "
-    "half of the sentences and scored on the other; intervals are of 95 % over sentences. A head "
-    "tells more about a relation than the order of words does if the interval of the gain is above "
-    "0."
+    "half of the sentences and scored on the other; intervals are of 95 %. A head tells more about "
+    "a relation than the order of words does if the interval of the gain is above 0."
 )
 
 
