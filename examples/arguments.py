@@ -36,12 +36,12 @@ _ELSEWHERE = (
 class ModelArguments:
     """The model, and the heads that are inserted into it."""
 
-    model_name_or_path: str = option("Folder or Hub name; one saved with heads of ours keeps them.")
+    model_name_or_path: str = option("Folder or Hub name; a model saved with heads keeps them.")
     tokenizer_name: str | None = option("Folder or Hub name. Default: the model's.", None)
-    from_scratch: bool = option("Draw all weights from the seed; config.json is enough.", False)
-    depth: int | None = option("Layers: upper ones go, or the top one is copied on top.", None)
+    from_scratch: bool = option("Start from random weights; config.json is enough.", False)
+    depth: int | None = option("Layers: upper ones are left out, or the top one repeated.", None)
     attention_dropout: float | None = option(
-        "0 for long inputs on the CPU. Default: the model's.", None
+        "Use 0 for long inputs on the CPU. Default: the model's.", None
     )
     attn_implementation: str | None = option(
         "How attention is computed: sdpa, clustered, clustered:keys=16 …. Default: sdpa.", None
@@ -51,11 +51,11 @@ class ModelArguments:
         "JSON file with settings of heads, of one kind or several.", None
     )
     jat_set: list[str] = option(
-        "NAME=VALUE …, fields of the heads' settings, as heads=4 layers=[0,1].", []
+        "NAME=VALUE …, fields of the settings, such as heads=4 layers=[0,1].", []
     )
     density: float | None = option("First calibrate thresholds to this share of pairs.", None)
     strength_learning_rate: float | None = option(
-        "Of learned strengths. Default: 100 times the other.", None
+        "Learning rate of strengths. Default: 100 times the other rate.", None
     )
     # All that was asked for, as it was before anything changed it.
     described: dict[str, Any] = field(default_factory=dict, init=False)
@@ -65,20 +65,20 @@ class ModelArguments:
 class DataArguments:
     """The data: a named task, or files of one's own."""
 
-    task_name: str | None = option("A named task, as rte; examples/tasks has all.", None)
+    task_name: str | None = option("A named task, such as rte; examples/tasks has all.", None)
     data_dir: str | None = option("Folder with the original files of named tasks.", None)
-    dataset_name: str | None = option("Data set for load_dataset, in place of files.", None)
-    dataset_config_name: str | None = option("A part of it.", None)
+    dataset_name: str | None = option("Data set for load_dataset, instead of files.", None)
+    dataset_config_name: str | None = option("Configuration of that data set.", None)
     train_file: str | None = option("Rows to train on: .csv, .tsv, .json or .jsonl; or .txt.", None)
     validation_file: str | None = option("Rows to validate on.", None)
     test_file: str | None = option("Rows to test on.", None)
     max_length: int = option(
-        "Tokens of a sequence; a table of positions that is shorter is resized. Default: that of "
-        "the run that made the model, or 128.",
+        "Tokens of a sequence; a shorter table of positions is resized. Default: as in the run "
+        "that made the model, or 128.",
         None,
     )
-    max_train_samples: int | None = option("Train on this many.", None)
-    max_eval_samples: int | None = option("Evaluate on this many.", None)
+    max_train_samples: int | None = option("Number of rows to train on.", None)
+    max_eval_samples: int | None = option("Number of rows to evaluate on.", None)
     held_out: float = option(
         "Evaluate on this share of the training data, drawn once for all seeds.", 0.0
     )
@@ -94,7 +94,7 @@ def run_script(name: str, main: Callable[[], dict[str, float]]) -> None:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SystemExit(f"{name}: error: {first}") from None
     except KeyboardInterrupt:
-        print(f"{name}: interrupted; --resume_from_checkpoint last goes on", file=sys.stderr)  # noqa: T201
+        print(f"{name}: interrupted; --resume_from_checkpoint last continues", file=sys.stderr)  # noqa: T201
         raise SystemExit(130) from None
     if torch.distributed.is_initialized():
         # An interpreter that ends by itself sometimes aborts here, and its launcher fails.

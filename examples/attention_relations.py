@@ -46,9 +46,9 @@ class ReaderOptions:
     model: str = option("folder or Hub name of a pretrained model")
     data_dir: Path = option("folder of UD English EWT, or CoLA")
     graphs: Path = option("folder for graphs", Path("graphs"))
-    sentences: int = option("to train on", 1000)
-    layer: int = option("whose states are read", 3)
-    max_neighbors: int = option("of a head", 1)
+    sentences: int = option("sentences to train on", 1000)
+    layer: int = option("layer whose states are read", 3)
+    max_neighbors: int = option("neighbours that are kept in each head", 1)
     epochs: int = 5
     learning_rate: float = 1e-2
     seeds: int = 3

@@ -57,7 +57,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--plot must end in .png, .svg or .pdf, got {str(args.plot)!r}")
     for target in filter(None, (args.out, args.plot)):
         if target.is_dir() or not target.parent.is_dir():
-            parser.error(f"{target} must be a file in a folder that is there")
+            parser.error(f"{target} must be a file in an existing folder")
     return args
 
 

@@ -1,4 +1,4 @@
-"""Train a language model of characters on Tiny Shakespeare, and say in bits how well it does.
+"""Train a language model of characters on Tiny Shakespeare, and print its bits per character.
 
 ``python -m examples.byte_models --model area_transformer --data-dir DIR`` trains on random pieces
 of the first nine tenths of the text, and prints one line: the bits for a character of the rest,
@@ -59,11 +59,11 @@ class Options:
     batch_size: int | None = None
     learning_rate: float | None = None
     seed: int = 0
-    threshold: float = option("of jat_decoder: ρ", 0.3)
-    key_step: int = option("of jat_decoder: every n-th token is a key that votes", 8)
-    pattern: str = option("of sparse_transformer: which tokens heads read", "strided:16")
-    max_width: int = option("of area_transformer: longest span", 3)
-    block: int = option("of memory_compressed: tokens of a block of the local layers", 64)
+    threshold: float = option("for jat_decoder: ρ", 0.3)
+    key_step: int = option("for jat_decoder: every n-th token votes", 8)
+    pattern: str = option("for sparse_transformer: which tokens heads read", "strided:16")
+    max_width: int = option("for area_transformer: longest span", 3)
+    block: int = option("for memory_compressed: tokens in a block of the local layers", 64)
 
 
 @example(Options)

@@ -1,4 +1,4 @@
-"""Let small decoders read fewer keys, and say what they lose: of texts, or of facts far back.
+"""Let small decoders read fewer keys, and measure the loss on texts, or on facts far back.
 
 ``python -m examples.decoder_reading --models OUT/characters-0 … --json FILE --data-dir DIR`` lets
 models of ``examples.decoders`` read held-out text, or answer questions, densely, with each method
@@ -51,12 +51,12 @@ COLOURS = dict(
 class Options:
     """What is asked for."""
 
-    json: Path = option("file for the results, a line each; what it has is kept")
-    models: list[str] = option("folders that examples.decoders wrote", [])
-    plot: Path | None = option("picture of all that the file has", None)
+    json: Path = option("file for the results, one line each; finished ones are kept")
+    models: list[str] = option("folders of models from examples.decoders", [])
+    plot: Path | None = option("picture of all results in the file", None)
     data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
-    tokens: int | None = option("of a piece or text, in the place of all that are asked", None)
-    texts: int = option("with facts, of each kind and of 1024 tokens; fewer of longer ones", 8)
+    tokens: int | None = option("tokens of a piece or text; default: all lengths", None)
+    texts: int = option("texts with facts, of each kind and 1024 tokens; fewer if longer", 8)
 
 
 @example(Options)

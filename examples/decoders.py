@@ -1,4 +1,4 @@
-"""Train small decoders from scratch: on characters, on words, and on facts to be asked for.
+"""Train small decoders from scratch: on characters, on words, or on facts to be recalled.
 
 ``python -m examples.decoders --task characters --data-dir DIR --output OUT`` trains a Llama of four
 layers, one a seed, and writes them with safetensors into folders of ``OUT``; a model that is
@@ -78,8 +78,8 @@ class Options:
     data_dir: Path | None = option("folder with Tiny Shakespeare and WikiText-2", None)
     start: Path | None = option("folder of models to train further, at full length", None)
     seeds: int = 3
-    keys: int | None = option("train with clusters that name so many keys", None)
-    block: int = option("tokens of their blocks", 16)
+    keys: int | None = option("train with clusters of this many best keys", None)
+    block: int = option("tokens in the blocks of clusters", 16)
 
 
 @example(Options)

@@ -1,4 +1,4 @@
-"""Ask of every head for which δ and p Definition 3.1 of the JAT paper holds.
+"""Find for which δ and p Definition 3.1 of the JAT paper holds in each head.
 
 ``python -m examples.definition --model PATH --data-dir DIR --output definition.png`` lets a model
 as it comes read texts of WNUT-17. By the definition words i and j are similar with regard to k if,

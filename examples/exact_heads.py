@@ -1,4 +1,4 @@
-"""Which heads need exact attention: what clusters lose in each, and what is won if some stay exact.
+"""Measure which heads need exact attention: the loss of clusters, and the gain if some stay exact.
 
 ``python -m examples.exact_heads --data-dir DIR --output FILE.jsonl`` lets all-MiniLM-L6-v2 read
 articles of WikiText-2 by clusters: the error of each head; what a tolerance chooses; and what its
@@ -40,11 +40,11 @@ QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of he
 class Options:
     """What is asked for."""
 
-    output: Path = option("file for the numbers, a line each; what it has is kept")
+    output: Path = option("file for the numbers, one line each; finished ones are kept")
     data_dir: Path | None = option("folder with WikiText-2", None)
-    file: Path | None = option("a long text in its place, .txt or .gz", None)
-    model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
-    texts: int = option("to choose on, and as many to measure on; others for each seed", 4)
+    file: Path | None = option("a long text instead, .txt or .gz", None)
+    model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
+    texts: int = option("texts to choose on, and as many to measure on, for each seed", 4)
     seeds: int = 3
     length: int = option("tokens of a text", 512)
     plot: Path | None = option("picture of the numbers", None)

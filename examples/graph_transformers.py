@@ -137,13 +137,13 @@ def with_heads(layer: GPSConv, config: JatConfig) -> Layer:
 class Options:
     """What is asked for."""
 
-    output: Path = option("file for the runs, a line each; what it has is kept")
-    plot: Path | None = option("picture of all that the file has", None)
-    tasks: list[str] = option(f"of {', '.join(TASKS)}", [*TASKS])
-    variants: list[str] = option(f"of {', '.join(VARIANTS)}", [*VARIANTS])
-    steps: int | None = option("of training; None for each task's own", None)
+    output: Path = option("file for the runs, one line each; finished runs are kept")
+    plot: Path | None = option("picture of all runs in the file", None)
+    tasks: list[str] = option(f"some of {', '.join(TASKS)}", [*TASKS])
+    variants: list[str] = option(f"some of {', '.join(VARIANTS)}", [*VARIANTS])
+    steps: int | None = option("training steps; default: each task's own", None)
     seeds: int = 3
-    times: list[int] = option("numbers of nodes: measure layers instead", [])
+    times: list[int] = option("numbers of nodes: measure the time of layers instead", [])
 
 
 @example(Options)

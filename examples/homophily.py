@@ -1,4 +1,4 @@
-"""Classify nodes where edges say much, little or nothing: jumps beside GCN, MixHop and GPS.
+"""Classify nodes with informative or useless edges: jumps beside GCN, MixHop and GPS.
 
 ``python -m examples.homophily`` draws graphs of PyG's ``RandomPartitionGraphDataset``, which are
 stochastic block models: a node is of one of five classes, and homophily is the share of its
@@ -114,9 +114,9 @@ class NodeClassifier(nn.Module):
 class Options:
     """What is asked for."""
 
-    homophily: list[float] = option("shares of neighbours of one class", [0.2, 0.5, 0.8])
-    nodes: int = option("of a graph", 500)
-    noise: float = option("of features", 3.0)
+    homophily: list[float] = option("shares of neighbours of the same class", [0.2, 0.5, 0.8])
+    nodes: int = option("nodes of a graph", 500)
+    noise: float = option("noise of features", 3.0)
     epochs: int = 60
     learning_rate: float = 1e-2
     seeds: int = 5

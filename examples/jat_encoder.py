@@ -1,4 +1,4 @@
-"""Train a classifier from scratch on ListOps: plain heads, jump heads, layers of PyG in the heads.
+"""Train a classifier from scratch on ListOps: ordinary heads, jump heads, PyG layers in the heads.
 
 ``python -m examples.jat_encoder`` makes nested lists like ``[MAX 2 9 [MIN 4 7 ] 0 ]`` and trains
 models to say what they come to, on the same lists in the same order: one whose heads are plain, one
@@ -39,8 +39,8 @@ class Options:
 
     min_length: int = option("tokens of a list", 4)
     max_length: int = option("tokens of a list", 24)
-    train_size: int = option("lists", 20_000)
-    conv: list[str] = option("layers of PyG or ours", ["GCNConv", "GATv2Conv", "StoneConv"])
+    train_size: int = option("lists to train on", 20_000)
+    conv: list[str] = option("layers of PyG or jat_graph.nn", ["GCNConv", "GATv2Conv", "StoneConv"])
     threshold: float = option("ρ of pairs", 4.0)
     steps: int = 400
     batch_size: int = 64

@@ -1,4 +1,4 @@
-"""Train a pretrained encoder on whole documents: which of 15 genres is a text of the Brown corpus?
+"""Fine-tune an encoder on whole documents: which of 15 genres is a text of the Brown corpus?
 
 ``python -m examples.long_document --model PATH --data-dir DIR`` stretches the encoder's positions,
 gives every head a window, a global token and stepping stones that bring values from anywhere,
@@ -44,16 +44,16 @@ class Options:
 
     model: str = option("folder or Hub name of an encoder")
     data_dir: Path = option("folder with the corpus")
-    max_length: int = option("tokens", 4096)
-    pattern: str = option("what every head reads", "window:256+global:1")
-    strength: str = option("of jumps, a number or learned", "learned")
+    max_length: int = option("tokens of a text", 4096)
+    pattern: str = option("keys that every head reads", "window:256+global:1")
+    strength: str = option("strength of jumps, a number or learned", "learned")
     epochs: int = 3
     batch_size: int = 2
-    accumulation: int = option("batches a step", 2)
+    accumulation: int = option("batches in a step", 2)
     learning_rate: float = 2e-4
-    limit: int = option("texts of a split", 10_000)
+    limit: int = option("largest number of texts of a split", 10_000)
     checkpointing: bool = option("less memory, more time", False)
-    bf16: bool = option("compute in bfloat16 where it may", False)
+    bf16: bool = option("compute in bfloat16 where possible", False)
     seed: int = 0
 
 

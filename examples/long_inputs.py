@@ -41,16 +41,16 @@ class Options:
     """What is asked for."""
 
     file: Path = option("a long text, .txt or .gz")
-    model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
+    model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
     lengths: list[int] = option("tokens of a piece", [512, 2048, 4096, 8192])
     settings: list[str] = option(
-        "of clusters, as keys=16,block=32", ["default", "keys=16", "keys=64"]
+        "settings of clusters, such as keys=16,block=32", ["default", "keys=16", "keys=64"]
     )
-    texts: int = option("pieces that cosines are of", 3)
-    rounds: int = option("of both sides in turns", 5)
+    texts: int = option("pieces for the cosines", 3)
+    rounds: int = option("rounds of both sides in turns", 5)
     threads: int = 2
     json: Path | None = option("file for all numbers", None)
-    plot: Path | None = option("picture of the first settings", None)
+    plot: Path | None = option("picture of the first of the settings", None)
 
 
 @example(Options)

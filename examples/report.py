@@ -239,7 +239,7 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
     parser.add_argument("--against", help="the variant to compare with; default: the first one")
     parser.add_argument("--short", action="store_true", help="print one table of each file")
-    parser.add_argument("--variants", nargs="+", help="of these alone; default: of all")
+    parser.add_argument("--variants", nargs="+", help="only these (default: all)")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Find long texts by what is asked of them, over their length: dense, by clusters, and trained.
+"""Retrieve long texts by questions, over the length: with dense attention or clusters, and trained.
 
 ``python -m examples.retrieval --data-dir DIR --output FILE.jsonl`` looks for articles of COVID-QA,
 their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings by
@@ -59,20 +59,20 @@ class Document(NamedTuple):
 class Options:
     """What is asked for."""
 
-    output: Path = option("file for the runs, a line each; what it has is kept")
+    output: Path = option("file for the runs, one line each; finished runs are kept")
     task: str = option("covidqa or qmsum", "covidqa")
-    data_dir: Path | None = option("folder with both", None)
-    plot: Path | None = option("picture of all that the file has", None)
-    model: str = option(f"folder or Hub name; {MINILM} is that of its package", MINILM)
-    lengths: list[int] = option("tokens of a text; first those of a piece", [512, 1024, 2048, 4096])
-    seeds: int = option("draws of the texts to train on", 3)
-    longest_training: int = option("tokens of texts to train on; longer ones are only read", 4096)
-    costs: bool = option("measure seconds and memory, too", False)
+    data_dir: Path | None = option("folder with the task's files", None)
+    plot: Path | None = option("picture of all runs in the file", None)
+    model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
+    lengths: list[int] = option("tokens of a text; first those of pieces", [512, 1024, 2048, 4096])
+    seeds: int = option("random draws of the texts to train on", 3)
+    longest_training: int = option("largest length to train on; longer texts are only read", 4096)
+    costs: bool = option("also measure seconds and memory", False)
     epochs: int = 2
-    batch_size: int = option("texts of a step", 8)
-    queries: int = option("of a text in a step, drawn from all", 4)
+    batch_size: int = option("texts in a step", 8)
+    queries: int = option("random queries of each text in a step", 4)
     learning_rate: float = 1e-4
-    limit: int | None = option("texts in all", None)
+    limit: int | None = option("number of texts", None)
 
 
 @example(Options)

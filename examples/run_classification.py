@@ -39,9 +39,9 @@ class ClassificationArguments(DataArguments):
 
     text_column: str = option("Column with the text.", "text")
     text_pair_column: str | None = option("Column with the other text of a pair.", None)
-    label_column: str = option("Column with a class, or a number to tell.", "label")
+    label_column: str = option("Column with a class, or a number to predict.", "label")
     do_regression: bool | None = option(
-        "Tell numbers. Default: where labels have a fraction.", None
+        "Predict numbers. Default: if labels have a fraction.", None
     )
 
 
@@ -165,7 +165,7 @@ def judge(
 ) -> tuple[dict[str, float], Answers]:
     """The classes that were said, or the outputs, beside what is right, one entry an example."""
     if not np.isfinite(predictions).all():
-        raise ValueError("what the model says must be finite, got NaN or infinity")
+        raise ValueError("the model's output must be finite, got NaN or infinity")
     rows = split.rows
     outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
     said: list[Any] = outputs.tolist()

@@ -1,4 +1,4 @@
-"""Train and evaluate a decoder that says the next token of texts.
+"""Train and evaluate a decoder that predicts the next token of texts.
 
 ``python -m examples.run_language_modelling --model_name_or_path M --task_name tinyshakespeare
 --data_dir DIR --do_train --do_eval --output_dir O``, or with files of your own: ``--train_file
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if (results := finished_run(args)) is not None:
         return results
     if data.max_length < 2:
-        raise ValueError(f"max_length must be at least 2 to say tokens, got {data.max_length}")
+        raise ValueError(f"max_length must be at least 2 to predict tokens, got {data.max_length}")
     task = load_task(data, "language_modelling")
     limits = {"train": data.max_train_samples}
     other = data.max_eval_samples
@@ -125,7 +125,7 @@ def judge(
     """Summarise how surprised the model was by all tokens."""
     losses = predictions[labels[:, 1:] != _NO_LABEL]
     if not (losses >= 0).all():
-        raise ValueError("what the model says must be finite, got NaN or infinity")
+        raise ValueError("the model's output must be finite, got NaN or infinity")
     scores = score_losses(losses, split.notes)
     return {name: scores[name] for name in metrics}, None
 

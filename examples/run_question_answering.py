@@ -42,7 +42,7 @@ class QuestionArguments(DataArguments):
     answer_column: str = option("Column with answers.", "answers")
     doc_stride: int = option("Tokens that neighbouring windows of a text share.", 128)
     global_question: bool = option(
-        "The question's tokens see all, and all see them: for heads by clusters, or --jat_set "
+        "The question's tokens see all, and all see them: for heads with clusters, or --jat_set "
         "pattern=window:256+global.",
         False,
     )
@@ -182,7 +182,7 @@ def judge(
         found, first, last = find_best(starts, ends, spans[:, 1] > 0, longest)
         none = float(starts[_NOT_HERE] + ends[_NOT_HERE])
         if not np.isfinite(found + none):
-            raise ValueError("what the model says must be finite, got NaN or infinity")
+            raise ValueError("the model's output must be finite, got NaN or infinity")
         if found > best[owner][0]:
             best[owner] = (found, int(spans[first, 0]), int(spans[last, 1]))
         nothing[owner] = min(nothing[owner], none)

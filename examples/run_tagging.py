@@ -40,7 +40,7 @@ class TaggingArguments(DataArguments):
     """The data: sentences of words with tags."""
 
     text_column: str = option("Column with words.", "tokens")
-    label_column: str = option("Column with a tag of each.", "tags")
+    label_column: str = option("Column with a tag for each word.", "tags")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Draw on which stepping stones the tokens of a sentence stand in one head.
+"""Draw which stepping stones the tokens of a sentence stand on in one head.
 
 ``python -m examples.stepping_stones --model PATH --layer 1 --head 10 --output stones.png`` draws
 the tokens in the middle and their stones beside them: to the right the keys that they score

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = {"tasks": args.tasks, "variants": args.variants}
         run_sweep(sweep, args.output, model=args.model, data_dir=args.data_dir, **chosen)
     except KeyboardInterrupt:
-        raise SystemExit("interrupted; the same command goes on where it stopped") from None
+        raise SystemExit("interrupted; the same command continues where it stopped") from None
     except (OSError, ValueError, RuntimeError) as error:
         raise SystemExit(f"sweep: error: {str(error).splitlines()[0]}") from None
 
@@ -109,7 +109,7 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
             store.add(run, study.run(run))
             shutil.rmtree(run.folder, ignore_errors=True)
     except Timeout:
-        return "another process is at it; on one machine each needs its share of OMP_NUM_THREADS"
+        return "another process runs it; on one machine each needs its share of OMP_NUM_THREADS"
     except (ValueError, OSError, RuntimeError, ImportError, ArithmeticError) as error:
         return f"failed, {(str(error) or type(error).__name__).splitlines()[0]}"
     return "finished"

@@ -125,11 +125,11 @@ def some(count: int, number: int, most: int, draw: torch.Generator) -> Tensor:
 class Options:
     """What is asked for."""
 
-    output: Path = option("file for the runs, three lines each; what it has is kept")
-    plot: Path | None = option("picture of all that the file has", None)
-    variants: list[str] = option(f"of {', '.join(VARIANTS)}", VARIANTS)
-    steps: int = option(f"of {BATCH} tables with {tables.ASKED} questions each", 2000)
-    tests: int = option(f"tables of each size, with {tables.ASKED} questions each", 320)
+    output: Path = option("file for the runs, three lines each; finished runs are kept")
+    plot: Path | None = option("picture of all runs in the file", None)
+    variants: list[str] = option(f"some of {', '.join(VARIANTS)}", VARIANTS)
+    steps: int = option(f"steps of {BATCH} tables with {tables.ASKED} questions each", 2000)
+    tests: int = option(f"test tables of each size, with {tables.ASKED} questions each", 320)
     seeds: int = 3
 
 

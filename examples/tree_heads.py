@@ -82,7 +82,7 @@ class Options:
     model: str = option("folder or Hub name of an encoder")
     data_dir: Path = option("folder of UD English EWT")
     label: str = option("relation or pos", LABELS[0])
-    trees: int = option("to train on", 600)
+    trees: int = option("trees to train on", 600)
     test_trees: int = 500
     epochs: int = 2
     learning_rate: float = 1e-4

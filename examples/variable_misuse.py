@@ -1,4 +1,4 @@
-"""Find the variable that is the wrong one, with the program's graph in the heads, or without.
+"""Find the wrong variable of a program, with the program's graph in the heads, or without.
 
 ``python -m examples.variable_misuse --output FILE.jsonl`` trains small encoders on functions of
 Python's standard library, in half of which one use of a variable was put in the place of another. A
@@ -116,12 +116,12 @@ class Finder(nn.Module):
 class Options:
     """What is asked for."""
 
-    output: Path = option("file for the runs, a line each; what it has is kept")
-    plot: Path | None = option("picture of all that the file has", None)
-    variants: list[str] = option(f"of {', '.join(VARIANTS)}", VARIANTS)
+    output: Path = option("file for the runs, one line each; finished runs are kept")
+    plot: Path | None = option("picture of all runs in the file", None)
+    variants: list[str] = option(f"some of {', '.join(VARIANTS)}", VARIANTS)
     sizes: list[int] = option("functions to train on", [500, 2000, 8000])
     tests: int = option("functions to test on, half of them with a wrong variable", 1000)
-    steps: int = option(f"of {BATCH} programs", 1000)
+    steps: int = option(f"training steps of {BATCH} programs", 1000)
     seeds: int = 5
 
 

@@ -1,4 +1,4 @@
-"""Compare ways to tell a token which keys to read, on the heads of models as they are.
+"""Compare ways to choose the keys that a token reads, on the heads of pretrained models.
 
 ``python -m examples.where_to_look --data-dir DIR`` lets all-MiniLM-L6-v2 read three articles of
 WikiText-2, and takes its queries, keys and values. With each method a token reads as many keys,
@@ -53,14 +53,14 @@ Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 class Options:
     """What is asked for."""
 
-    model: list[str] = option(f"folders or Hub names; {MINILM} is that of its package", [MINILM])
+    model: list[str] = option(f"folders or Hub names; {MINILM} is in its package", [MINILM])
     data_dir: Path | None = option("folder with WikiText-2", None)
-    file: Path | None = option("a long text in its place, .txt or .gz", None)
+    file: Path | None = option("a long text instead, .txt or .gz", None)
     texts: int = 3
     length: int = option("tokens of a text, a multiple of 8", 512)
-    shares: list[float] = option("of its keys that are read", [1 / 32, 1 / 16, 1 / 8, 1 / 4])
-    causal: bool = option("put the heads of encoders under the causal mask, too", False)
-    seed: int = option("of random keys and random bits", 0)
+    shares: list[float] = option("shares of the keys that are read", [1 / 32, 1 / 16, 1 / 8, 1 / 4])
+    causal: bool = option("also use the causal mask with encoders", False)
+    seed: int = option("seed of random keys and random bits", 0)
     json: Path | None = option("file for all numbers", None)
     plot: Path | None = option("picture of the errors", None)
 

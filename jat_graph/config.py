@@ -122,13 +122,11 @@ class JatConfig(Settings):
                 f"got {self.strength!r}"
             )
         if self.strength is not None and self.hop_weights != JatConfig.hop_weights:
-            raise ValueError(
-                f"hop_weights must be left alone with strength, got {self.hop_weights!r}"
-            )
+            raise ValueError(f"hop_weights must not be set with strength, got {self.hop_weights!r}")
         if isinstance(self.graph, StoneGraph):
             return
         if self.strength is not None and self.graph.nodes != "all":
-            raise ValueError(f"nodes must be left alone with strength, got {self.graph.nodes!r}")
+            raise ValueError(f"nodes must not be set with strength, got {self.graph.nodes!r}")
         if self.conv is not None and self.graph.backend not in ("auto", "sparse"):
             raise ValueError(
                 "backend must be 'auto' or 'sparse' where a layer runs on edges, "
@@ -145,7 +143,7 @@ class JatConfig(Settings):
         for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
             value = getattr(self, name)
             if value != getattr(JatConfig, name):
-                raise ValueError(f"{name} must be left alone with graph='clusters', got {value!r}")
+                raise ValueError(f"{name} must not be set with graph='clusters', got {value!r}")
 
     @classmethod
     def paper(cls, **overrides: Any) -> JatConfig:

@@ -52,7 +52,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def check_target(path: Path | None) -> None:
     """Refuse a file that could not be written because it has no folder, or is one."""
     if path is not None and not path.parent.is_dir():
-        where = f"{path} must be a file in a folder that is there"
+        where = f"{path} must be a file in an existing folder"
         raise FileNotFoundError(f"{where}, got none at {path.parent}")
     if path is not None and path.is_dir():
         raise OSError(f"{path} must be a file, got a folder")
@@ -130,7 +130,7 @@ def parse_json(text: str, where: object) -> Any:
     try:
         content = json.loads(text)
     except RecursionError:
-        raise ValueError(f"{where} must be JSON, got brackets too deep to read") from None
+        raise ValueError(f"{where} must be JSON, got brackets that are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{where} must be JSON: {error}") from None
     check_unicode(where, text, ESCAPED)

@@ -143,7 +143,7 @@ class PairGraph(ScoreGraph):
         super().__post_init__()
         # The default cannot be told from the same number given, which nobody reads.
         if self.vote_rate is not None and self.threshold != PairGraph.threshold:
-            raise ValueError(f"threshold must be left alone with vote_rate, got {self.threshold!r}")
+            raise ValueError(f"threshold must not be set with vote_rate, got {self.threshold!r}")
         if self.soft_temperature is not None and self.backend not in ("auto", "dense"):
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
@@ -217,9 +217,9 @@ class ClusterRule(NamedTuple):
         if self.dense_below == math.inf:
             return
         if self.clusters is not None:
-            raise ValueError(f"clusters must be None where heads are causal, got {self.clusters}")
+            raise ValueError(f"clusters must be None for causal heads, got {self.clusters}")
         if self.block == 0:
-            raise ValueError("block must be at least 1 where heads are causal, got 0")
+            raise ValueError("block must be at least 1 for causal heads, got 0")
 
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:

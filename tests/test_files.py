@@ -83,7 +83,7 @@ def test_permissions_are_those_of_ordinary_files(tmp_path, umask, mode):
     ("text", "words"),
     [
         ("{", "settings .* must be JSON"),
-        ("[" * 100_000, "settings .* must be JSON, got brackets too deep"),
+        ("[" * 100_000, "settings .* must be JSON, got brackets that are nested too"),
         ("[]", "settings .* must be a JSON object, got list"),
     ],
 )

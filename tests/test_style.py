@@ -1,4 +1,4 @@
-"""The house rules that a linter does not know, as tests over the source."""
+"""The rules of this project that no linter knows, as tests over the source."""
 
 import ast
 import re

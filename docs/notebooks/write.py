@@ -18,7 +18,7 @@ def write_notebooks(folder: Path) -> None:
     """Write each page of this folder, all of which are notebooks."""
     for page in sorted(HERE.glob("*.md")):
         text = page.read_text(encoding="utf-8")
-        text = re.sub(r"This page is a notebook [^.]*\{nb-download\}`[^`]*`\.\s", "", text)
+        text = re.sub(r"It is a notebook [^.]*\{nb-download\}`[^`]*`\.\s", "", text)
         text = re.sub(r"\{doc\}`([^`]+)`", _link, text)
         text = re.sub(r"\{(?:func|class)\}`~?([^`]+)`", r"`\1`", text)
         notebook = read_myst_markdown_notebook(text)

@@ -214,7 +214,7 @@ def _check(sweep: Sweep, where: str) -> None:
     asked = () if sweep.question is None else sweep.question.tasks
     for task in (*sweep.task_options, *asked):
         if task not in sweep.tasks:
-            raise ValueError(f"{where}: tasks must have {task!r}, which is spoken of, got none")
+            raise ValueError(f"{where}: tasks must have {task!r}, which it names, got none")
     choosers = [variant.name for variant in sweep.variants if variant.tune is True]
     for variant in (variant for variant in sweep.variants if variant.tune):
         if sweep.tuning is None or variant.density is not None:

@@ -52,7 +52,7 @@ def read_wikitext(data_dir: Path | None, names: Sequence[str]) -> Splits:
         middle = int(0.8 * len(every))
         found = {"train": every[:middle], "validation": every[middle:]}
         found |= {"test": read("test")} if "test" in names else {}
-        message = "%s has no WikiText-2 to train on; the first %d of %d validation articles serve"
+        message = "%s has no WikiText-2 to train on; uses the first %d of %d validation articles"
         logger.warning(message, data_dir, middle, len(every))
     return {name: Dataset.from_dict({"text": found[name]}) for name in names}
 

@@ -107,7 +107,7 @@ class PartnersTask(RecallTask):
     the value of its partner, which it shares nothing with but their hub. So a name has to find the
     hub, and there the partner: two steps, for which plain attention takes two layers.
 
-    Sizes are 1 to ``pairs``: where all sequences are of five pairs or more, it is hardly learnt.
+    Sizes are 1 to ``pairs``: where all sequences are of five pairs or more, it is hardly learned.
     """
 
     name: str = "partners"

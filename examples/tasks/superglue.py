@@ -194,7 +194,7 @@ def read_boolq(data_dir: Path | None, names: Sequence[str]) -> Splits:
     drawn = stratified_split([0] * len(known), {"validation": 0.2})
     texts = {name: {known[number] for number in numbers} for name, numbers in drawn.items()}
     found = {n: every.filter(lambda row, own=own: row["text"] in own) for n, own in texts.items()}
-    message = "BoolQ has no file to train on in %s: %d of %d rows to validate on serve, by passage"
+    message = "BoolQ has no file to train on in %s: %d of %d validation rows are used, by passage"
     logger.warning(message, data_dir, len(found["train"]), len(every))
     return {name: found[name] for name in names}
 

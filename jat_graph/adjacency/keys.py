@@ -72,12 +72,12 @@ def unsupported_selection(config: JatConfig, mask: TokenMask) -> list[str]:
     if rated:
         ahead["vote_rate"] = "use a fixed threshold"
     reasons = {
-        f"{what} looks at later tokens, which a causal model must not; {cure}": mask.causal
+        f"{what} would use later tokens, which a causal model must not see; {cure}": mask.causal
         for what, cure in ahead.items()
     }
     if mask.pairs is not None and torch.compiler.is_compiling():  # nobody may look at its values
         why = (
-            "could look ahead: torch.compile hides whether a mask [.., L, L] is causal; "
+            "could use later tokens: torch.compile hides whether a mask [.., L, L] is causal; "
             "pass padding as attention_mask [B, L] or [B, 1, 1, L], or do not compile"
         )
         reasons |= {f"{what} {why}": True for what in ahead}

@@ -301,7 +301,7 @@ def adaptive_threshold(
         rank = max(1, math.ceil((1 - rate) * SAMPLED_TRIPLES))
         threshold = products.kthvalue(rank, dim=-1).values
         if not torch.compiler.is_compiling() and bool((threshold < 0).any()):
-            warnings.warn(f"vote_rate={rate} asks for a threshold below 0; 0 is used", stacklevel=2)
+            warnings.warn(f"vote_rate={rate} needs a threshold below 0; 0 is used", stacklevel=2)
     return threshold.clamp(min=0.0)
 
 

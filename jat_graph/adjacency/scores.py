@@ -75,7 +75,7 @@ class MapScores:
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Raise: a map has no key vectors."""
-        raise ValueError("normalize_keys needs query and key, got a ready-made map of scores")
+        raise ValueError("normalize_keys needs query and key, got a map of scores")
 
 
 ScoreSource: TypeAlias = QueryKeyScores | MapScores

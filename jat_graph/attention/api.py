@@ -119,7 +119,7 @@ def check_clustered(**others: object) -> None:
     for name, value in others.items():
         if value is not None:
             got = type(value).__name__
-            raise ValueError(f"{name} must be left alone with graph='clusters', got a {got}")
+            raise ValueError(f"{name} must not be set with graph='clusters', got a {got}")
 
 
 def attend_groups(
@@ -156,7 +156,7 @@ def sharded(
     if group is None:
         return mask
     if not isinstance(group, dist.ProcessGroup):
-        raise ValueError(f"group must be a process group that this one is in, got {group!r}")
+        raise ValueError(f"group must be a process group that this process is in, got {group!r}")
     if config.jump_graph.kind != "stones":
         raise ValueError(f"group needs graph='stones', got {config.jump_graph.kind!r}")
     if config.jump_graph.key_selection == "sampled_queries":

@@ -151,7 +151,7 @@ def read_by_clusters(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
         )
     if in_transform():
-        raise ValueError("torch.func cannot go through clusters, as torch.autograd can")
+        raise ValueError("torch.func does not support clusters; torch.autograd does")
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)

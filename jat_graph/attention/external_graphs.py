@@ -66,7 +66,7 @@ def read_graph(
     apart = edges.edge_index[0] != edges.edge_index[1]  # Â has loops of its own
     edges = edges.at(edges.edge_index[:, apart], apart)
     if not bool((edges.edge_weight.isfinite() & (edges.edge_weight >= 0)).all()):
-        raise ValueError("graph must have finite weights of at least 0, got others")
+        raise ValueError("graph must have finite weights of at least 0, got other weights")
     _check_sight(edges.edge_index, shape, mask)
     by_target, weight = coalesce(edges.edge_index.flip(0), edges.edge_weight, shape[:3].numel())
     matrix = csr_matrix(by_target.flip(0), weight, shape[:3].numel())
@@ -142,7 +142,7 @@ def _of_batch(
         sequence, head = torch.arange(len(sizes), device=device), None
     if int(sequence.max()) >= batch or (not by_head and len(sizes) != batch):
         got = f"{int(sequence.max()) + 1}"
-        raise ValueError(f"graph must have a graph for each of {batch} sequences, got {got}")
+        raise ValueError(f"graph must hold a graph for each of {batch} sequences, got {got}")
     first = (sequence * number * length).repeat_interleave(sizes)  # position of its sequence
     tokens = first + _tokens(graph, sequence, sizes, mask, shape)
     if head is None:
@@ -153,7 +153,7 @@ def _of_batch(
     indices[list(heads)] = torch.arange(number, device=device)
     index = indices[head].repeat_interleave(sizes)
     if not bool((index >= 0).any()):
-        raise ValueError(f"graph must have graphs of heads {list(heads)}, got none of them")
+        raise ValueError(f"graph must have graphs for heads {list(heads)}, got none of them")
     kept = index[edges.edge_index[0]] >= 0
     return edges.at((tokens + index * length)[edges.edge_index[:, kept]], kept)
 

@@ -121,7 +121,9 @@ class HeadLayers(nn.Module):
     def _check_causal(self) -> None:
         """Refuse what would look ahead: all tokens of a hyperedge, and edges the other way."""
         if self.on_stones:
-            raise ValueError("a layer on stones looks ahead in causal order; use graph='pairs'")
+            raise ValueError(
+                "a layer on stones would use later tokens in causal order; use graph='pairs'"
+            )
         for layer in self.layers:
             if any(getattr(m, "flow", "") == "target_to_source" for m in layer.modules()):
                 raise ValueError(

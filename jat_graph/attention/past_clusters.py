@@ -132,8 +132,8 @@ def _read(
             far, states[row] = stream(states[row], precise, keys, rule, first)
         else:
             raise ValueError(
-                f"cluster heads can follow a crop of {BACK} tokens, and this cache was cropped by "
-                "more: pass a new one, or use_cache=False"
+                f"cluster heads support a crop of up to {BACK} tokens, and this cache was cropped "
+                "by more: pass a new one, or use_cache=False"
             )
         if not all_dense and own.size(1):
             near, far = own[:, : own.size(1) - far.size(1)], far.to(value.dtype)

@@ -76,7 +76,7 @@ def check_values(name: str, tensor: Tensor) -> None:
     if not is_wide(tensor):
         raise ValueError(f"{name} must be floating point of 16 bits or more, got {tensor.dtype}")
     if (why := hidden(tensor)) is not None:
-        raise ValueError(f"{name} must have values to look at, got a tensor {why}")
+        raise ValueError(f"{name} must have values that can be read, got a tensor {why}")
 
 
 def is_wide(tensor: Tensor) -> bool:
@@ -91,7 +91,7 @@ def hidden(tensor: Tensor) -> str | None:
     if tensor.is_meta:
         return "on the device meta"
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return "in torch.jit.trace, which keeps what those of one input decide: use torch.export"
+        return "in torch.jit.trace, which keeps the choices for one input: use torch.export"
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         if functorch.is_batchedtensor(tensor):

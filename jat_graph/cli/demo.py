@@ -26,7 +26,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 def demo_command(
     output: Annotated[
-        Path, typer.Option("--output", "-o", file_okay=False, help="Folder for what is found.")
+        Path, typer.Option("--output", "-o", file_okay=False, help="Folder for the results.")
     ] = Path("jat_graph_demo"),
     model: Annotated[
         str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
@@ -34,16 +34,16 @@ def demo_command(
     length: Annotated[
         list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512 to 8192.")
     ] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Most pairs of names in a sequence.")] = 3,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of names in a sequence, at most.")] = 3,
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and training data.")] = 0,
 ) -> None:
-    """Read long texts by SDPA and by clusters, and see what one layer learns by jumping.
+    """Read long texts by SDPA and by clusters, and see what one layer learns with jumps.
 
-    Time and fidelity of a pretrained model are measured over the length, and the JAT paper's
-    sentence pair is looked at. Then layers are trained: of the names in a sequence each must tell
-    the value of its partner, with which it shares a hub, with plain attention, with the paper's
-    pairs, and with stepping stones.
+    The demo measures time and fidelity of a pretrained model over the length of a text, and shows
+    the jumps in the JAT paper's sentence pair. Then it trains layers with ordinary attention, with
+    the paper's pairs, and with stepping stones: for each name in a sequence they must give the
+    value of its partner, with which the name shares a hub.
     """
     start = time.monotonic()
     from jat_graph.config import JatConfig
@@ -110,7 +110,7 @@ def _read_long_texts(
     draw_lengths(points, output / "lengths.png")
     console = Console()
     console.print(
-        'Python\'s own manual, read by the model as it is and with attn_implementation="clustered":'
+        'Python\'s manual, read by the model with SDPA and with attn_implementation="clustered":'
     )
     table = Table("tokens", "s, SDPA", "s, clusters", "ratio", "keys read", "cosine of states")
     for point in points:
@@ -118,7 +118,7 @@ def _read_long_texts(
         near = f"{point['share']:.0%}", f"{point['token_cosine']:.3f}"
         table.add_row(f"{point['tokens']}", *seconds, *near)
     console.print(table)
-    console.print("Where all keys are read, it is SDPA itself: short texts gain nothing.")
+    console.print("Short texts are read by SDPA itself, and gain nothing.")
     return points
 
 
@@ -144,8 +144,8 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
     save_figure(draw_head(replace(view, report=replace(view.report, jumps=marked))), picture)
     console.print(f"\n[bold]{PAIR}[/bold]")
     console.print(
-        "Every head jumps half of the way from a token over its stepping stones, the keys that it "
-        f"scores {report.config.jump_graph.threshold:g} standard deviation above or below the rest."
+        "Every token moves half the way to those on its stepping stones, the keys that it scores "
+        f"more than {report.config.jump_graph.threshold:g} standard deviation from the mean."
     )
     if not joined:
         console.print("No head joins computer and pencil.")
@@ -168,7 +168,7 @@ def _show_learning(curves: dict[str, list[dict[str, float]]], by_chance: dict[in
     console = Console()
     console.print(
         "\nIn a sequence every name has a value, and shares a hub with one other name, its "
-        "partner. Each name must tell its partner's value: two steps, for one layer."
+        "partner. For each name one layer must give the partner's value, which takes two steps."
     )
     steps = next(iter(curves.values()))[-1]["step"]
     title = f"Right answers of one layer after {steps:g} steps"
@@ -178,6 +178,6 @@ def _show_learning(curves: dict[str, list[dict[str, float]]], by_chance: dict[in
         table.add_row(str(size), *right, f"{lucky:.1%}")
     console.print(table)
     console.print(
-        "It shows that one layer with stones can do what takes plain attention two. It does not "
-        "show that texts ask for it."
+        "This shows that one layer with stones can do what takes two layers of ordinary attention. "
+        "It does not show that real texts need it."
     )

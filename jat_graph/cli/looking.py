@@ -54,35 +54,35 @@ def inspect_command(
     top: TopOption = 3,
     jump: JumpOption = None,
     rank: Annotated[
-        bool, typer.Option("--rank", help="Show which heads to look at, a line for each.")
+        bool, typer.Option("--rank", help="Rank the heads, with a line for each.")
     ] = False,
     json_file: Annotated[
         Path | None,
         typer.Option("--json", help="Also write everything to this file; several texts as a list."),
     ] = None,
     fidelity: Annotated[
-        bool, typer.Option("--fidelity", help="Show what heads on clusters read and lose instead.")
+        bool, typer.Option("--fidelity", help="Show what heads with clusters read and lose.")
     ] = False,
     picture: Annotated[
-        Path | None, typer.Option(help="With --fidelity, also draw it: .png, .svg or .pdf.")
+        Path | None, typer.Option(help="With --fidelity, also draw a picture: .png, .svg or .pdf.")
     ] = None,
 ) -> None:
     """Show what each head does on texts: jumps and stepping stones, or clusters and best keys.
 
-    A jump is a pair of tokens that the head's graph joins; its gain is the attention probability
-    after propagation minus the one before; its stepping stones are the keys that voted for it. With
-    stones also the tokens on them, how many and how large they are, strengths, and the jumps' share
-    of the walks. Heads that read by clusters, as with --config clustered, show the largest ones:
-    their tokens, with the share of each one's attention that is exact, and their best keys. Small
-    numbers after tokens are positions: pencil₆ → book₁.
+    A jump is a pair of tokens that the head's graph joins. Its gain is the attention probability
+    after propagation minus the one before, and its stepping stones are the keys that voted for it.
+    For stones the command also shows the tokens on them, their number and size, strengths, and the
+    jumps' share of the walks. For heads that read by clusters (--config clustered) it shows the
+    largest clusters: their tokens, each with the share of its attention that is exact, and their
+    best keys. Small numbers after tokens are positions: pencil₆ → book₁.
 
-    With --rank each head is one line, the one that changes attention most first; with --jump, too,
-    the one that gains most by this jump, and with --fidelity the one that loses most.
+    With --rank each head is one line, and the one that changes attention most comes first; with
+    --jump it is the one that gains most by this jump, with --fidelity the one that loses most.
 
-    With --fidelity the heads read by clusters, and all texts together give one table: the share of
+    With --fidelity the heads read by clusters, and there is one table for all texts: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
-    model's own attention, for each layer, or for each of the heads named by --layer and --head; of
-    a decoder also the change of the loss a token, and the share of next tokens that change.
+    model's own attention, for each layer, or for each head named by --layer and --head. For a
+    decoder it also shows the change of the loss, and the share of next tokens that change.
     """
     from jat_graph.config import JatConfig
 
@@ -90,7 +90,7 @@ def inspect_command(
     texts = read_texts(text, file)
     if fidelity:
         if tokens is not None or special_tokens:
-            raise ValueError("--fidelity is of all tokens: leave out --tokens and --special-tokens")
+            raise ValueError("--fidelity uses all tokens: leave out --tokens and --special-tokens")
         _show_fidelity(model, texts, config, changes, layer, head, json_file, picture, rank)
         return
     if picture is not None:
@@ -100,7 +100,7 @@ def inspect_command(
 
     clustered = reads_by_clusters(loaded)
     if clustered and jump:
-        raise ValueError("--jump is of jump heads, got heads that read by clusters")
+        raise ValueError("--jump needs jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
     shown["special_tokens"] = special_tokens
     shown |= {} if clustered else {"jump": jump}
@@ -150,7 +150,7 @@ def _show_fidelity(
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
     if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        Console().print("With --set dense_below=0 clusters read sequences of this length, too.")
+        Console().print("With --set dense_below=0 clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 
@@ -168,16 +168,16 @@ def calibrate_command(
         float | None, typer.Option(help="Share of token pairs to join. Default: 0.05.")
     ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest mean error of a head on clusters, as 0.1.")
+        float | None, typer.Option(help="Largest mean error of a head with clusters, such as 0.1.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
     max_length: Annotated[int, typer.Option(min=1, help="Tokens kept of each text.")] = 128,
 ) -> None:
     """Find thresholds that join the wanted share of pairs in each head; save the settings.
 
-    With --tolerance find the cheapest clusters of each head instead whose error stays within it; a
-    head that none of them serve is dense. The texts should be as long as those to be read, up to
-    --max-length. Every fifth batch is held out, and what is reached on those is shown.
+    With --tolerance find the cheapest clusters of each head whose error is within the tolerance; if
+    there are none, the head stays dense. The texts should be as long as those to be read, up to
+    --max-length. Every fifth batch is held out, and the result on those is shown.
     """
     from jat_graph.config import ClusterGraph, JatConfig, check_calibration
 
@@ -224,18 +224,18 @@ def view_command(
         typer.Option(
             metavar="FIRST:END",
             parser=parse_span,
-            help="Which of them, from 1: 5:8 for 5 to 7. Default: the first three.",
+            help="Numbers of sentences, from 1: 5:8 for 5 to 7. Default: the first three.",
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title. Default: the model's name.")] = None,
 ) -> None:
     """Write one page for any browser that shows heads on texts, jumps, stones and trees.
 
-    Of a model without jump heads it shows attention; with --config or --set, and of a model that
-    was saved with such heads, also the attention before the jump, the difference and the graph: a
-    click on a pair shows the stones that joined it. Of heads that read by clusters a click on a
-    token shows its cluster, its best keys and how much of its attention is exact. The sentences of
-    --treebank have their trees.
+    For a model without jump heads the page shows attention. With --config or --set, or for a model
+    that was saved with jump heads, it also shows the attention before the jump, the difference and
+    the graph: a click on a pair shows the stones that joined it. For heads that read by clusters a
+    click on a token shows its cluster, its best keys and how much of its attention is exact. The
+    sentences of --treebank are shown with their trees.
     """
     check_target(output)
     texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]

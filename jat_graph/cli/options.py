@@ -45,7 +45,7 @@ SetOption = Annotated[
     ),
 ]
 TextOption = Annotated[list[str] | None, typer.Option(help="A text; repeatable.")]
-FileOption = Annotated[Path | None, typer.Option(help="File with one text a line, in UTF-8.")]
+FileOption = Annotated[Path | None, typer.Option(help="File with one text on each line, in UTF-8.")]
 LayerOption = Annotated[list[int] | None, typer.Option(min=0, help="Layer, from 0; repeatable.")]
 HeadOption = Annotated[list[int] | None, typer.Option(min=0, help="Head, from 0; repeatable.")]
 TokensOption = Annotated[
@@ -53,14 +53,14 @@ TokensOption = Annotated[
     typer.Option(
         metavar="FIRST:END|WORDS",
         parser=parse_tokens,
-        help="Show these: 40:90 is 40 to 89, 'pencil computer' these words.",
+        help="Tokens to show: 40:90 is 40 to 89, 'pencil computer' these words.",
     ),
 ]
 JumpOption = Annotated[
     tuple[str, str] | None,
     typer.Option(metavar="WORD WORD", help="Only jumps from the first word to the second."),
 ]
-SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Show special tokens, too.")]
+SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Also show special tokens.")]
 TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
 
@@ -181,5 +181,5 @@ def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -
     texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
     if needed and not texts:
         given = "none" if file is None and not text else "empty ones"
-        raise ValueError(f"text must be given by --text, or by --file a line each, got {given}")
+        raise ValueError(f"text must be given by --text, or by lines of --file, got {given}")
     return texts

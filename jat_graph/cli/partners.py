@@ -84,7 +84,7 @@ def learning_curve(
     """Train one layer, and return now and then how often it is right about sequences of each size.
 
     Training sequences are drawn anew for each step, of all sizes: where all are of five pairs or
-    more, it is hardly learnt.
+    more, it is hardly learned.
     """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)

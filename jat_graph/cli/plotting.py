@@ -55,22 +55,22 @@ def plot_command(
         typer.Option(
             "--for",
             metavar="screen|paper|column",
-            help="paper is 6.8 inches wide, column 3.3, both in 8 points.",
+            help="paper is 6.8 inches wide and column 3.3, both with 8-point text.",
         ),
     ] = "screen",
-    length: Annotated[int, typer.Option(help="Most tokens of a head, or those of a pattern.")] = 48,
+    length: Annotated[int, typer.Option(help="Tokens of a pattern, or of a head at most.")] = 48,
     pattern: Annotated[
-        str | None, typer.Option(help="Patterns to draw instead, commas between: window:6,local:8.")
+        str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
     ] = None,
 ) -> None:
     """Draw one jump head on a text with its jumps, the graphs of all, or patterns.
 
-    One head, named by --layer and --head, is drawn as its scores, its graph or its stones, and its
-    propagated scores; of a long text the tokens of the strongest jumps. --jump pencil computer
-    draws one jump alone, in the head that it gains most in unless one is named. Several heads are
-    drawn as a grid of their graphs. One head that reads by clusters, as with --config clustered, is
-    drawn with what it reads exactly. memory-compressed:KERNEL:STRIDE, area:WIDTH, both perhaps with
-    :causal, and block:LENGTH are drawn as patterns, too. The caption is printed.
+    A head named by --layer and --head is drawn as its scores, its graph or its stones, and its
+    propagated scores; a long text is reduced to the tokens of the strongest jumps. --jump pencil
+    computer draws one jump alone, by default in the head where it gains most. Several heads are
+    drawn as a grid of their graphs. A head that reads by clusters (--config clustered) is drawn
+    with what it reads exactly. memory-compressed:KERNEL:STRIDE and area:WIDTH, also with :causal,
+    and block:LENGTH are drawn like patterns. The caption is printed.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -117,7 +117,7 @@ def _draw_heads(
         one = {"layer": layers[0], "head": heads[0]}
     if reads_by_clusters(model):
         if not one or jump:
-            raise ValueError("plot needs one --layer and one --head of those with clusters")
+            raise ValueError("plot needs one --layer and one --head that read by clusters")
         return draw_clusters(view_clusters(model, tokenizer, **one, **shown))
     if jump is not None:
         report = inspect_text(

@@ -20,13 +20,13 @@ MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three time
 TREEBANK, SEMCOR, EVALUATION, TEXTS, WORD = "treebank", "semcor", "evaluation", "texts", "word"
 # What each command asks, and the data that it needs.
 KINDS = {
-    "attention": ("What all heads give two words: are they related, and how?", [TREEBANK]),
+    "attention": ("Does the attention between two words tell how they are related?", [TREEBANK]),
     "heads": ("Which head knows each relation best, beside the best fixed offset?", [TREEBANK]),
     "graphs": ("Are words that jump heads join related more often than by chance?", [TREEBANK]),
-    "tree": ("Does a linear map of the states hold the tree?", [TREEBANK]),
-    "distance": ("Which power of their distance is that in the tree?", [TREEBANK]),
-    "senses": ("Does the nearest centroid of a sense find that of a word?", [SEMCOR, EVALUATION]),
-    "ratio": ("Does another sense in the sentence draw a word from its own?", [SEMCOR]),
+    "tree": ("Does a linear map of the states give the tree?", [TREEBANK]),
+    "distance": ("Which power of a distance equals that in the tree?", [TREEBANK]),
+    "senses": ("Does the nearest centroid give the sense of a word?", [SEMCOR, EVALUATION]),
+    "ratio": ("Does another sense in the sentence draw a word away from its own?", [SEMCOR]),
     "atlas": ("Where do the uses of a word lie, layer by layer?", [TEXTS, WORD]),
 }
 FUNCTIONS = dict(
@@ -37,7 +37,7 @@ FUNCTIONS = dict(
 SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
-    help="Ask what a model knows of syntax, trees and senses, with jump heads or without.",
+    help="Test what a model knows about syntax, trees and senses, with or without jump heads.",
     rich_markup_mode=None,
 )
 
@@ -65,21 +65,22 @@ def probe_command(
         list[Path] | None,
         typer.Option(help="Text, CoNLL-U, Brown as .zip, SemCor as .tar.gz, a folder; repeatable."),
     ] = None,
-    word: Annotated[str | None, typer.Option(help="The word, in any case.")] = None,
+    word: Annotated[str | None, typer.Option(help="The word, in upper or lower case.")] = None,
     sentences: Annotated[
-        int | None, typer.Option(min=2, help="Most sentences to read of each file, evenly over it.")
+        int | None,
+        typer.Option(min=2, help="Largest number of sentences from each file, drawn evenly."),
     ] = None,
     options: Annotated[
         list[str] | None,
         typer.Option(
             "--option",
             metavar="NAME=VALUE",
-            help="An argument of the probe, as layers=[3,6] or seeds=[0,1,2]; repeatable.",
+            help="An argument of the probe, such as layers=[3,6] or seeds=[0,1,2]; repeatable.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Folder for what is found. Default: probe-KIND."),
+        typer.Option(file_okay=False, help="Folder for the results. Default: probe-KIND."),
     ] = None,
 ) -> None:
     """Ask a probe, and write what it found as Markdown, JSON and pictures."""
@@ -152,7 +153,7 @@ def compare_command(
         list[str],
         typer.Option(
             metavar="NAME=FILES",
-            help="A probe's JSON files, one a training run, as 'base=runs/base/*/tree.json'.",
+            help="A probe's JSON files, one for each run, as 'base=runs/base/*/tree.json'.",
         ),
     ],
     value: Annotated[
@@ -162,7 +163,7 @@ def compare_command(
         "probe-compare"
     ),
 ) -> None:
-    """Hold what one probe found in several models against each other, with intervals over runs."""
+    """Compare the results of one probe for several models, with intervals over runs."""
     found: dict[str, list[Path]] = {}
     for given in variant:
         name, equals, pattern = given.partition("=")

@@ -51,7 +51,7 @@ def head_tables(report: Inspection) -> list[Table]:
         _table(("jump", *["P"] * has_stones, "gain", "stepping stones"), jumps),
     ]
     if has_stones:
-        tables.append(_table(("stone", "walks", "who stands on it"), stones))
+        tables.append(_table(("stone", "walks", "tokens on it"), stones))
     return tables
 
 
@@ -63,7 +63,7 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
         numbers.append((head, [[str(head.num_clusters), f"{head.median_size:g}", *shares]]))
         clusters.append((head, [_cluster_cells(cluster) for cluster in head.clusters]))
     few = any(head.dense for head in report.heads)
-    said = "So short a text is read densely (dense_below): this is what clusters would do."
+    said = "A text this short is read densely (dense_below): this is what clusters would do."
     return [
         *[said] * few,
         _table(("clusters", "size", "pairs read", "attention read", "tv"), numbers),

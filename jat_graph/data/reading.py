@@ -106,7 +106,7 @@ def check_model(model: Any) -> None:
         raise ValueError(f"model must be a model of transformers, got {type(model).__name__}")
     if model.config.is_encoder_decoder:
         raise ValueError(
-            f"model must be one stack of layers, got a {type(model).__name__}: give its encoder"
+            f"model must be one stack of layers, got a {type(model).__name__}: pass its encoder"
         )
 
 
@@ -114,7 +114,7 @@ def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuse a tokenizer that does not say where words are."""
     if not tokenizer.is_fast:
         got = type(tokenizer).__name__
-        raise ValueError(f"tokenizer must be a fast one to know words, got {got}")
+        raise ValueError(f"tokenizer must be a fast one, which maps tokens to words, got {got}")
 
 
 def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
@@ -124,7 +124,7 @@ def attention_heads(model: PreTrainedModel) -> tuple[Head, ...]:
     if not heads:
         named = [(n, m) for n, m in model.named_children() if isinstance(m, PreTrainedModel)]
         parts = ", ".join(n for n, m in named if hasattr(m.config, names[1]))
-        got = f"{type(model).__name__}{parts and f': give a part of it, {parts}'}"
+        got = f"{type(model).__name__}{parts and f': pass a part of it, {parts}'}"
         raise ValueError(f"model must be one stack of layers with heads, got a {got}")
     return tuple((layer, head) for layer in range(layers) for head in range(heads))
 
@@ -150,7 +150,7 @@ def check_heads(heads: Sequence[Head], known: tuple[Head, ...]) -> tuple[Head, .
     chosen = [head for head in known if head in pairs or list(head) in pairs]
     if not pairs or len(chosen) != len(pairs):
         raise ValueError(
-            f"heads must be pairs (layer, head) of {len(known)} that there are, each of them once, "
+            f"heads must be different pairs (layer, head) out of the {len(known)} of the model, "
             f"got {heads!r}"
         )
     return tuple((layer, head) for layer, head in heads)

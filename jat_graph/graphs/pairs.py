@@ -194,7 +194,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
     found, lost = spread_words(graph, word_ids)
     if lost:
         warnings.warn(
-            "graphs have edges of words that no token is of, which are left out: cut texts less, "
+            "graphs have edges of words without a token, which are left out: truncate texts less, "
             "or number the nodes as word_ids does",
             stacklevel=2,
         )

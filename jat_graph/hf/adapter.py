@@ -144,7 +144,7 @@ def _attach(
         _check_room(attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
-        raise ValueError(f"config.{kind.name} must be free for settings of ours, got {foreign!r}")
+        raise ValueError(f"config.{kind.name} must be free for jat_graph, got {foreign!r}")
     learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
@@ -354,4 +354,4 @@ def _check_room(attachment: Attachment, inserted: ModuleHeads, kind: Any, config
     within = attachment.pattern is not None or getattr(config, "pattern", None) is not None
     if within and not all(every.on_features for every in (kind, *attachment.configs)):
         words = " and ".join(k.word for k in (kind, *attachment.configs) if not k.on_features)
-        raise ValueError(f"pattern must be None beside {words} heads, which read everywhere")
+        raise ValueError(f"pattern must be None beside {words} heads, which read all keys")

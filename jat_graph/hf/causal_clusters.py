@@ -20,8 +20,8 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
 
 ORDER = (
-    "attention_mask must be causal order and padding, or documents, where cluster heads are "
-    "causal, the same for all heads, got later tokens or biases"
+    "attention_mask must be causal order and padding, or documents, the same for all heads, for "
+    "causal cluster heads, got later tokens or biases"
 )
 
 
@@ -84,7 +84,7 @@ def _past(
     features = inputs.query, inputs.key, inputs.value
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
     if recorded or inputs.dropout or torch.compiler.is_compiling():
-        inputs.check_whole("cluster heads that record gradients, drop out or are compiled")
+        inputs.check_whole("cluster heads with gradients, dropout or torch.compile")
         return None
     times = inputs.query.size(1) // inputs.key.size(1)
     readers = tuple(

@@ -114,7 +114,7 @@ def _attend(
         output = _read_in_order(inputs, rule)
     elif reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
-        reason = None if mask else "its mask says more than padding and documents"
+        reason = None if mask else "its mask has more than padding and documents"
     if reason:
         _warn(module, f"{LEFT} where {reason}")
     if mask:
@@ -148,7 +148,7 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
     if rule.dense_below == float("inf") or (compiling and inputs.key.size(2) <= first):
         return None
     if compiling and not inputs.is_whole:
-        _warn(module, f"{LEFT} where it is compiled, which hides its cache")
+        _warn(module, f"{LEFT} under torch.compile, which hides its cache")
         return None
     if not compiling:
         inputs = replace(inputs, cache=cache_of(module))
@@ -171,8 +171,8 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
             raise ValueError(
-                f"{name} must be one number for all heads by name, got a table, which "
-                "jat_graph.attach takes"
+                f"{name} must be one number for all heads, got a table, which "
+                "only jat_graph.attach takes"
             )
     return tuple(vars(graph).values())
 
@@ -182,7 +182,7 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     if kwargs.get("position_bias") is not None:
         return "it adds a position bias to its scores"
     if hidden(inputs.query) or in_transform():
-        return "the values of its tensors cannot be looked at"
+        return "the values of its tensors cannot be read"
     module, query, key = inputs.module, inputs.query, inputs.key
     elsewhere = (
         _may_read_elsewhere(type(module))

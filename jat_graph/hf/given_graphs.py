@@ -118,7 +118,7 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
     for module in (*layers, *modules):
         if not takes_any_argument(type(module)):
             name = type(module).__name__
-            raise ValueError(f"model must hand arguments on to its attention, got a {name}")
+            raise ValueError(f"model must pass arguments on to its attention, got a {name}")
     hooks = add_hooks(
         [(layer, lambda _, args, kwargs: (args, {**kwargs, GLOBAL: mask})) for layer in layers]
     )
@@ -151,7 +151,7 @@ def _global_readers(model: nn.Module) -> list[nn.Module]:
     if not readers:
         got = "causal ones" if found else f"a {type(model).__name__} with neither"
         raise ValueError(
-            "model must have heads of an encoder by clusters, or a pattern with 'global', for "
+            "model must have encoder heads that read by clusters, or a pattern with 'global', for "
             f"global tokens, got {got}"
         )
     return readers
@@ -200,7 +200,7 @@ class _Graphs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kept, output = self.kept.pop(0)
         if kept is not func:
             raise RuntimeError(
-                f"keep_graphs needs the same operators in backward as in forward: {func} came "
-                f"where {kept} was kept"
+                f"keep_graphs needs the same operators in backward as in forward, got {func} "
+                f"instead of {kept}"
             )
         return output

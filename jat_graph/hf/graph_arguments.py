@@ -41,7 +41,7 @@ def hand_graphs(
         graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
     previous, thread = (attachment.graphs, attachment.graphs_thread), threading.get_ident()
     if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
-        raise ValueError("using_graphs must be left before another thread enters it, got two in it")
+        raise ValueError("using_graphs must be left before another thread enters, got two in it")
     layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
     attachment.graphs, attachment.graphs_thread = graphs, thread
     # An argument of each layer, which gradient checkpointing keeps.

@@ -76,8 +76,8 @@ class AttentionInputs:
             cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new_past())
         if layer.past.length != before or layer.owner != owner:
             raise ValueError(
-                f"the cache holds {before} tokens that came without these heads, as a prefix of "
-                "PEFT does, while gradients were recorded, or under a mask that is neither causal "
+                f"the cache holds {before} tokens that were added without these heads, by a prefix "
+                "of PEFT, while gradients were recorded, or under a mask that is neither causal "
                 "nor padding: pass a new one, or use_cache=False"
             )
         return layer.past
@@ -226,13 +226,13 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
     if window is not None and num_keys > window:
         raise ValueError(
             f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
-            f"patterns cannot follow with a cache: pass use_cache=False (got {num_keys} keys)"
+            f"patterns do not support with a cache: pass use_cache=False (got {num_keys} keys)"
         )
     if not keeps_all_tokens(cache, module):
         kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
         most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
-            "heads of ours and patterns generate with transformers.DynamicCache only, got a "
+            "heads of jat_graph and patterns generate with transformers.DynamicCache only, got a "
             f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
             "use_cache=False"
         )

@@ -163,7 +163,7 @@ def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | N
         return None
     if not state.attachment.takes_global:
         raise ValueError(
-            f"{GLOBAL} needs cluster heads or a pattern with 'global', which the model has not"
+            f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
         )
     return read_global(mask, query)
 
@@ -227,7 +227,7 @@ def _check_arguments(
     name = type(module).__name__
     for argument in (*SDPA_IGNORES, *(HEADS_REFUSE if runs else ())):
         if kwargs.get(argument) is not None:
-            raise ValueError(f"{name} passes {argument}, which our heads cannot use")
+            raise ValueError(f"{name} passes {argument}, which heads of jat_graph cannot use")
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
         cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
         raise ValueError(f"{name} cannot take graphs: {cure}")

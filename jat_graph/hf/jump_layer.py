@@ -183,7 +183,7 @@ class JumpLayer(LayerHeads):
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.jump_graph.kind == "stones":
-                reasons = [*reasons, "a layer on stones looks ahead; use graph='pairs'"]
+                reasons = [*reasons, "a layer on stones would use later tokens; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{type(entry.module).__name__} is causal: {'; '.join(reasons)}")
         return jump

@@ -148,7 +148,7 @@ def why_left_alone(module: nn.Module, name: str = "") -> str | None:
 def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     alone = {type(e.module).__name__: e.left_alone for e in found if e.left_alone != CROSS}
     if alone:
-        return "; ".join(f"{name} is left alone, because {why}" for name, why in alone.items())
+        return "; ".join(f"{name} is left unchanged, because {why}" for name, why in alone.items())
     attention = {module for module in model.modules() if "Attention" in type(module).__name__}
     # The inmost ones compute it; others are blocks around them.
     inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]

@@ -94,7 +94,7 @@ def resize_position_embeddings(
     base = transformer_of(model)
     tables = list(position_tables(base))
     if not tables:
-        raise ValueError(f"{type(base).__name__} has no learned position table to make longer")
+        raise ValueError(f"{type(base).__name__} has no learned position table to resize")
     longest = max(table.length for table in tables)
     if max_length < longest:
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")

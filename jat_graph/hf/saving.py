@@ -37,8 +37,8 @@ ADAPTER_FILE = "adapter_config.json"
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
-Where `jat_graph.hf` is imported, transformers and sentence-transformers load heads without weights
-of their own, too; elsewhere they say "not supported", or load `"sdpa"`, without the heads."""
+After `import jat_graph.hf`, transformers and sentence-transformers also load heads without weights
+of their own; without it they say "not supported", or load `"sdpa"` without the heads."""
 NOTE_OF_ADAPTER = """\
 This loads the base model, attaches the heads and adds the adapter, which PEFT alone refuses."""
 # By which a card is known that may be replaced: whoever writes another one leaves it out.
@@ -261,14 +261,14 @@ def from_pretrained(
         where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
         adapter = find_adapter_config_file(str(path), **where)
     if at_hand and adapter is None:
-        raise ValueError(f"{path} must hold an adapter for a model at hand, got none")
+        raise ValueError(f"{path} must hold an adapter when a model is given, got none")
     if adapter is not None:
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = saved_configs(_config_of(path, kwargs))
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
         raise ValueError(
-            f"{path} was saved without jump heads; load it plain, and use jat_graph.attach"
+            f"{path} was saved without jump heads; use transformers and jat_graph.attach"
         )
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
@@ -304,7 +304,7 @@ def _load_adapter(
     if not isinstance(base, torch.nn.Module):
         name = fields.get("base_model_name_or_path")
         if not name:
-            raise ValueError(f"{path} names no base model; from_pretrained(MODEL, FOLDER) does")
+            raise ValueError(f"{path} names no base model: use from_pretrained(MODEL, FOLDER)")
         if saved_configs(_config_of(name, kwargs)):
             base = from_pretrained(base, name, conv=conv, **kwargs)
         elif configs:
@@ -320,7 +320,7 @@ def _load_adapter(
     elif configs and attachment.configs != configs:
         raise ValueError(
             f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
-            "with, got others; jat_graph.detach them, and those of the adapter are attached"
+            "with, got others; after jat_graph.detach, those of the adapter are attached"
         )
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     if isinstance(base, PeftModel):  # which gets it beside those that it has

@@ -152,7 +152,7 @@ def check_without_weights(configs: KindConfigs, what: str) -> None:
 
 # Once a layer has its state, it is traced like any other.
 @torch.compiler.disable(  # type: ignore[no-untyped-call, untyped-decorator]
-    reason="heads that came by name want one call before torch.compile"
+    reason="heads that were loaded by attn_implementation need one call before torch.compile"
 )
 def start_layer(module: nn.Module) -> LayerState:
     """Make the state of an attention module whose model was loaded by transformers alone."""

@@ -46,7 +46,7 @@ def token_hooks(
         layers = layers_around(part, own)
         if not all(takes_any_argument(type(module)) for module in (*layers, *own)):
             raise ValueError(
-                f"excluded_token_ids must be () for {type(part).__name__}, which hands no further "
+                f"excluded_token_ids must be () for {type(part).__name__}, which passes no further "
                 f"arguments on to its attention, got {tokens}"
             )
         groups = getattr(part.config, "num_hidden_groups", None)  # ALBERT's

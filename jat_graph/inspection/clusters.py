@@ -248,8 +248,8 @@ class ClusterTrace:
         """Return what the one head of a layer did, which must not be in causal order."""
         if layer.mask.causal:
             raise ValueError(
-                "clusters are shown of encoders, got a decoder, whose tokens each choose anew: "
-                "jat_graph.fidelity, or inspect --fidelity, tells what is lost"
+                "clusters can be shown for encoders, got a decoder, where each token changes them: "
+                "jat_graph.fidelity, or inspect --fidelity, measures what is lost"
             )
         (rule,), (sequence,) = layer.config.cluster_graph.rules(1), split_sequences(layer)
         graph = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]

@@ -89,7 +89,7 @@ class NextTokens:
 
     def summary(self) -> str:
         """Return the numbers in a line."""
-        said = f"Loss {self.loss:.3f} a token, by clusters {self.change:+.4f}"
+        said = f"Loss {self.loss:.3f} per token, by clusters {self.change:+.4f}"
         if self.low is not None:
             said += f" (95 % interval {self.low:+.4f} to {self.high:+.4f})"
         return f"{said}; {self.changed:.1%} of next tokens change."

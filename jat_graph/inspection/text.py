@@ -181,7 +181,7 @@ def remarks(config: JatConfig, densities: Sequence[float], strengths: Sequence[f
         said = f"Threshold {graph.threshold:g} does not fit: it joins {shares} of the pairs."
         found.append(f"{said} Calibrate it for this model, or take stones or clusters.")
     if config.strength is not None and not any(strengths):
-        found.append("Strengths are 0, as before training, so attention is as without jumps.")
+        found.append("Strengths are 0, as before training, so attention is that of the base.")
     return found
 
 

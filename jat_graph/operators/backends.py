@@ -88,7 +88,7 @@ def unsupported(backend: str, config: JatConfig, mask: TokenMask) -> list[str]:
     votes = isinstance(graph, PairGraph) and graph.soft_temperature is not None
     soft = {"soft votes need every pair": votes}
     masks = {"it takes padding and causal masks only": mask.pairs is not None}
-    func = {"torch.func cannot go through it, as torch.autograd can": in_transform()}
+    func = {"torch.func does not support it; torch.autograd does": in_transform()}
     sigmoid = isinstance(graph, StoneGraph) and graph.incidence == "sigmoid"
     against = {  # what holds of each kind of graph and backend
         ("pairs", "sparse"): soft,
@@ -141,7 +141,7 @@ def choose_backend(
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")
     assert not isinstance(graph, ClusterGraph)  # which has no operator
     if graph.backend != "auto":
-        return BackendChoice(graph.backend, "the config asks for it")
+        return BackendChoice(graph.backend, "the settings ask for it")
     other, matrix = ("threshold", "A") if linked is None else ("sparse", "B")
     reasons = unsupported(other, config, mask)
     if reasons:
@@ -205,4 +205,4 @@ def prices_of(device: str) -> tuple[dict[str, float], str]:
     if device in _TABLE:
         return _TABLE[device]["nanoseconds"], f"measured on {_TABLE[device]['machine']}"
     stand_in, where = prices_of("cpu")
-    return stand_in, f"no measurement for {device}: prices of the CPU, {where}"
+    return stand_in, f"no measurement for {device}, so those of the CPU, {where}"

@@ -84,7 +84,7 @@ def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tenso
     from torch_geometric.utils import to_torch_csr_tensor  # PyG takes seconds to load
 
     if in_transform():
-        raise ValueError("torch.func cannot go through a sparse matrix, as torch.autograd can")
+        raise ValueError("torch.func does not support a sparse matrix; torch.autograd does")
     size = (num_nodes, num_nodes)
     with _beta_unsaid():
         matrix: Tensor = to_torch_csr_tensor(

@@ -49,12 +49,12 @@ MOST_GROUPS = len(COLOURS)
 ACROSS, SIDE, LINE, LETTERS = 4, 2.9, 0.16, 46  # panels in a row; inches; letters of a name
 
 CAPTION = (
-    "Uses of a word in sentences; each is a point, the word's state there, in a layout of which "
-    "only who is near whom means something. Clusters are of the states, not of the layout, and "
-    "are few where the silhouette, from -1 to 1, is best; near 0 there are no parts to speak of. "
-    "Telling words stand in surely more sentences of a cluster than of the others. A share of a "
-    "part of speech or sense says something where its interval is above the share that the most "
-    "common one has of all uses (settings)."
+    "Uses of a word in sentences. Each point is the state of the word there, in a layout of which "
+    "only neighbourhoods mean something. Clusters are formed of the states, not of the layout, in "
+    "the number with the best silhouette, from -1 to 1; near 0 there are no separate groups. "
+    "Telling words occur in significantly more sentences of a cluster than of the others. The "
+    "share of a part of speech or sense means something if its interval lies above the share of "
+    "the most common one among all uses (settings)."
 )
 
 

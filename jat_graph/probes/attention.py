@@ -36,12 +36,12 @@ PENALTIES = (0.003, 0.03, 0.3, 3.0)  # C of scikit-learn: large is free
 LEAST = 10  # sentences, of which a fifth can be spared to choose among them
 
 CAPTION = (
-    "Accuracy of a linear model that is told what all heads give two words, and says whether one "
-    "is the head of the other, or which relation they have; classes are balanced. A probe means "
-    "something where it beats the word distance and random weights. The control task has random "
-    "labels for every two word types, asked where these came together in training; selectivity is "
-    "the accuracy on those same pairs, less that of the control task. Intervals of 95 % over "
-    "sentences; least and most are of the seeds."
+    "Accuracy of a linear model that reads the attention of all heads between two words, and tells "
+    "whether one is the head of the other, or which relation they have; classes are balanced. A "
+    "probe means something if it is better than the word distance and random weights. In the "
+    "control task each two word types have a random label, and are tested if they occurred "
+    "together in training; selectivity is the accuracy on the same pairs, less that of the control "
+    "task. Intervals are of 95 % over sentences; least and most are those of the seeds."
 )
 
 

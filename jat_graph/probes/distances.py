@@ -34,16 +34,16 @@ UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
 MOST_EDGES = 12  # of distances that are drawn: of longer ones there are few
 
 CAPTION = (
-    "How well a power of the distance between two words after a layer is the number of edges "
-    "between them: without any map, with one that was trained for squares, which favours squares, "
+    "How well a power of the distance between two words after a layer equals the number of edges "
+    "between them: without a map, with one that was trained for squares, which favours squares, "
     "and with one that was trained for the power. R² is the share of the variance of d that d = "
-    "distance^power / a explains, below 0 where the mean of d would do better; low and high are "
-    "the ends of intervals of 95 % over sentences."
+    "distance^power / a explains, below 0 if the mean of d would do better; low and high are the "
+    "ends of 95 % intervals over sentences."
 )
 RELATIONS = (
-    "Squared distance between word and head in the space of a structural probe after a layer, by "
-    "relation; 1 is what the tree says. Low and high are the ends of intervals of 95 % over "
-    "sentences, deviation and quartiles those of single pairs; rare relations are left out."
+    "Squared distance between a word and its head in the space of a structural probe, by relation; "
+    "1 is the distance in the tree. Low and high are the ends of 95 % intervals over sentences, "
+    "deviation and quartiles are those of single pairs; rare relations are left out."
 )
 
 

@@ -34,10 +34,10 @@ NUMBERS = ("mean", "deviation", "change", "low", "high")
 SAME = 1e-9  # spread of runs below which Student's t means nothing
 
 CAPTION = (
-    "A column of a probe for each variant of a model, the mean over training runs with their "
-    "standard deviation, and how much more that is than in the first variant. Low and high are the "
-    "ends of the 95 % interval of a paired t test over runs, not corrected for the number of rows; "
-    "where it holds 0, no difference is shown."
+    "A column of a probe for each variant of a model: the mean over training runs with its "
+    "standard deviation, and the difference to the first variant. Low and high are the ends of the "
+    "95 % interval of a paired t test over runs, not corrected for the number of rows; if it "
+    "contains 0, no difference is shown."
 )
 
 

@@ -32,10 +32,10 @@ MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where t
 
 CAPTION = (
     "How many times as often as by chance the pairs of words that a head joins are related in the "
-    "tree; 1 is chance. Chance is the share of related pairs among all of the same sentence; "
-    "matched, among those of the same sentence as many words apart, so that it is 1 where a head "
-    "knows of nothing but distance. Intervals of 95 % over sentences; the best head was chosen on "
-    "one half of them, scored on the other."
+    "tree; 1 is chance. Chance is the share of related pairs among all pairs of the same sentence; "
+    "matched chance is the share among those that are as many words apart, so that it is 1 if a "
+    "head depends on distance alone. Intervals are of 95 % over sentences; the best head was "
+    "chosen on one half of them and scored on the other."
 )
 
 

@@ -31,10 +31,10 @@ WAYS = ("dependent looks", "head looks")
 ALL = "all"
 
 CAPTION = (
-    "Share of words whose head in the tree is the word that one attention head gives most, or "
-    "that gives most to them, against the best fixed offset. Both were chosen on one half of "
-    "the sentences and scored on the other; 95 % intervals over sentences. A head tells more "
-    "of a relation than the order of words does where the interval of the gain is above 0."
+    "Share of words whose head in the tree is the word with the most attention from them, or to "
+    "them, in one attention head, and the same for the best fixed offset. Both were chosen on one "
+    "half of the sentences and scored on the other; intervals are of 95 %. A head tells more about "
+    "a relation than the order of words does if the interval of the gain is above 0."
 )
 
 

@@ -31,11 +31,11 @@ ALONE, OPPOSITE, CHANCE = "alone", "with the other sense", "with a random senten
 CAPTION = (
     "How much nearer words are to the centroid of their own sense in SemCor than to that of "
     "another sense: the ratio of both mean cosines, the mean of each word's own ratio as in the "
-    "source (mean_of_ratios), and the share of words to which the other one is nearer (wrong), "
-    "where a sentence stands alone, joined to one with the other sense by 'and', and joined to a "
-    "random one; low and high are the ends of 95 % intervals over pairs. The mean of ratios hangs "
-    "on the few words whose cosine with the other sense is near 0. "
-    "Only what the other sense does beyond the random sentence is an effect of the sense."
+    "source (mean_of_ratios), and the share of words that are nearer to the other sense (wrong), "
+    "for a sentence alone, joined by 'and' to one with the other sense, and joined to a random "
+    "one. Low and high are the ends of 95 % intervals over pairs. The mean of ratios depends on "
+    "the few words whose cosine with the other sense is near 0. Only the difference to the random "
+    "sentence is an effect of the sense."
 )
 
 

@@ -185,12 +185,12 @@ PROBE, RANDOM_MAP = "semantic probe", "random map"
 ALL, AMBIGUOUS = "all", "ambiguous"  # columns of tables, beside those of the sets
 
 CAPTION = (
-    "Share of words whose sense the nearest centroid in SemCor finds (F1), after each layer; "
-    "behind that on all sets together is its 95 % interval over sentences. Only words with several "
-    "senses in the training (column ambiguous) can be answered by states. The semantic probe is "
-    "the mean over seeds, spread the distance between the best and the worst; it says something "
-    "where it beats the random map that it began as. That senses can be told apart does not say "
-    "that the model uses them."
+    "Share of words whose sense the nearest centroid in SemCor gives (F1), after each layer, and "
+    "for all sets together its 95 % interval over sentences. States can decide only words with "
+    "several senses in the training (column ambiguous). For the semantic probe F1 is the mean over "
+    "seeds and spread the distance between the best and the worst; the probe means something if it "
+    "is better than the random map from which it was trained. That senses can be told apart does "
+    "not show that the model uses them."
 )
 
 

@@ -51,9 +51,9 @@ DRAWN = range(8, 15)  # words of a sentence that is drawn
 VERSION = 1  # of how probes are trained
 
 CAPTION = (
-    "Trees in the distances between words, found by linear maps of a model's states. Layer 0 knows "
-    "words and their order alone, and random weights nothing that was learnt: what counts is what "
-    "is above both, and above words in a line. Low and high are the ends of intervals of 95 % over "
+    "Trees in the distances between words, found by linear maps of a model's states. Layer 0 has "
+    "words and their order alone, and random weights have learned nothing: what counts is what is "
+    "above both, and above words in a line. Low and high are the ends of 95 % intervals over "
     "sentences; scores are means over seeds. A map that finds trees does not show that the model "
     "uses them."
 )

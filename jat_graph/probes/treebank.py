@@ -175,7 +175,7 @@ def check_tree(heads: Sequence[int], where: str) -> None:
         while above != ROOT and steps <= len(heads):
             above, steps = heads[above], steps + 1
         if above != ROOT:
-            raise ValueError(f"{where}: a tree must have no circle, got one at word {word + 1}")
+            raise ValueError(f"{where}: a tree must have no cycle, got one at word {word + 1}")
 
 
 def check_sentences(**parts: Any) -> None:

@@ -67,7 +67,7 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     """Draw a tree beside its words in the space of a probe, [n, R]."""
     tree, shown, middles = sentence.shown_edges, sentence.shown, _middles(sentence)
     if not shown:
-        raise ValueError("sentence must have a word that is no punctuation, got none")
+        raise ValueError("sentence must have a word that is not punctuation, got none")
     points = points.detach().double().cpu()
     squared = squared_distances(points).numpy()
     side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(4.0, middles[-1] + 1.2)

@@ -144,9 +144,9 @@ def _jump_head(
 ) -> HeadContent:
     (measured,) = layer_statistics(trace.layer, trace.graph)
     share = f"{100 * measured.density:.1f} %"
-    note = f"Of the pairs that may be joined {share} are."
+    note = f"{share} of the possible pairs are joined."
     if isinstance(trace.graph, StoneLinks):
-        note = f"Of the links that tokens may have to stones there are {share}."
+        note = f"{share} of the possible links between tokens and stones exist."
     theta = trace.strengths()
     strengths = [] if theta is None else theta.flatten().tolist()
     note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
@@ -168,7 +168,7 @@ def _cluster_head(
         f"read exactly, and {100 * report.exact:.1f} % of the attention."
     )
     if report.dense:
-        note += " So short a text is read densely: this is what clusters would do."
+        note += " A text this short is read densely: this is what clusters would do."
     *_, before, attention = trace.rows
     matrices = attention, before, attention - before
     links = (_shown_links(matrix, text, most_links) for matrix in matrices)

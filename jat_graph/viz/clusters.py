@@ -90,7 +90,7 @@ def draw_clusters(view: ClusterView) -> Figure:
         f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters; "
         f"{report.density:.0%} of the pairs are read exactly, which is {report.exact:.0%} of the "
         f"attention; {report.tv:.0%} of it goes elsewhere than by exact scores."
-        + " So short a text is read densely: this is what clusters would do."
+        + " A text this short is read densely: this is what clusters would do."
         * report.dense,
     )
     return figure

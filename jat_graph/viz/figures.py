@@ -155,7 +155,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
             warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
     if lacking:  # one line, where matplotlib has a warning for each
         logger.warning(
-            "%d characters are drawn as boxes, as the font has none: install one that does, such "
+            "%d characters are drawn as boxes, because the font lacks them: install another, such "
             "as Noto Sans CJK, and add it to matplotlib's rcParams['font.family']",
             len(lacking),
         )

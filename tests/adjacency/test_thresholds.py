@@ -81,7 +81,7 @@ def test_about_that_share_of_the_products_votes(rate):
 def test_a_share_that_only_negative_products_could_reach_is_warned_about():
     query, key, _, _ = random_heads(1, 1, 12, 4)
     config = JatConfig(PairGraph(vote_rate=0.9))
-    with pytest.warns(UserWarning, match=r"vote_rate=0.9 asks for a threshold below 0; 0 is used"):
+    with pytest.warns(UserWarning, match=r"vote_rate=0.9 needs a threshold below 0; 0 is used"):
         operator = jump_operator(query, key, config=config)
     zero = reference_graph(query, key, threshold=0.0)
     torch.testing.assert_close(operator.base.to_dense(), zero.adjacency)

@@ -386,7 +386,7 @@ def test_what_looks_ahead_is_refused_in_a_decoder(settings, form):
     heads = random_heads(1, 2, 6, 4)[:3]
     mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril() if form == "4d" else None
     options = {"attention_mask": mask, "is_causal": form == "flag"}
-    with pytest.raises(ValueError, match="looks at later tokens"):
+    with pytest.raises(ValueError, match="would use later tokens"):
         jump_attention(*heads, config=JatConfig.paper(**settings), **options)
 
 
@@ -678,7 +678,7 @@ def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings):
     def run(mask):
         return jump_attention(query, key, value, config=config, attention_mask=mask)
 
-    with pytest.raises(ValueError, match=r"could look ahead.*pass padding as attention_mask"):
+    with pytest.raises(ValueError, match=r"could use later tokens.*pass padding as attention_mask"):
         torch.compile(run, backend="eager")(triangle)
 
 

@@ -53,11 +53,13 @@ def test_what_cannot_be_computed_with_or_looked_at_is_refused(call):
     with one_line("must be floating point of 16 bits or more, got torch.float8_e4m3fn"):
         call(x.to(torch.float8_e4m3fn))
     for mapped in (call, torch.func.grad(lambda x: call(x).sum())):
-        with one_line("must have values to look at, got a tensor in torch.func.vmap"):
+        with one_line("must have values that can be read, got a tensor in torch.func.vmap"):
             torch.func.vmap(mapped)(torch.stack([x, x]))
-    with one_line("must have values to look at, got a tensor in torch.jit.trace, .* torch.export"):
+    with one_line(
+        "must have values that can be read, got a tensor in torch.jit.trace, .* torch.export"
+    ):
         torch.jit.trace(call, (x,))
-    with one_line("must have values to look at, got a tensor on the device meta"):
+    with one_line("must have values that can be read, got a tensor on the device meta"):
         call(x.to("meta"))
 
 

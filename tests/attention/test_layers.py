@@ -285,7 +285,7 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
         (PAIRS, partial(GATv2Conv, heads=2), {}, r"GATv2Conv must give features \[2, 4\]"),
         (PAIRS, HypergraphConv, {}, "must take edge_index, but HypergraphConv"),
         (STONES, GCNConv, {}, "must take hyperedge_index"),
-        (STONES, WALK, {"is_causal": True}, "looks ahead in causal order"),
+        (STONES, WALK, {"is_causal": True}, "would use later tokens in causal order"),
         (PAIRS, partial(GCNConv, flow="target_to_source"), {"is_causal": True}, "flow="),
         (PAIRS, partial(GCN2Conv, alpha=0.1), {}, "but GCN2Conv takes x, x_0, edge_index, "),
         (PAIRS, lambda d: [], {}, "one, two or three layers, got 0"),

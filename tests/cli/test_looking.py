@@ -86,7 +86,7 @@ def test_inspect_shows_clusters_and_writes_json(run: Run, tiny_model: str, tmp_p
     call = ("inspect", "--model", tiny_model, "--text", TEXT, "--json", file, "--layer", 1)
     given = ("--set", "keys=2", "--set", "block=1", "--set", "clusters=3", "--top", 2)
     shown = run(*call, "--config", "clustered", *given, "--head", 2).output
-    assert "So short a text is read densely (dense_below)" in shown
+    assert "A text this short is read densely (dense_below)" in shown
     (head,) = read(file)["heads"]
     assert (head["layer"], head["head"], head["dense"], len(head["clusters"])) == (1, 2, True, 2)
     for share in ("density", "exact", "tv"):

@@ -111,7 +111,7 @@ def test_costs_are_of_both_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch
             ["--lengths", "32", "50"],
             r"lengths must be rising multiples of the first, got \[32, 50\]",
         ),
-        (["--plot", "none/a.png"], "none/a.png must be a file in a folder that is there"),
+        (["--plot", "none/a.png"], "none/a.png must be a file in an existing folder"),
         (["--data_dir", "none"], "data_dir must be a folder, got none"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
         (["--limit", "3"], "limit must leave 2 texts for either half, got 3"),

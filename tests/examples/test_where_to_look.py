@@ -175,7 +175,7 @@ def test_with_all_keys_the_methods_of_others_are_attention() -> None:
         (["--shares", "0.9"], "shares must give 8 to 32 of 64 keys, got [0.9]"),
         (["--texts", "0"], "texts must be at least 1, got 0"),
         (["--texts", "9"], "texts must be 9 of 64 tokens, got 0"),
-        (["--json", "none/a.json"], "none/a.json must be a file in a folder that is there"),
+        (["--json", "none/a.json"], "none/a.json must be a file in an existing folder"),
     ],
 )
 def test_bad_input_is_one_line(

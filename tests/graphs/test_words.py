@@ -12,7 +12,7 @@ from torch_geometric.utils import to_dense_adj
 from jat_graph.graphs import token_graph
 
 
-@pytest.mark.filterwarnings("ignore:graphs have edges of words that no token")
+@pytest.mark.filterwarnings("ignore:graphs have edges of words without a token")
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 2**20), st.booleans())
 def test_every_token_gets_the_mean_over_the_word(sizes, seed, weighted) -> None:
     words = len(sizes)

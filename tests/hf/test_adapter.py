@@ -136,7 +136,7 @@ REFUSED = [
     ("bart", {"layers": (4,)}, r"the model has 4 layers"),
     ("gpt2", {"key_selection": "significance"}, "GPT2Attention is causal: .* later tokens"),
     ("llama", {"key_selection": "strided"}, "LlamaAttention is causal: .* key_step"),
-    ("bart", {"vote_rate": 0.1}, "BartAttention is causal: vote_rate looks at later tokens"),
+    ("bart", {"vote_rate": 0.1}, "BartAttention is causal: vote_rate would use later tokens"),
     ("bert", {"hop_weights": {(0,): (0.0, 1.0)}}, "hop_weights must name each jump head once"),
 ]
 

@@ -268,13 +268,13 @@ def static(model: Any) -> Any:
 
 CACHES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a prefix of PEFT": (with_prefix, AGAIN.format(5)),
-    "a long crop": (cropped, "cluster heads can follow a crop of 64 tokens, and this cache was"),
+    "a long crop": (cropped, "cluster heads support a crop of up to 64 tokens, and this cache was"),
     "gradients": (recorded, AGAIN.format(20)),
     "another mask": (other_mask, AGAIN.format(20)),
     "another attention": (on_sdpa, AGAIN.format(20)),
     "a static cache": (
         static,
-        "heads of ours and patterns generate with transformers.DynamicCache only, got",
+        "heads of jat_graph and patterns generate with transformers.DynamicCache only, got",
     ),
 }
 

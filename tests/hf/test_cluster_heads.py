@@ -255,7 +255,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: attach(tiny_model("bart"), ALL.replace(clusters=5)),
         "its half",
     ),
-    "block must be at least 1 where heads are causal, got 0": (
+    "block must be at least 1 for causal heads, got 0": (
         lambda: attach(tiny_model("gpt2"), JatConfig.clustered(block=0)),
         "no window",
     ),
@@ -279,11 +279,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: attach(tiny_model("bert"), ALL, conv=GCNConv),
         "a layer",
     ),
-    "excluded_token_ids must be left alone with graph='clusters'": (
+    "excluded_token_ids must not be set with graph='clusters'": (
         lambda: attach(tiny_model("bert"), ALL, [1, 2]),
         "tokens",
     ),
-    "pattern must be None beside cluster heads, which read everywhere": (
+    "pattern must be None beside cluster heads, which read all keys": (
         lambda: attach(attach(tiny_model("bert"), SOME), tiny_config(heads=1, pattern="window:4")),
         "a pattern",
     ),

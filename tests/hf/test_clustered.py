@@ -271,7 +271,7 @@ def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
         ({"key": 3}, "unknown config field 'key', wanted one of"),
         ({"keys": -1}, "keys must be at least 0, got -1"),
         ({"threshold": 2.0}, "threshold needs graph='pairs', got 'clusters'"),
-        ({"keys": [[1, 2]]}, "keys must be one number for all heads by name, got a table, which"),
+        ({"keys": [[1, 2]]}, "keys must be one number for all heads, got a table, which"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> None:

@@ -129,7 +129,7 @@ def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say(
     band = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs() <= 3
     inputs = tiny_inputs("bert") | {"attention_mask": band.expand(3, 1, -1, -1).clone()}
     compiled = torch.compile(model, backend=counter, fullgraph=True)
-    with pytest.warns(UserWarning, match="its mask says more than padding and documents"):
+    with pytest.warns(UserWarning, match="its mask has more than padding and documents"):
         got = run(compiled, inputs)
     model.set_attn_implementation("sdpa")
     assert_close(got, run(model, inputs), rtol=0, atol=1e-5)

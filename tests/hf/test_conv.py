@@ -107,7 +107,7 @@ def test_only_jump_heads_have_layers() -> None:
 
     with pytest.raises(ValueError, match="conv needs a JatConfig of jump heads, got triplet heads"):
         attach(tiny_model("bert"), TripletConfig(), conv=GCNConv)
-    with pytest.raises(ValueError, match="causal: a layer on stones looks ahead"):
+    with pytest.raises(ValueError, match="causal: a layer on stones would use later tokens"):
         attach(tiny_model("gpt2"), JatConfig.stones(key_selection="all"), conv=StoneConv)
     model = tiny_model("bert")
     with pytest.raises(ValueError, match=r"or a factory .* got the class Linear"):

@@ -280,5 +280,5 @@ def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
 def test_edges_of_words_without_a_token_are_not_left_out_unsaid() -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
     want = run(model, inputs, graphs=[chain(3)], word_ids=WORDS)
-    with pytest.warns(UserWarning, match="edges of words that no token is of, which are left out"):
+    with pytest.warns(UserWarning, match="edges of words without a token, which are left out"):
         assert torch.equal(run(model, inputs, graphs=[chain(5)], word_ids=WORDS), want)

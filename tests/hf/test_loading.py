@@ -300,7 +300,7 @@ def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
         from_pretrained(AutoModel, folder)
     with pytest.raises(OSError, match="nowhere"):
         from_pretrained(AutoModel, tmp_path / "nowhere", local_files_only=True)
-    with pytest.raises(ValueError, match="must hold an adapter for a model at hand, got none"):
+    with pytest.raises(ValueError, match="must hold an adapter when a model is given, got none"):
         from_pretrained(tiny_model("bert"), folder)
 
 

@@ -54,7 +54,7 @@ REFUSED = [
     ("LongT5", T5, "LongT5Model cannot .* is left alone"),
     ("PegasusX", BART, SDPA),
     ("BigBirdPegasus", BART, SDPA),
-    ("T5", T5, "T5Attention is left alone, because it adds a position bias"),
+    ("T5", T5, "T5Attention is left unchanged, because it adds a position bias"),
     ("Gemma2", GEMMA, r"Gemma2Attention \(layers.0.self_attn\) cannot .* caps its scores"),
     ("GptOss", GEMMA | {"num_local_experts": 2}, r"GptOssAttention .* has attention sinks"),
 ]

@@ -143,7 +143,7 @@ def test_adapters_that_transformers_added_carry_them_too(base: Path, tmp_path: P
 def test_an_adapter_of_no_model_wants_one(tmp_path: Path) -> None:
     model, inputs = lora(tiny_jump_model("bert")), tiny_inputs("bert")
     save_pretrained(model, tmp_path)  # its base was never saved
-    with pytest.raises(ValueError, match=r"names no base model; from_pretrained\(MODEL, FOLDER\)"):
+    with pytest.raises(ValueError, match=r"no base model: use from_pretrained\(MODEL, FOLDER\)"):
         from_pretrained(hf.AutoModel, tmp_path)
     again = from_pretrained(tiny_model("bert"), tmp_path).eval()
     assert torch.equal(run(again, inputs), run(model, inputs))

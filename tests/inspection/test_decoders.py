@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_two_runs() -> None:
     assert found.change == pytest.approx(float((others - losses).mean()), abs=1e-9)
     assert found.changed == pytest.approx(float((likeliest != other_tokens).double().mean()))
     assert found.changed > 0 and found.low < found.change < found.high
-    assert f"Loss {found.loss:.3f} a token, by clusters {found.change:+.4f} (95" in report.table()
+    assert f"Loss {found.loss:.3f} per token, by clusters {found.change:+.4f} (95" in report.table()
     assert Fidelity.from_dict(report.to_dict()) == report
     # Its own settings, by attachment or by name, and one text, of which there is no interval.
     alone = {name: x[:1] for name, x in batch.items()}

@@ -15,7 +15,7 @@ from jat_graph.probes import view
 TEXT = "Book costs more than pencil. Book costs less than computer."
 LAYER: Any = {"layers": (1,)}
 MISFIT = "Threshold .* does not fit: it joins .*% of the pairs. Calibrate it .* stones or clusters"
-ZERO = "Strengths are 0, as before training, so attention is as without jumps"
+ZERO = "Strengths are 0, as before training, so attention is that of the base"
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_an_encoders_layer_takes_them_too() -> None:
     ("given", "message"),
     [
         ({"is_causal": True}, "clusters must be None where heads are causal, got 4"),
-        ({"group": object()}, "group must be left alone with graph='clusters', got a object"),
-        ({"conv": GCNConv}, "conv must be left alone with graph='clusters'"),
+        ({"group": object()}, "group must not be set with graph='clusters', got a object"),
+        ({"conv": GCNConv}, "conv must not be set with graph='clusters'"),
     ],
     ids=["causal", "group", "conv"],
 )

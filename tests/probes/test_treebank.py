@@ -59,7 +59,7 @@ def test_some_are_kept(path: Path) -> None:
     [
         (word(1, 0) + word(2, 0), "a tree must have one root, got 2"),
         (word(1, 2) + word(2, 1), "a tree must have one root, got 0"),
-        (word(1, 0) + word(2, 3) + word(3, 2), "a tree must have no circle, got one at word 2"),
+        (word(1, 0) + word(2, 3) + word(3, 2), "a tree must have no cycle, got one at word 2"),
         (word(1, 0) + word(2, 7), "heads must be words 1 to 2, got 7"),
         (word(1, 0) + word(2, "_"), "each word must have a head, got none for 'w'"),
         ("1\tw\tw\tX\n", "each word must have the column deprel, got '1 w w X'"),

@@ -89,5 +89,5 @@ def test_pictures_are_tidy(tmp_path: Path) -> None:
 
 def test_a_sentence_of_punctuation_has_no_plane(tmp_path: Path) -> None:
     only = Sentence(("!",), ("PUNCT",), (-1,), ("root",))
-    with pytest.raises(ValueError, match="sentence must have a word that is no punctuation"):
+    with pytest.raises(ValueError, match="sentence must have a word that is not punctuation"):
         pictured(tiny(tmp_path), only)

@@ -249,6 +249,6 @@ def test_a_model_of_several_parts_names_them(tokenizer: PreTrainedTokenizerBase)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = CLIPConfig(text_config=sizes | {"vocab_size": 30522}, vision_config=sizes)
     clip = CLIPModel(config).eval()
-    with pytest.raises(ValueError, match="got a CLIPModel: give a part of it, text_model, vision_"):
+    with pytest.raises(ValueError, match="got a CLIPModel: pass a part of it, text_model, vision_"):
         view(clip, tokenizer, TEXT)
     assert len(view(clip.text_model, tokenizer, TEXT).texts[0].heads) == 8

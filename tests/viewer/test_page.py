@@ -134,7 +134,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     page = made_up_page()
     page.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html
-    with pytest.raises(FileNotFoundError, match="must be a file in a folder that is there"):
+    with pytest.raises(FileNotFoundError, match="must be a file in an existing folder"):
         page.save(tmp_path / "nowhere" / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 

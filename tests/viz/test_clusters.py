@@ -81,7 +81,7 @@ def test_the_picture_says_what_there_is_to_say() -> None:
     shown, caption = texts(figure), figure.get_label()
     assert "Layer 2, head 5: 12 clusters" in shown
     assert "12 clusters; 12% of the pairs are read exactly, which is 75% of the" in caption
-    assert "So short a text is read densely" in caption
+    assert "A text this short is read densely" in caption
     assert not any("read densely" in text for text in shown)  # it stands beside the picture
     assert "best keys of 5 more clusters" in shown
     second = next(text for text in shown if text.startswith("6:  \\$5"))

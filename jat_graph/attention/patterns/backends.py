@@ -111,12 +111,13 @@ def unsupported(backend: str, inputs: PatternInputs) -> list[str]:
             tensor.requires_grad for tensor in (query, inputs.key, inputs.value)
         )
         reasons |= {
-            "it has no dropout": inputs.dropout_p > 0,
+            "it does not support dropout": inputs.dropout_p > 0,
             "all heads must share their padding": mask.valid is not None and mask.valid.size(1) > 1,
-            "it takes no float64": query.dtype == torch.float64,
-            "it has no gradients on the CPU; use 'blocked'": gradients and not query.is_cuda,
+            "it does not support float64": query.dtype == torch.float64,
+            "it does not support gradients on the CPU; use 'blocked'": gradients
+            and not query.is_cuda,
             "it needs Triton": query.is_cuda and find_spec("triton") is None,
-            "it takes all heads of a layer": inputs.heads != tuple(range(len(inputs.heads))),
+            "it must have all heads of a layer": inputs.heads != tuple(range(len(inputs.heads))),
         }
     return [reason for reason, holds in reasons.items() if holds]
 

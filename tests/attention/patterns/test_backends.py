@@ -353,8 +353,8 @@ def test_an_explicit_choice_says_every_reason() -> None:
     with pytest.raises(ValueError) as error:
         pattern_attention(*heads, pattern=Window(3), dropout_p=0.1, backend="flex")
     assert str(error.value) == (
-        "backend 'flex' cannot run: it has no dropout; it takes no float64; "
-        "it has no gradients on the CPU; use 'blocked'"
+        "backend 'flex' cannot run: it does not support dropout; it does not support float64; "
+        "it does not support gradients on the CPU; use 'blocked'"
     )
     long = torch.zeros(1, 1, 2**15, 1)
     with pytest.raises(ValueError, match=r"^backend 'dense' cannot run: a mask of 32768×32768"):
