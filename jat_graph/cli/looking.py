@@ -18,12 +18,14 @@ from jat_graph.cli.options import (
     HeadOption,
     JumpOption,
     LayerOption,
+    LengthOption,
     ModelOption,
     SetOption,
     SpecialOption,
     TextOption,
     TokensOption,
     TopOption,
+    cut_at,
     load_for_clusters,
     load_model,
     parse_span,
@@ -38,6 +40,7 @@ from jat_graph.files import check_picture, check_target, write_text
 if TYPE_CHECKING:
     from jat_graph.probes import Sentence
 
+DEFAULT_LENGTH = 128  # tokens of a text that thresholds are measured on
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 
@@ -66,6 +69,7 @@ def inspect_command(
     picture: Annotated[
         Path | None, typer.Option(help="With --fidelity, also draw a picture: .png, .svg or .pdf.")
     ] = None,
+    max_length: LengthOption = None,
 ) -> None:
     """Show what each head does on texts: jumps and stepping stones, or clusters and best keys.
 
@@ -91,10 +95,13 @@ def inspect_command(
     if fidelity:
         if tokens is not None or special_tokens:
             raise ValueError("--fidelity uses all tokens: leave out --tokens and --special-tokens")
-        _show_fidelity(model, texts, config, changes, layer, head, json_file, picture, rank)
+        shown = (layer, head, json_file, picture, rank, max_length)
+        _show_fidelity(model, texts, config, changes, *shown)
         return
     if picture is not None:
         raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")
+    if max_length is not None:
+        raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
     from jat_graph.inspection import inspect_clusters, inspect_text
 
@@ -129,6 +136,7 @@ def _show_fidelity(
     json_file: Path | None,
     picture: Path | None,
     rank: bool,
+    max_length: int | None,
 ) -> None:
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
@@ -137,7 +145,12 @@ def _show_fidelity(
     from jat_graph.inspection import fidelity
     from jat_graph.inspection.selection import encode_text
 
-    report = fidelity(loaded, [encode_text(loaded, tokenizer, own).inputs for own in texts], wanted)
+    if max_length is None:
+        batches: list[Any] = [encode_text(loaded, tokenizer, own).inputs for own in texts]
+    else:
+        cut = cut_at(loaded, tokenizer, max_length, max_length)
+        batches = [tokenizer(own, **cut) for own in texts]
+    report = fidelity(loaded, batches, wanted)
     if layers or heads:
         report = report.of_heads(layers, heads)
     if json_file is not None:
@@ -171,13 +184,13 @@ def calibrate_command(
         float | None, typer.Option(help="Largest mean error of a head with clusters, such as 0.1.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
-    max_length: Annotated[int, typer.Option(min=1, help="Tokens kept of each text.")] = 128,
+    max_length: LengthOption = None,
 ) -> None:
     """Find thresholds that join the wanted share of pairs in each head; save the settings.
 
     With --tolerance find the cheapest clusters of each head whose error is within the tolerance; if
     there are none, the head stays dense. The texts should be as long as those to be read, up to
-    --max-length. Every fifth batch is held out, and the result on those is shown.
+    --max-length, by default 128. Every fifth batch is held out, and the result on those is shown.
     """
     from jat_graph.config import ClusterGraph, JatConfig, check_calibration
 
@@ -194,8 +207,7 @@ def calibrate_command(
         wanted = None  # its own
     from jat_graph.inspection import calibrate
 
-    most = min(max_length, tokenizer.model_max_length)
-    cut: Any = {"padding": True, "truncation": True, "max_length": most, "return_tensors": "pt"}
+    cut = cut_at(loaded, tokenizer, max_length, DEFAULT_LENGTH)
     starts = range(0, len(texts), batch_size)
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
     result = calibrate(loaded, batches, density=density, tolerance=tolerance, config=wanted)

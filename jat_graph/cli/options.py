@@ -61,6 +61,12 @@ JumpOption = Annotated[
     typer.Option(metavar="WORD WORD", help="Only jumps from the first word to the second."),
 ]
 SpecialOption = Annotated[bool, typer.Option("--special-tokens", help="Also show special tokens.")]
+LengthOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Tokens kept of each text; a shorter table of positions is made longer."
+    ),
+]
 TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
 
 
@@ -141,6 +147,25 @@ def load_for_clusters(
 
     wanted = read_settings(config, changes, cluster_config(model))
     return model, tokenizer, cluster_config(model, wanted)
+
+
+def cut_at(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, length: int | None, default: int
+) -> dict[str, Any]:
+    """Return how a tokenizer cuts texts at a length, for which positions are made where needed."""
+    from jat_graph.hf import resize_position_embeddings
+    from jat_graph.hf.positions import position_tables
+
+    longest = max((table.length for table in position_tables(model)), default=None)
+    if length is None:
+        length = min(default, tokenizer.model_max_length, longest or default)
+    elif longest is not None and length > longest:
+        resize_position_embeddings(model, length, tokenizer)
+        typer.echo(f"The table of {longest} positions was made longer, for {length} tokens.")
+    elif length > tokenizer.model_max_length:
+        length = tokenizer.model_max_length
+        typer.echo(f"Texts are cut at {length} tokens, the most that the tokenizer takes.")
+    return {"padding": True, "truncation": True, "max_length": length, "return_tensors": "pt"}
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
-from jat_graph.hf.modules import model_parts, transformer_of
+from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -83,7 +83,8 @@ def resize_position_embeddings(
         The same model.
 
     Raises:
-        ValueError: If the model has no learned position table, or a longer one.
+        ValueError: If the model has no learned position table, or a longer one, or was told to
+            read by clusters and does not go through transformers' attention interface.
 
     Reference:
         Beltagy et al., *Longformer: The Long-Document Transformer*, 2020, section 5.
@@ -92,6 +93,10 @@ def resize_position_embeddings(
     if tokenizer is not None and not hasattr(tokenizer, "model_max_length"):
         raise ValueError(f"tokenizer must be one of transformers, got {tokenizer!r}")
     base = transformer_of(model)
+    if str(base.config._attn_implementation).startswith("clustered"):
+        attention_modules(
+            base
+        )  # of a model that would not heed the name, transformers says nothing
     tables = list(position_tables(base))
     if not tables:
         raise ValueError(f"{type(base).__name__} has no learned position table to resize")

@@ -43,7 +43,8 @@ def run_model(
     # Returns its outputs, and what its heads of a kind saw.
     if not isinstance(batch, Mapping):
         raise ValueError(f"batches must hold dictionaries of inputs, got {type(batch).__name__}")
-    model = model if hasattr(model, "config") else transformer_of(model)
+    if not hasattr(model, "get_base_model"):  # PEFT's adds inputs of its own
+        model = transformer_of(model)
     device = execution_device(model) or model.device
     inputs = {
         name: value.to(device) if isinstance(value, Tensor) else value

@@ -201,6 +201,26 @@ def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_pa
         run("inspect", *call, "--config", tmp_path / "clusters.json")
 
 
+def test_texts_beyond_the_table_of_positions_are_read_where_a_length_is_named(
+    run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    report, settings, text = tmp_path / "report.json", tmp_path / "own.json", " ".join([LONG] * 9)
+    call = ("--model", tiny_model, "--text", text, "--set", "dense_below=0")
+    with pytest.raises(ValueError, match="text must have at most 64 tokens for this model"):
+        run("inspect", *call, "--fidelity")
+    with pytest.raises(ValueError, match="--max-length needs --fidelity"):
+        run("inspect", *call, "--max-length", 200)
+    shown = run("inspect", *call, "--fidelity", "--max-length", 200, "--json", report).output
+    assert "The table of 64 positions was made longer, for 200 tokens." in shown
+    assert Fidelity.load(report).tokens == 200
+    found = {}
+    for length in (None, 64, 196):
+        words = () if length is None else ("--max-length", length)
+        run("calibrate", *call, *words, "--tolerance", 9, "--output", settings)
+        found[length] = JatConfig.load(settings).graph.clusters[0][0]
+    assert found == {None: 8, 64: 8, 196: 14}  # of the cheapest setting √n
+
+
 def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_path: Path) -> None:
     settings, report = tmp_path / "clusters.json", tmp_path / "report.json"
     call = ("calibrate", "--model", tiny_model, "--text", LONG, "--set", "dense_below=0")

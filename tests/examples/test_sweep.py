@@ -150,7 +150,7 @@ def test_results_that_do_not_fit_are_refused_and_left(
 
 
 def test_a_folder_of_data_that_is_not_there_is_refused_before_any_run(tmp_path: Path) -> None:
-    with pytest.raises(NotADirectoryError, match="data_dir must be a folder, got nowhere$"):
+    with pytest.raises(NotADirectoryError, match=r"data_dir must be a folder, got nowhere$"):
         script.run_sweep(made(PAIRS), tmp_path / "out", data_dir=Path("nowhere"))
     assert not (tmp_path / "out").exists()
 

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import MPNetConfig, MPNetModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from jat_graph.hf import attach, detach, resize_position_embeddings
 from tests.hf.models import (
@@ -97,6 +97,15 @@ def test_an_input_longer_than_the_table_is_refused_in_one_line(name: str, embedd
     detach(model)
     with pytest.raises((IndexError, RuntimeError)):
         model(**inputs)
+
+
+def test_a_model_that_does_not_heed_the_name_is_refused_where_it_is_made_longer() -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    config = MPNetConfig(**sizes, num_hidden_layers=1, max_position_embeddings=ROWS)
+    model = MPNetModel._from_config(config, attn_implementation="clustered")
+    with pytest.raises(ValueError, match=r"MPNetModel cannot .*MPNetSelfAttention"):
+        resize_position_embeddings(model, LONGER)
+    resize_position_embeddings(MPNetModel(config), LONGER)
 
 
 def test_a_tokenizer_that_is_given_cuts_at_the_new_length(tmp_path: Path) -> None:

