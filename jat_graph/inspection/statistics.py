@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -112,6 +112,8 @@ def layer_statistics(layer: CapturedLayer, graph: LayerGraph) -> list[HeadStatis
 
 def check_batches(batches: Iterable[Inputs]) -> list[Inputs]:
     """Return at least one batch."""
+    if isinstance(batches, Mapping):
+        raise ValueError("batches must be a list of dictionaries of inputs, got one dictionary")
     batches = list(batches)
     if not batches:
         raise ValueError("batches must hold at least one batch, got none")

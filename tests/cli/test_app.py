@@ -126,7 +126,7 @@ def test_errors_are_one_line(
         ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
         (
             "plot -o x.png --model MODEL --text book --config clustered --layer 1",
-            "plot needs one --layer and one --head of those with clusters",
+            "plot needs one --layer and one --head that read by clusters",
         ),
         (
             "calibrate --model MODEL --text book --config clustered --density 0.1",

@@ -26,7 +26,6 @@ from jat_graph.inspection import graph_statistics
 sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto_sentence_transformers.md"
-HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 TEXTS = ["The keys to the cabinet are on the table.", "A dog runs.", "Where are the keys?"]
 PAIRS = {"anchor": TEXTS, "positive": ["They lie there.", "An animal moves.", "I miss the keys."]}
 
@@ -121,6 +120,5 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
-    code = "\n".join(blocks).replace(HUB_NAME, str(get_model_path()))
-    exec(compile(code, str(PAGE), "exec"), {"__name__": "__main__"})
+    assert len(blocks) == 7
+    exec(compile("\n".join(blocks), str(PAGE), "exec"), {"__name__": "__main__"})

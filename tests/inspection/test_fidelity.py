@@ -172,6 +172,11 @@ def test_a_sample_is_without_bias() -> None:
     assert jat_graph.fidelity(model, [batch], config) == samples[0]  # seed 0
 
 
+def test_one_batch_in_the_place_of_a_list_is_named() -> None:
+    with pytest.raises(ValueError, match="list of dictionaries of inputs, got one dictionary"):
+        jat_graph.fidelity(tiny_bert(), padded_batch(), MIXED)
+
+
 def test_padding_and_batches_change_nothing() -> None:
     model, batch = tiny_bert(), padded_batch()
     together = jat_graph.fidelity(model, [batch], MIXED)
