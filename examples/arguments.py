@@ -140,7 +140,7 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
         return
     if args.resume_from_checkpoint is None and folder.is_dir() and any(folder.iterdir()):
         raise ValueError(
-            f"output_dir {folder} must be empty: --resume_from_checkpoint last goes on with the "
+            f"output_dir {folder} must be empty: --resume_from_checkpoint last continues the "
             "run in it"
         )
     asked = model.described

@@ -148,7 +148,7 @@ def test_threads_change_nothing():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"clusters": 8}, "clusters must be None where heads are causal, got 8"),
+        ({"clusters": 8}, "clusters must be None for causal heads, got 8"),
         ({"block": 0}, "block must be at least 1 for causal heads, got 0"),
         ({"is_causal": 1}, "is_causal"),
     ],

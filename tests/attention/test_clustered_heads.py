@@ -58,14 +58,14 @@ def test_a_row_of_a_table_gives_each_head_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"is_causal": True}, "clusters must be None where heads are causal, got "),
+        ({"is_causal": True}, "clusters must be None for causal heads, got "),
         ({"strength": torch.zeros(3, 1, 4)}, "strength must not be set with graph='clusters'"),
         ({"excluded": ~mask()}, "excluded must not be set with graph='clusters', got a Tensor"),
         ({"group": object()}, "group must not be set with graph='clusters', got a object"),
         ({"graph": torch.ones(2, 5)}, "graph must not be set with graph='clusters'"),
         (
             {"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()},
-            "where heads are causal",
+            "for causal heads",
         ),
     ],
     ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",

@@ -90,7 +90,7 @@ def test_errors_are_one_line(
         ("inspect --model x --text a\udc80", "must be Unicode text, got a lone surrogate at 1"),
         (
             "inspect --model x --text book --json none/x.json",
-            "none/x.json must be a file in a fold",
+            "none/x.json must be a file in an exist",
         ),
         ("inspect --model a/b/c --text book", "model must be a folder or a Hub name"),
         ("inspect --model MODEL --text book --config newer.json", "version must be at most"),
@@ -122,7 +122,7 @@ def test_errors_are_one_line(
         ("plot -o x.gif --pattern causal", "--output must be a file name ending in"),
         ("plot -o x.png --pattern nonsense:3", "pattern must be one of"),
         ("plot -o x.png --pattern causal --length 99999", "--length must be"),
-        ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in a folder"),
+        ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in an exist"),
         ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
         (
             "plot -o x.png --model MODEL --text book --config clustered --layer 1",
@@ -136,7 +136,7 @@ def test_errors_are_one_line(
         ("view --model x", "text must be given"),
         ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
         ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),
-        ("view --model x --text book -o none/x.html", "none/x.html must be a file in a folder"),
+        ("view --model x --text book -o none/x.html", "none/x.html must be a file in an exist"),
         ("demo --output latin.txt", "'latin.txt' is a file"),
         ("demo --steps 0", "got '0'"),
     ],

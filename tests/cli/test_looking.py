@@ -197,7 +197,7 @@ def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_pa
     assert found is not None
     assert found.summary() in shown
     run("calibrate", *call, "--tolerance", 0.3, "--output", tmp_path / "clusters.json")
-    with pytest.raises(ValueError, match="shown of encoders, got a decoder"):
+    with pytest.raises(ValueError, match="shown for encoders, got a decoder"):
         run("inspect", *call, "--config", tmp_path / "clusters.json")
 
 

@@ -48,7 +48,9 @@ def test_it_learns_from_files_of_ones_own(
 def test_a_question_is_seen_by_all(write: Write, tiny_model: str, tmp_path: Path) -> None:
     file, output = write("questions.jsonl", rows(96)), tmp_path / "run"
     words = ["--train_file", file, "--validation_file", file, "--global_question"]
-    with pytest.raises(ValueError, match=r"^model must have heads of an encoder by clusters, or"):
+    with pytest.raises(
+        ValueError, match=r"^model must have encoder heads that read by clusters, or"
+    ):
         run(tiny_model, output, *words)
     words += ["--jat_set", "pattern=window:4+global", "hop_weights=[1]"]
     assert run(tiny_model, output, *words, steps=100)["eval_f1"] > 0.7

@@ -235,7 +235,7 @@ def follow(model: Any, ids: Tensor, cache: Any) -> Tensor:
 
 
 IDS = torch.randint(3, VOCABULARY, (2, 150), generator=torch.Generator().manual_seed(3))
-AGAIN = "the cache holds {} tokens that came without these heads"
+AGAIN = "the cache holds {} tokens that were added without these heads"
 
 
 def with_prefix(model: Any) -> Any:

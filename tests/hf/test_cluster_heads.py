@@ -247,11 +247,11 @@ def masked(model: Any) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "clusters must be None where heads are causal, got 4": (
+    "clusters must be None for causal heads, got 4": (
         lambda: attach(tiny_model("gpt2"), ALL),
         "a decoder",
     ),
-    "clusters must be None where heads are causal, got 5": (
+    "clusters must be None for causal heads, got 5": (
         lambda: attach(tiny_model("bart"), ALL.replace(clusters=5)),
         "its half",
     ),
@@ -291,7 +291,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: attach(tiny_model("albert"), ALL.replace(layers=(0,))),
         "shared",
     ),
-    "clusters must be None where heads are causal, got 3": (
+    "clusters must be None for causal heads, got 3": (
         lambda: masked(attach(tiny_model("bert"), ALL.replace(clusters=3))),
         "a mask",
     ),

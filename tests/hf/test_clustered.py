@@ -152,7 +152,7 @@ MASKS: dict[str, Tensor] = {
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None:
     model, inputs = clustered_model("bert"), four(MASKS[mask])
-    wanted = "BertSelfAttention runs on SDPA instead of clusters where its mask says more than pad"
+    wanted = "BertSelfAttention runs on SDPA instead of clusters where its mask has more than pad"
     with pytest.warns(UserWarning, match=wanted) as seen:
         got = run(model, inputs)
     assert len(seen) == 1  # of three layers

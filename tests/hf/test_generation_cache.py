@@ -337,7 +337,7 @@ def test_a_cache_of_other_heads_is_refused(how: str) -> None:
     else:
         mask = torch.eye(8, dtype=torch.bool).expand(len(ids), 1, 8, 8)
         cache = filled(model, ids[:, :8], attention_mask=mask)
-    with pytest.raises(ValueError, match="the cache holds 8 tokens that came without these heads"):
+    with pytest.raises(ValueError, match="the cache holds 8 tokens that were added without"):
         filled(model, ids[:, 8:], past_key_values=cache)
 
 

@@ -183,7 +183,7 @@ def test_one_thread_at_a_time_is_inside() -> None:
 
     def enter() -> None:
         seen.append(run(model, inputs))  # shares the graphs of the thread that is inside
-        with pytest.raises(ValueError, match="left before another thread enters it"):
+        with pytest.raises(ValueError, match="left before another thread enters"):
             with using_graphs(model, graphs):
                 pass
 

@@ -168,7 +168,7 @@ def test_what_cannot_use_them_is_one_line() -> None:
         (jumping, "a BertModel with neither"),
         (attach(tiny_model("llama"), JatConfig.clustered()), "causal ones"),
     ):
-        with refused(f"model must have heads of an encoder .* got {got}$"):
+        with refused(f"model must have encoder heads .* got {got}$"):
             globally(model, inputs, mask)
     with refused("global_attention_mask needs cluster heads or a pattern with 'global'"):
         run(jumping, inputs, global_attention_mask=mask)

@@ -20,7 +20,7 @@ def test_arguments_that_change_scores_are_refused(name: str) -> None:
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query, key, value = torch.randn(3, 1, 4, LENGTH, 8).unbind()
     FORWARD(module, query, key, value, None, **{name: None})
-    with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which our heads"):
+    with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which heads of"):
         FORWARD(module, query, key, value, None, **{name: torch.ones(1)})
 
 

@@ -51,7 +51,7 @@ REFUSED = [
     ("BigBird", SIZES, rf"BigBirdModel cannot .*BigBird\w*Attention.* {INTERFACE}"),
     ("Nystromformer", SIZES, rf"NystromformerSelfAttention.* {INTERFACE}"),
     ("ConvBert", SIZES, rf"ConvBertSelfAttention.* {INTERFACE}"),
-    ("LongT5", T5, "LongT5Model cannot .* is left alone"),
+    ("LongT5", T5, "LongT5Model cannot .* is left unchanged"),
     ("PegasusX", BART, SDPA),
     ("BigBirdPegasus", BART, SDPA),
     ("T5", T5, "T5Attention is left unchanged, because it adds a position bias"),

@@ -83,7 +83,7 @@ def test_values_that_nobody_may_look_at_are_refused_in_a_line(kind: str) -> None
 def test_clusters_by_name_leave_them_to_sdpa() -> None:
     model, states = tiny_model("bert", max_position_embeddings=600), torch.randn(1, 600, 32)
     model.set_attn_implementation("clustered")
-    with pytest.warns(UserWarning, match="SDPA .*values of its tensors cannot be looked at"):
+    with pytest.warns(UserWarning, match="SDPA .*values of its tensors cannot be read"):
         assert model.to("meta")(inputs_embeds=states.to("meta"))[0].is_meta
 
 

@@ -70,7 +70,7 @@ def test_an_encoders_layer_takes_them_too() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"is_causal": True}, "clusters must be None where heads are causal, got 4"),
+        ({"is_causal": True}, "clusters must be None for causal heads, got 4"),
         ({"group": object()}, "group must not be set with graph='clusters', got a object"),
         ({"conv": GCNConv}, "conv must not be set with graph='clusters'"),
     ],

@@ -129,7 +129,7 @@ def test_only_who_has_texts_cut_off_loses_edges_unsaid(minilm_path: str) -> None
     tokenizer, graph = hf.AutoTokenizer.from_pretrained(minilm_path), graph_of(4)
     tokens = tokenizer("dogs bark at cats", truncation=True, max_length=4)
     ready = [{**tokens, "word_ids": tokens.word_ids(), "graph": graph}]
-    with pytest.warns(UserWarning, match="which are left out: cut texts less"):
+    with pytest.warns(UserWarning, match="which are left out: truncate texts less"):
         assert GraphCollator(tokenizer)(ready)["graphs"].edge_index.tolist() == [[1], [2]]
     cut = GraphCollator(tokenizer, max_length=4)([{"text": "dogs bark at cats", "graph": graph}])
     assert cut["graphs"].edge_index.tolist() == [[1], [2]]
