@@ -71,9 +71,9 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     points = points.detach().double().cpu()
     squared = squared_distances(points).numpy()
     side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(PAGE, middles[-1] + 1.2)
-    high = 0.8 * (1 + max(int(sentence.depths[word]) for word in shown))
-    figure = new_figure(wide, high + side + 1.2)
-    left, right = figure.subplots(2, 1, height_ratios=(high, side))
+    tall = 0.8 * (1 + max(int(sentence.depths[word]) for word in shown))
+    figure = new_figure(wide, tall + side + 1.2)
+    left, right = figure.subplots(2, 1, height_ratios=(tall, side))
     flat = {word: (middles[word], -float(sentence.depths[word])) for word in shown}
     _draw_edges(left, flat, tree, squared)
     for edge in sorted(tree):
