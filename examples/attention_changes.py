@@ -43,8 +43,7 @@ class Options:
 def main(args: Options) -> Iterator[str]:
     """Draw what is asked for; yield the pair that gains most."""
     words, before, after = look(args.model, args.sentence, args.layer, args.head, args.density)
-    which = "mean of its heads" if args.head is None else f"head {args.head}"
-    save_figure(draw(words, before, after, f"Layer {args.layer} (from 0), {which}"), args.output)
+    save_figure(draw(words, before, after), args.output)
     row, column = divmod(int((after - before).argmax()), len(words))
     change = f"{before[row, column]:.3f} to {after[row, column]:.3f}"
     yield f"{words[row]!r} looks at {words[column]!r} more than before: {change}"
@@ -74,24 +73,24 @@ def look(
     return [names[at] for at in shown], before[shown][:, shown], after[shown][:, shown]
 
 
-def draw(words: list[str], before: Tensor, after: Tensor, title: str) -> Figure:
+def draw(words: list[str], before: Tensor, after: Tensor) -> Figure:
     """Draw both matrices on one scale, and their difference, whose largest entry has a ring."""
-    side, change = 1.4 + 0.17 * len(words), after - before
-    figure = Figure(figsize=(3 * side, side + 0.3), layout="constrained")
-    figure.suptitle(title, fontsize=11)
+    side, change = max(2.0, 0.13 * len(words)), after - before
+    figure = Figure(figsize=(3 * side + 0.8, side + 1.4), layout="constrained")
     top, most = float(torch.stack([before, after]).max()), float(change.abs().max())
     axes: Any = figure.subplots(1, 3)
     axes[0].imshow(before.numpy(), cmap="Blues", vmin=0, vmax=top)
     axes[1].imshow(after.numpy(), cmap="Blues", vmin=0, vmax=top)
     axes[2].imshow(change.numpy(), cmap="PuOr_r", vmin=-most, vmax=most)
-    for axis, name in zip(axes, ("before the jump", "after the jump", "difference"), strict=True):
-        figure.colorbar(axis.images[0], ax=axis, shrink=0.75)
-        axis.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
-        axis.set_yticks(range(len(words)), words, fontsize=8)
-        axis.tick_params(labelleft=axis is axes[0], left=axis is axes[0])
-        axis.set_title(name, fontsize=10)
+    names = "before the jump", "after the jump", "difference (ring: largest gain)"
+    for axis, name in zip(axes, names, strict=True):
+        figure.colorbar(axis.images[0], ax=axis, label="probability", location="bottom")
+        axis.set(title=name, xlabel="token looked at")
+        axis.set_xticks(range(len(words)), words, rotation=90)
+        axis.set_yticks(range(len(words)), words if axis is axes[0] else [])
+    axes[0].set_ylabel("token that looks")
     row, column = divmod(int(change.argmax()), len(words))
-    axes[2].plot(column, row, "o", ms=11, mfc="none", mec="#d81b60", mew=1.6)
+    axes[2].plot(column, row, "o", ms=9, mfc="none", mec="#d81b60", mew=1.6)
     return figure
 
 

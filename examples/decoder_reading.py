@@ -195,10 +195,11 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
             method[int(length)].append(100 * fmean(row["right"]))
         elif "right" not in row and row["block"] == SIZES[0][0]:
             method[100 * share_read(row["keys"], row["block"], int(length))].append(row["more"])
-    figure = Figure(figsize=(3 * len(panels), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    rows = len(panels) // 3 + 1  # with a cell for the legend
+    figure = Figure(figsize=(6.8, 2.3 * rows), layout="constrained")
+    axes = figure.subplots(rows, 3, squeeze=False).ravel()
     ordered = sorted(panels.items(), key=lambda panel: panel[0].startswith("facts"))
-    for axis, (name, methods) in zip(axes, ordered, strict=True):
+    for axis, (name, methods) in zip(axes, ordered, strict=False):
         facts = name.startswith("facts")
         for method, colour in COLOURS.items():
             places = sorted(methods[method])
@@ -206,18 +207,18 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
             style = ".--" if method in ("oracle", METHODS[-1]) else ".-"
             axis.plot(places, [*map(fmean, own)], style, color=colour, label=method)
             axis.fill_between(places, [*map(min, own)], [*map(max, own)], color=colour, alpha=0.1)
-        axis.set_title(name, fontsize=9)
+        axis.set_title(name)
         axis.set_xscale("log", base=2 if facts else 10)
-        ticks = sorted({place for own in methods.values() for place in own})
+        ticks = sorted({place for own in methods.values() for place in own})[::2]
         axis.set_xticks(ticks, [f"{place:.2g}" if place < 100 else str(place) for place in ticks])
         axis.set_xticks([], minor=True)
-        axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read", fontsize=8)
-        axis.set_ylabel("% of answers right" if facts else "loss more than dense", fontsize=8)
+        axis.set_xlabel("tokens of the text" if facts else "% of pairs that are read")
+        axis.set_ylabel("% of answers right" if facts else "loss more than dense")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
-    handles, labels = axes[-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    axes[len(panels)].legend(*axes[0].get_legend_handles_labels(), loc="center", frameon=False)
     return figure
 
 

@@ -82,20 +82,20 @@ def holds(shares: pd.DataFrame, delta: float) -> pd.Series:
 
 def draw(found: dict[str, pd.DataFrame]) -> Figure:
     """Draw the share of heads that fit over δ and p, and both shares over p."""
-    figure = Figure(figsize=(8.4, 3.2 * len(found)), layout="constrained")
+    figure = Figure(figsize=(6.8, 2.5 * len(found)), layout="constrained")
     axes: Any = figure.subplots(len(found), 2, squeeze=False)
     for (left, right), (links, shares) in zip(axes, found.items(), strict=True):
         grid = [holds(shares, delta).groupby("c").mean() for delta in DELTAS]
         mesh = left.pcolormesh(SPREADS, DELTAS, grid, vmin=0, vmax=1, cmap="Blues")
-        figure.colorbar(mesh, ax=left, label="share of the heads that fit")
+        figure.colorbar(mesh, ax=left, label="share of heads")
         left.set(title=f"{links}: where the definition holds", ylabel="δ")
         for name, label in SHARES.items():
             ends = shares[name].groupby("c").quantile([0.25, 0.5, 0.75]).unstack()
             right.plot(SPREADS, ends[0.5], marker="o", ms=3, label=label)
             right.fill_between(SPREADS, ends[0.25], ends[0.75], alpha=0.15, lw=0)
-        right.set(title=f"{links}: share of pairs above p", ylabel="median and quartiles of heads")
+        right.set(title=f"{links}: pairs above p", ylabel="share of pairs (median, quartiles)")
         right.set_ylim(0, 1)
-    figure.supxlabel("p: mean + so many standard deviations", fontsize=10)
+    figure.supxlabel("c, where p = mean + c · standard deviation")
     axes[0, 1].legend(frameon=False)
     return figure
 

@@ -34,6 +34,9 @@ from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
+SAID = {"even": "all heads read more keys", "tolerance": "keys by a tolerance"}
+SAID |= {"gain": "exact: heads that gain most", "worst": "exact: heads of the largest errors"}
+SAID |= {"random": "exact: heads at random"}
 
 
 @dataclass
@@ -138,21 +141,22 @@ def table(frame: DataFrame) -> Iterator[str]:
 
 def draw(frame: DataFrame) -> Figure:
     """Draw what is lost and read by layer and head, and what the states lose over what is read."""
-    figure = Figure(figsize=(15, 4.4), layout="constrained")
+    figure = Figure(figsize=(6.8, 6), layout="constrained")
     groups = frame.groupby(["name", "size"])
-    axes = figure.subplot_mosaic("012x;345x", width_ratios=(1, 1, 1, 1.4))
+    axes = figure.subplot_mosaic("012;345;xxx", height_ratios=(1, 1, 1.6))
     maps = [("map", x, "errors", 0.3, f"error with 1/{1 / x:.0f} of the keys") for x in SHARES]
     maps += [("tolerance", x, "shares", 1, f"keys read, tolerance {x}") for x in TOLERANCES[:3]]
     for place, (name, size, what, most, title) in enumerate(maps):
         mean, axis = torch.tensor([*groups.get_group((name, size))[what]]).mean(0), axes[str(place)]
         image = axis.imshow(mean.numpy(), vmin=0, vmax=most, cmap="magma_r", aspect="auto")
-        axis.set(xticks=range(mean.shape[1]), yticks=range(len(mean)), ylabel="layer", title=title)
+        axis.set(xticks=range(0, mean.shape[1], 2), yticks=range(len(mean)), title=title)
+        axis.set(xlabel="head", ylabel="layer")
         figure.colorbar(image)
     means = groups[["share", "lost"]].mean()
-    for name in ("even", "tolerance", "gain", "worst", "random"):
-        axes["x"].plot(means.loc[name, "share"], means.loc[name, "lost"], "o-", label=name, ms=4)
+    for name, said in SAID.items():
+        axes["x"].plot(means.loc[name, "share"], means.loc[name, "lost"], "o-", label=said, ms=4)
     axes["x"].set(yscale="log", xlabel="share of pairs read", ylabel="1 − cosine of states")
-    axes["x"].legend(fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

@@ -282,17 +282,17 @@ def tables(frame: DataFrame) -> Iterator[str]:
 
 def draw_scores(frame: DataFrame) -> Figure:
     """Draw how many nodes are right, and from how far nodes count, a bar a variant."""
-    figure = Figure(figsize=(15, 7), layout="constrained")
+    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
     colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
-    titles = {"reach": "mean distance of influence", "test": "right; of mines area under ROC"}
+    titles = {"reach": "influence in edges", "test": "right (mines: AUC)"}
     for axis, (what, title) in zip(figure.subplots(2)[::-1], titles.items(), strict=True):
         means, spread = (
             frame.pivot_table(what, "task", "variant", form, sort=False) for form in ("mean", "std")
         )
         looks = {"width": 0.85, "color": colours, "yerr": spread.reindex_like(means)}
-        means.plot.bar(ax=axis, rot=0, legend=False, title=f"{title}, ± std", **looks)
-        axis.set_xlabel("")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        means.plot.bar(ax=axis, rot=0, legend=False, error_kw={"elinewidth": 0.8}, **looks)
+        axis.set(xlabel="", ylabel=f"{title}, ± std")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

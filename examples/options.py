@@ -12,23 +12,12 @@ import typer
 from transformers import HfArgumentParser
 
 from jat_graph.files import check_unicode, replace_unencodable
+from jat_graph.viz import paper_style
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
-COUNTS = {
-    "batch_size",
-    "epochs",
-    "limit",
-    "rounds",
-    "seeds",
-    "sentences",
-    "steps",
-    "test_trees",
-    "tests",
-    "texts",
-    "threads",
-    "trees",
-}
+COUNTS = set("batch_size epochs limit rounds seeds sentences steps".split())
+COUNTS |= set("test_trees tests texts threads trees".split())
 
 
 def option(text: str, default: Any = MISSING) -> Any:
@@ -43,7 +32,7 @@ def example(
 ) -> Callable[[Callable[[OptionsT], Iterator[str]]], Callable[[], None]]:
     """Make a script of a function that yields lines: it reads the options from the command line.
 
-    What does not fit is said in one line.
+    What does not fit is said in one line. Pictures are drawn for a page.
     """
 
     def decorate(run: Callable[[OptionsT], Iterator[str]]) -> Callable[[], None]:
@@ -60,8 +49,9 @@ def example(
                         raise ValueError(f"{name} must be at least 1, got {value}")
                     if name == "learning_rate" and value is not None and not value > 0:
                         raise ValueError(f"{name} must be above 0, got {value}")
-                for line in run(options):
-                    typer.echo(line)
+                with paper_style():
+                    for line in run(options):
+                        typer.echo(line)
             except (OSError, ValueError) as error:
                 first = str(error).splitlines()[0]
                 raise SystemExit(f"{Path(str(module.__file__)).stem}: error: {first}") from None

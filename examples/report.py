@@ -95,14 +95,14 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
 
 
 def short_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
-    """Return rows as texts, variants × measures; of partners, those of the largest sequences."""
+    """Return rows as texts, in as few columns as can be; of partners, those of the largest."""
     texts = dict[str, dict[str, str]]()
     for row in rows:
         plain = row.number is None or row.paper is not None
         if row.metric == asked_metric(sweep, row.task) if sweep.kind == "partners" else plain:
             texts.setdefault(row.place, {})[row.variant.name] = full_text(sweep, row)
     frame = DataFrame(texts).fillna(NOTHING)
-    down, frame = ("variant", frame) if len(frame) <= len(texts) else ("measure", frame.T)
+    down, frame = ("variant", frame) if len(frame) >= len(texts) else ("measure", frame.T)
     return frame.rename_axis(down).reset_index()
 
 

@@ -290,21 +290,22 @@ def draw(rows: list[Row]) -> Figure:
     """Draw how questions are found over the length, a column a task, and what a text costs."""
     found, spent = scores(rows).xs(KINDS[1], level="kind"), costs_of(rows)
     tasks = found.index.unique("task")
-    figure = Figure(figsize=(4 * len(tasks) + 4, 7), layout="constrained")
+    figure = Figure(figsize=(6.8, 5), layout="constrained")
     axes = figure.subplots(2, len(tasks) + 1)
     for (column, task), (row, name) in product(enumerate(tasks), enumerate(MEASURES)):
         runs = found.xs((task, name), level=("task", "measure")).unstack("seed")
         means = runs.mean(axis=1).unstack(["read", "trained"])
         looks = [LOOKS[read] + LINES[trained] for read, trained in means]
         means.columns = [read + ", trained" * trained for read, trained in means]
-        means.plot(ax=axes[row, column], style=looks, legend=False, title=f"{task}, {name}")
+        means.plot(ax=axes[row, column], style=looks, legend=False, ylabel=f"{task}, {name}")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    units = ("seconds", 1, "seconds"), ("bytes", 2**20, "MiB")
+    units = ("seconds", 1, "seconds for a text"), ("bytes", 2**20, "MiB for a text")
     for axis, (name, unit, called) in zip(axes[:, -1], units, strict=True):
         for way in WAYS if len(spent) else ():
             own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}") / unit
             looks = [LOOKS[way] + LINES[trained] for trained in own]
-            own.plot(ax=axis, style=looks, legend=False, title=f"{called} of a text")
+            own.plot(ax=axis, style=looks, legend=False, ylabel=called)
+            axis.set_xlabel("tokens (solid lines: to train on them)")
     return figure
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -76,7 +77,7 @@ def calibrated(model: str, sentence: str, density: float) -> PreTrainedModel:
 
 def draw(view: HeadView, marked: list[str]) -> Figure:
     """Draw the tokens in reading order, clockwise from the top, and the edges between them."""
-    figure = Figure(figsize=(5.4, 5.0), layout="constrained")
+    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
     axis = figure.subplots()
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(view.tokens)) / len(view.tokens)
     index = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # [tokens, 2]
@@ -84,21 +85,18 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     heaviest = max((edge.weight for edge in edges), default=1.0)
     for edge in edges:
         bright = all(view.tokens[end].text in marked for end in edge.ends)
-        axis.plot(
-            *index[list(edge.ends)].T,
-            color=MARK if bright else EDGE,
-            linewidth=4 * edge.weight / heaviest,
-            zorder=2 if bright else 1,
-        )
+        look: Any = {"color": MARK, "zorder": 2} if bright else {"color": EDGE, "zorder": 1}
+        axis.plot(*index[list(edge.ends)].T, lw=4 * edge.weight / heaviest, **look)
     for token, (x, y) in zip(view.tokens, index, strict=True):
         colour = MARK if token.text in marked else "#30415d"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
         axis.text(x, y, token.text, color=colour, ha="center", va="center", bbox=box, zorder=3)
     axis.set(xlim=(-1.25, 1.25), ylim=(-1.15, 1.15))
     axis.set_axis_off()
-    report = view.report
-    title = f"Layer {report.layer}, head {report.head}: {report.density:.0%} of the pairs joined"
-    axis.set_title(f"{title}\n(read clockwise from the top)", fontsize=10)
+    for share in (1, 0.5, 0.25):
+        label = f"{share * heaviest:.0%} of the keys vote"
+        axis.plot([], [], color=EDGE, lw=4 * share, label=label)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

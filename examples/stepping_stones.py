@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
@@ -82,20 +84,16 @@ def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> 
 def draw(standing: Standing, marked: list[str]) -> Figure:
     """Draw the tokens in the middle, stones on both sides, and the links between them."""
     words = standing.words
-    figure = Figure(figsize=(6.0, 0.5 + 0.3 * len(words)), layout="constrained")
+    figure = Figure(figsize=(6.8, 0.8 + 0.26 * len(words)), layout="constrained")
     axis = figure.subplots()
     bright = torch.tensor([word in marked for word in words])
     for side, links in standing.links.items():
         shared = bright.any() & (links[bright] > 0).all(dim=0)  # stones of all the marked words
         for token, stone in links.nonzero().tolist():
             together = bool(bright[token] & shared[stone])
-            axis.plot(
-                [0.14 * side, 0.86 * side],
-                [-token, -stone],
-                color=MARK if together else LINK,
-                linewidth=0.6 + 2 * float(links[token, stone]),
-                zorder=2 if together else 1,
-            )
+            ends = [0.14 * side, 0.86 * side], [-token, -stone]
+            look: Any = {"color": MARK, "zorder": 2} if together else {"color": LINK, "zorder": 1}
+            axis.plot(*ends, lw=0.6 + 2 * float(links[token, stone]), **look)
         for stone, word in enumerate(words):
             used = bool(links[:, stone].any())
             write(axis, side, stone, word, MARK if shared[stone] else INK if used else FAINT)
@@ -103,16 +101,19 @@ def draw(standing: Standing, marked: list[str]) -> Figure:
         write(axis, 0, token, word, MARK if word in marked else INK)
     titles = {LOW: "scored unusually low", 0: "tokens", HIGH: "scored unusually high"}
     for index, title in titles.items():
-        axis.text(index, 1, title, ha="center", va="center", fontsize=9, style="italic")
+        axis.text(index, 1, title, ha="center", va="center", style="italic")
     axis.set(xlim=(-1.3, 1.3), ylim=(0.5 - len(words), 1.4))
     axis.set_axis_off()
+    widths = {f"{above} std above the threshold": 0.6 + 2 * above for above in (0.5, 1, 2)}
+    handles = [Line2D([], [], color=LINK, lw=width, label=name) for name, width in widths.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
 def write(axis: Axes, place: float, row: int, word: str, colour: str) -> None:
     """Write a word in a box."""
     box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": colour}
-    axis.text(place, -row, word, color=colour, ha="center", va="center", bbox=box, fontsize=9)
+    axis.text(place, -row, word, color=colour, ha="center", va="center", bbox=box)
 
 
 if __name__ == "__main__":

@@ -215,14 +215,16 @@ def measure(model: Reader, size: int, tests: int) -> dict[str, float]:
 
 def draw_figure(frame: DataFrame) -> Figure:
     """Draw each kind of question over the size of tables, a line a variant."""
-    figure = Figure(figsize=(15, 3.8), layout="constrained")
+    figure = Figure(figsize=(6.8, 4.4), layout="constrained")
+    axes = figure.subplots(2, 3).ravel()
     looks = {f"{g}-{w}": c + WAYS[w] for g, c in (("table", "C0"), ("random", "C1")) for w in WAYS}
-    for axis, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
+    for axis, name in zip(axes[:-1], MEASURES, strict=True):
         means = frame[name].mean().unstack("variant")
         looks |= {"line": "ko:", "cells": "ko-"}
         means.plot(ax=axis, style=looks, legend=False, title=name, xticks=SIZES, ylim=(0, 102))
         axis.set(xlabel="rows and columns", ylabel="% right")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    axes[-1].legend(*axis.get_legend_handles_labels(), loc="center", frameon=False)
+    axes[-1].set_axis_off()
     return figure
 
 

@@ -261,13 +261,17 @@ def tables_of(
 
 def draw(frame: DataFrame) -> Figure:
     """Draw each measure over the size of the training set, a line a variant."""
-    figure = Figure(figsize=(15, 3.8), layout="constrained")
+    figure = Figure(figsize=(6.8, 4.4), layout="constrained")
+    axes = figure.subplots(2, 3).ravel()
     looks = {f"{g}-{w}": colour + line for g, colour in GRAPHS.items() for w, line in WAYS.items()}
-    for axis, name in zip(figure.subplots(1, len(MEASURES)), MEASURES, strict=True):
+    for axis, name in zip(axes[:-1], MEASURES, strict=True):
         means = frame[name].mean().unstack("variant")
         means.plot(ax=axis, style=looks | {"none": "ko-"}, logx=True, legend=False, title=name)
         axis.set(xlabel="functions to train on", ylabel="%")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        axis.set_xticks(means.index, map(str, means.index))
+        axis.set_xticks([], minor=True)
+    axes[-1].legend(*axis.get_legend_handles_labels(), loc="center", frameon=False)
+    axes[-1].set_axis_off()
     return figure
 
 

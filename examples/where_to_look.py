@@ -40,10 +40,8 @@ from jat_graph.viz import save_figure
 
 FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
 MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
-COLOURS, GREY = (
-    {"clusters": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"},
-    "#8c959f",
-)
+COLOURS = {"clusters": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"}
+GREY = "#8c959f"
 DASHED = ("clusters, nothing elsewhere", "oracle")
 # Of each method, for each number of keys, what was measured, one number a text.
 Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
@@ -365,18 +363,17 @@ def table(model: str, scores: Scores) -> Iterator[str]:
 
 def draw(models: dict[str, Scores], length: int) -> Figure:
     """Draw the error of each method over the keys that are read, a panel a model."""
-    figure = Figure(figsize=(4.4 * len(models), 3.9), layout="constrained")
+    figure = Figure(figsize=(6.8, 3.9), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     for axis, (model, scores) in zip(axes, models.items(), strict=True):
         axis.set(xscale="log", yscale="log")
-        axis.set_title(model, fontsize=9)
-        axis.set_xlabel(f"keys that a token reads, of {length}", fontsize=8)
-        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖", fontsize=8)
+        axis.set(title=model, xlabel=f"keys that a token reads, of {length}")
+        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
         sizes = [*map(int, scores["clusters"])]
-        axis.set_xticks(sizes, [str(keys) for keys in sizes], fontsize=8)
+        axis.set_xticks(sizes, [str(keys) for keys in sizes])
         axis.set_xticks([], minor=True)
         ticks = (0.05, 0.1, 0.2, 0.5, 1.0)
-        axis.set_yticks(ticks, [str(tick) for tick in ticks], fontsize=8)
+        axis.set_yticks(ticks, [str(tick) for tick in ticks])
         axis.set_yticks([], minor=True)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
@@ -401,7 +398,7 @@ def name_lines(axis: Axes) -> None:
     arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "relpos": (0, 0.5)}
     for line, place in zip(lines, places, strict=True):
         end, at = line.get_xydata()[-1], (1.2 * line.get_xdata()[-1], math.exp(place))
-        look = {"color": line.get_color(), "fontsize": 7, "va": "center", "arrowprops": arrow}
+        look = {"color": line.get_color(), "va": "center", "arrowprops": arrow}
         axis.annotate(line.get_label(), end, at, annotation_clip=False, **look)
 
 

@@ -22,7 +22,7 @@ UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 LABELS |= {"ratio": "time over that of the other side"}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8c6d31")
-LINE = 0.14  # inches, of a name below a panel
+LINE = 0.22  # inches, of a name below a panel
 SCALES = {"seconds": 1.0, "bytes": 2.0**20, "ratio": 1.0}
 
 
@@ -178,14 +178,14 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
         for colour, (name, (lengths, values, look)) in zip(
             cycle(COLOURS), lines.items(), strict=False
         ):
-            words = "\n".join(wrap(name, 38))
+            words = "\n".join(wrap(name, 28))
             axis.plot(lengths, values, look, marker=".", ms=4, lw=1.0, color=colour, label=words)
         axis.set_title(title, fontsize=8)
-        axis.set_xlabel("tokens L", fontsize=7.5)
-        axis.set_ylabel(label, fontsize=7.5)
+        axis.set_xlabel("tokens L", fontsize=8)
+        axis.set_ylabel(label, fontsize=8)
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        axis.tick_params(labelsize=7, which="both")
+        axis.tick_params(labelsize=8, which="both")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.45, -0.24), frameon=False)
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.24), frameon=False)
     return figure

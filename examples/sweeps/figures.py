@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
@@ -16,13 +17,13 @@ from matplotlib.text import Text
 from examples.sweeps.definition import Sweep
 from examples.sweeps.rows import SECONDS, Row, Verdict, asked_metric, is_share
 from examples.sweeps.store import Results
+from jat_graph.viz.figures import COLUMN, PAGE, POINTS
 
 # The colours of Okabe and Ito, told apart under every common colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
 GREY, MARKERS = "#666666", "os^DvpX"
 _PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
-_PANEL, _COLUMNS = (2.22, 1.9), 3  # inches, and panels beside each other
-_SIZE, _ROW = 7.5, 0.17  # points, and inches of a row
+_COLUMNS, _ROW = 3, 0.17  # panels beside each other; inches of a row
 # Measures of the kind connections, as a reader would say them.
 _SAID = {
     r"δ, (.*)": r"linked, where both look at a third (δ): \1",
@@ -42,37 +43,45 @@ def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
     sweep = results.sweep
     numbered = [row for row in rows if row.number is not None]
     shown = numbered or [row for row in rows if sweep.base.line or row.change is not None]
-    panels: dict[str, list[Row]] = {}  # rows of a number may stand between those of another
-    is_line = bool(numbered) or any(row.variant.x is not None for row in shown)
-    for row in shown:
-        unit = (
-            "seconds" if row.metric == SECONDS else "share" if is_share(row.metric) else row.place
-        )
-        panels.setdefault((row.stem if numbered else row.place) if is_line else unit, []).append(
-            row
-        )
-    groups = list(panels.values())
-    if not groups:
+    if not shown:
         raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
-    if not is_line:
-        return _draw_changes(sweep, groups)
-    places = [group[0].stem if numbered else group[0].place for group in groups]
-    tasks = {group[0].task for group in groups}
-    figure, axes = _panels(len(groups), sweep.title)
-    for axis, group, place in zip(axes, groups, places, strict=True):
-        axis.set_title(
-            _said(place.removeprefix(f"{group[0].task}, ") if len(tasks) == 1 else place)
-        )
-        if numbered:
-            axis.set_xlabel(number_label(sweep, group[0]))
-            _draw_lines(axis, [(r.variant.name, float(r.number or 0), r) for r in group], False)
-        else:
-            axis.set_xlabel(sweep.x_label)
-            placed = [(r.variant.line or "", r.variant.x, r) for r in group]
-            points = [(line, x, row) for line, x, row in placed if x is not None]
-            _draw_lines(axis, points, not sweep.base.line)
+    placed = [row for row in shown if _point(row)[1] is not None]
+    if not placed:
+        return _draw_changes(sweep, [*_grouped(shown, _unit).values()])
+    panels = _grouped(placed, attrgetter("stem" if numbered else "place"))
+    tasks = {row.task for row in placed}
+    lines = [*dict.fromkeys(_point(row)[0] for row in placed)]  # which look alike in all panels
+    same = bool(numbered) and len(tasks) == len(panels)  # measure, at more and more numbers
+    figure, axes = _panels(len(panels), sweep.title, sharey=same)
+    for axis, (place, group) in zip(axes, panels.items(), strict=True):
+        place = place.removeprefix(f"{group[0].task}, ") if len(tasks) == 1 else place
+        axis.set_title(_said(place))
+        axis.set_xlabel(number_label(sweep, group[0]) if numbered else sweep.x_label)
+        _draw_lines(axis, group, lines, not numbered and not sweep.base.line)
     _add_legend(figure, axes)
     return _sized(figure)
+
+
+def _point(row: Row) -> tuple[str, Any]:
+    """Return the line that a row is on, and where; None where it is nowhere."""
+    if row.number is not None:
+        return row.variant.name, row.number
+    return row.variant.line or "", row.variant.x
+
+
+def _grouped(rows: Sequence[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """Return rows by their key; those of one key need not stand together."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _unit(row: Row) -> str:
+    """Return what rows on one scale have in common."""
+    if row.metric == SECONDS:
+        return SECONDS
+    return "share" if is_share(row.metric) else row.place
 
 
 def _said(place: str) -> str:
@@ -88,30 +97,30 @@ def number_label(sweep: Sweep, row: Row) -> str:
     return sweep.x_label or (split[1] if split else re.sub(r"_\d+$", "", row.metric))
 
 
-def _draw_lines(axis: Axes, points: Sequence[tuple[str, float, Row]], changes: bool) -> None:
+def _draw_lines(axis: Axes, rows: Sequence[Row], lines: Sequence[str], changes: bool) -> None:
     """Lines over a number: of changes with intervals, or of scores with standard deviations."""
-    for index, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
-        own = sorted(((x, row) for line, x, row in points if line == name), key=lambda p: p[0])
+    for index, name in enumerate(lines):
+        some = [(_point(row)[1], row) for row in rows if _point(row)[0] == name]
+        own = sorted(some, key=itemgetter(0))
         found = [(x, bounds) for x, row in own if (bounds := _bounds(row, changes)) is not None]
         x, y = [x for x, _ in found], [mean for _, (_, mean, _) in found]
         ends = [[m - low for _, (low, m, _) in found], [high - m for _, (_, m, high) in found]]
-        axis.errorbar(x, y, ends, label=name, **_style(index))
+        if found:
+            axis.errorbar(x, y, ends, label=name, **_style(index))
         printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
         if changes and printed:
             axis.plot(*zip(*printed, strict=True), **_PAPER)
-    if all(x == int(x) for _, x, _ in points):
+    if all(x == int(x) for _, x in map(_point, rows)):
         axis.xaxis.get_major_locator().set_params(integer=True)
-    row = points[0][2]
-    unit = "score in percent" if is_share(row.metric) else row.metric
-    axis.set_ylabel("change against the base" if changes else unit)
+    share = "change, points" if changes else "score in percent"
+    axis.set_ylabel(share if is_share(rows[0].metric) else rows[0].metric)
 
 
 def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
     """The change of each variant, one below the other, all of one unit on one scale."""
     counts = [len(group) + len({row.place for row in group if len(group) > 1}) for group in groups]
-    figure = Figure(
-        figsize=(6.8, _ROW * sum(counts) + 0.5 * len(groups) + 0.8), layout="constrained"
-    )
+    height = _ROW * sum(counts) + 0.5 * len(groups) + 0.8
+    figure = Figure(figsize=(PAGE, height), layout="constrained")
     figure.suptitle("\n".join(wrap(sweep.title, 80)))
     ratios = {"height_ratios": [count + 2 for count in counts]}
     axes = figure.subplots(len(groups), squeeze=False, gridspec_kw=ratios)[:, 0].tolist()
@@ -123,14 +132,8 @@ def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
             last = row.place
             low, mean, high = _bounds(row, True) or (math.nan,) * 3
             axis.hlines(len(names), low, high, color=COLOURS[0])
-            axis.plot(
-                mean,
-                len(names),
-                "o",
-                color=COLOURS[0],
-                ms=3.5,
-                label="here, with its 95 % interval",
-            )
+            dot: Any = {"marker": "o", "ms": 3.5, "label": "here, with its 95 % interval"}
+            axis.plot(mean, len(names), color=COLOURS[0], **dot)
             if row.paper_change is not None:
                 axis.plot(row.paper_change, len(names), **_PAPER)
             names.append(f"{row.variant.name}    " if len(variants) > 1 else row.place)
@@ -150,9 +153,9 @@ def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
 def _sized(figure: Figure) -> Figure:
     """Give all letters one size, which fits a page."""
     for axis in figure.axes:
-        axis.tick_params(labelsize=_SIZE)
+        axis.tick_params(labelsize=POINTS)
     for text in figure.findobj(Text):
-        text.set_fontsize(_SIZE)
+        text.set_fontsize(POINTS)
     return figure
 
 
@@ -204,7 +207,7 @@ def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
     """Draw verdicts: the gain of each where 1 is as much as was asked for, with its interval."""
     if not answers:
         raise ValueError("a figure of verdicts needs a sweep that asks a question")
-    figure = Figure(figsize=(6.8, _ROW * len(answers) + 1.0), layout="constrained")
+    figure = Figure(figsize=(PAGE, _ROW * len(answers) + 1.0), layout="constrained")
     axis = figure.subplots()
     looks = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}
     for y, (_, one) in enumerate(answers):
@@ -224,15 +227,15 @@ def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
     return _sized(figure)
 
 
-def _panels(count: int, title: str) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, title: str, sharey: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure that belongs to no window, and its panels."""
     columns = min(_COLUMNS, count)
     rows = math.ceil(count / columns)
-    scale = 1.0 if columns == _COLUMNS else 1.45  # of few panels two stand on a page
-    size = (scale * _PANEL[0] * columns + 0.14, scale * _PANEL[1] * rows + 0.7)
+    width = COLUMN if columns == 1 else PAGE
+    size = width, 0.86 * width / columns * rows + 0.7
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle("\n".join(wrap(title, int(34 * scale * columns))))
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    figure.suptitle("\n".join(wrap(title, int(15 * width))))
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).flatten()
     for axis in axes:
         axis.grid(alpha=0.3)
     for axis in axes[count:]:
@@ -252,5 +255,5 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     named = {name: handle for handle, name in found if name}
     if named:
         index: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
-        columns = max(1, min(4, int(figure.get_figwidth() / 1.6), len(named)))
+        columns = min(int(figure.get_figwidth() / 1.7), len(named))
         figure.legend(list(named.values()), list(named), ncols=columns, **index)

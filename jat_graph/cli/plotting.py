@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-WIDTHS = {"screen": 6.8, "paper": 6.8, "column": 3.3}  # inches
-
 
 def plot_command(
     output: Annotated[
@@ -80,12 +78,14 @@ def plot_command(
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
     most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
     check_integer("--length", length, least=1, below=most + 1)
-    if made_for not in WIDTHS:
-        raise ValueError(f"--for must be one of {', '.join(WIDTHS)}, got {made_for!r}")
     from jat_graph.config import JatConfig
     from jat_graph.viz import draw_patterns, paper_style, save_figure
+    from jat_graph.viz.figures import COLUMN, PAGE
 
-    with nullcontext() if made_for == "screen" else paper_style(WIDTHS[made_for]):
+    widths = {"paper": PAGE, "column": COLUMN}
+    if made_for not in ("screen", *widths):
+        raise ValueError(f"--for must be one of screen, {', '.join(widths)}, got {made_for!r}")
+    with paper_style(widths[made_for]) if made_for in widths else nullcontext():
         if model is None:
             figure = draw_patterns(str(pattern).split(","), length)
         else:

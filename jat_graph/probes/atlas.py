@@ -46,7 +46,7 @@ LEAST = 5  # sentences: fewer make no map
 CLUSTER, TAG, SENSE = "cluster", "part of speech", "sense"
 ALL, OTHER, UNKNOWN = "all", "other", ""
 MOST_GROUPS = len(COLOURS)
-ACROSS, SIDE, LINE, LETTERS = 4, 2.9, 0.16, 46  # panels in a row; inches; letters of a name
+ACROSS, SIDE, LINE, LETTERS = 3, 2.26, 0.16, 38  # panels in a row; inches; letters below one
 
 CAPTION = (
     "Uses of a word in sentences. Each point is the state of the word there, in a layout of which "
@@ -272,16 +272,16 @@ def _draw(
     across = min(ACROSS, len(maps))
     down = -(-len(maps) // across)
     lines = max(len(own.words) for own in maps) if by_cluster else 0
-    notes = 0.0 if by_cluster else LINE * 1.25 * (-(-len(looks) // across) + 1)
+    notes = 0.0 if by_cluster else LINE * 1.25 * (-(-len(looks) // 2) + 1)
     height = down * (SIDE + 0.2 + LINE * lines) + notes
-    figure = new_figure(across * SIDE, height, heading=heading, size=12, notes=notes)
+    figure = new_figure(across * SIDE, height, heading=heading, size=10, notes=notes)
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis in axes[len(maps) :]:
         axis.set_axis_off()
     for axis, own, group in zip(axes, maps, groups, strict=False):
         for name, (colour, marker) in reversed(looks.items()):  # the unknown below all others
             x, y = own.points[np.array(group) == name].T
-            label = _safe(textwrap.shorten(name or "not known", LETTERS, placeholder=" …"))
+            label = _safe(textwrap.shorten(name or "not known", 54, placeholder=" …"))
             look: Any = {"c": colour, "marker": marker, "lw": 0.5, "alpha": 0.8, "label": label}
             axis.scatter(x, y, s=9, **look)
         axis.set(xticks=[], yticks=[])
@@ -289,17 +289,16 @@ def _draw(
         axis.set_title(own.name, fontsize=9)
         if by_cluster:
             box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
-            look = {"fontsize": 7, "ha": "left", "va": "center", "bbox": box}
+            look = {"fontsize": 8, "ha": "left", "va": "center", "bbox": box}
             look |= {"xytext": (5, 0), "textcoords": "offset points"}  # beside the point
             for cluster in own.words:
                 axis.annotate(str(cluster + 1), own.middle(cluster), **look)
             named = (f"{one + 1}: {', '.join(words)}" for one, words in sorted(own.words.items()))
             short = [textwrap.shorten(name, LETTERS, placeholder=" …") for name in named]
-            axis.set_xlabel(_safe("\n".join(short)), fontsize=7, loc="left")
+            axis.set_xlabel(_safe("\n".join(short)), fontsize=8, loc="left")
     if not by_cluster:
         handles = axes[0].get_legend_handles_labels()[0][::-1]
-        where: Any = {"loc": "lower center", "fontsize": 8, "frameon": False}
-        figure.legend(handles=handles, ncols=across, **where)
+        figure.legend(handles=handles, ncols=2, loc="lower center", fontsize=8, frameon=False)
     return figure
 
 

@@ -26,7 +26,7 @@ from jat_graph.probes.findings import (
 from jat_graph.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, random_weights, read_rows
 from jat_graph.progress import track_progress
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM = "word distance", "random weights"
@@ -253,12 +253,13 @@ def _table(answers: pd.DataFrame, sources: Sequence[str], sentences: int) -> pd.
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw how well each task is done, whatever it is told from."""
-    figure = new_figure(9.2, 2.7)
-    for axis, (task, own) in zip(figure.subplots(1, 2), table.groupby("task"), strict=True):
+    figure = new_figure(PAGE, 2.4)
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, (task, own) in zip(axes, table.groupby("task"), strict=True):
         label = "accuracy (dotted: chance)"
         draw_rows(axis, {"": (own, "accuracy")}, own["told from"].tolist(), label)
         for row, chance in enumerate(own["chance"]):
             axis.plot([chance] * 2, [row - 0.4, row + 0.4], color=QUIET, ls=":", lw=1.2)
-        axis.set_title(task, fontsize=10)
+        axis.set_title(task, fontsize=9)
         axis.set_xlim(min(0.0, own["low"].min() - 0.02), 1.0)
     return figure

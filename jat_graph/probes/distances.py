@@ -27,7 +27,7 @@ from jat_graph.probes.structural import TreeStudy
 from jat_graph.probes.treebank import DISTANCE, Sentence, squared_distances
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
@@ -171,21 +171,21 @@ def relation_table(
 
 def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
     """Draw squared distances by number of edges, and how well each power fits."""
-    figure = new_figure(9.5, 4.2)
+    figure = new_figure(PAGE, 3.2)
     left, right = figure.subplots(1, 2)
     near = by_edges.quantile([0.25, 0.75]).unstack().loc[:MOST_EDGES]
     look: Any = {"color": COLOURS[0], "alpha": 0.25, "label": "middle half of the pairs"}
     left.fill_between(near.index, near[0.25], near[0.75], **look)
-    mean: Any = {"color": COLOURS[0], "ms": 5, "label": "mean"}
-    left.plot(near.index, by_edges.mean().loc[:MOST_EDGES], "o-", **mean)
+    left.plot(near.index, by_edges.mean().loc[:MOST_EDGES], "o-", color=COLOURS[0], label="mean")
     left.plot(near.index, near.index, color=QUIET, linestyle="--", label="as the tree says")
-    left.set_title("In the space of the probe for squares", fontsize=10)
+    left.set_title("In the space of the probe for squares", fontsize=9)
     left.set_xlabel("edges between two words", fontsize=9)
     left.set_ylabel("squared distance", fontsize=9)
+    left.tick_params(labelsize=8)
     for style, name in enumerate((UNPROBED, SQUARED, OWN)):
         draw_layers(right, table[table["map"] == name], "power", "R²", style, f"map: {name}")
-    right.set_title("Number of edges as a power of the distance", fontsize=10)
-    right.set_ylabel("R²", fontsize=9)
+    right.set_title("Number of edges as a power of the distance", fontsize=9)
+    right.set_ylabel("R² (95 % intervals)", fontsize=9)
     for axis in (left, right):
         axis.legend(fontsize=8, frameon=False)
     return figure
@@ -193,13 +193,12 @@ def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
 
 def _draw_relations(table: pd.DataFrame) -> Figure:
     """Draw the mean squared distance of each relation, its interval, and its quartiles."""
-    figure = new_figure(7.0, 1.4 + ROW * len(table))
+    figure = new_figure(PAGE, 1.0 + ROW * len(table))
     axis = figure.subplots()
     band: Any = {"color": QUIET, "alpha": 0.5, "lw": 5, "label": "middle half of the pairs"}
     axis.hlines(range(len(table)), table["lower quartile"], table["upper quartile"], **band)
     names = [f"{row.relation} ({row.count})" for row in table.itertuples(index=False)]
-    draw_rows(
-        axis, {"mean, 95 %": (table, "mean")}, names, "squared distance between word and head"
-    )
+    label = "squared distance between word and head (in brackets: how many pairs)"
+    draw_rows(axis, {"mean, 95 %": (table, "mean")}, names, label)
     axis.axvline(1, color=COLOURS[1], linestyle="--", label="as the tree says")
     return add_legend(figure, axis)

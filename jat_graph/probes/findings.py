@@ -16,7 +16,7 @@ from jat_graph.directions import isolated
 from jat_graph.extras import import_extra
 from jat_graph.files import read_object, write_text
 from jat_graph.probes import frames as pd
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -243,8 +243,11 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
 def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], column: str) -> Figure:
     """Draw how far each variant is from the first, row by row."""
     own = {name: table[table[VARIANT] == name] for name in names}
-    rows = own[names[0]][list(index)].astype(str).agg(", ".join, axis=1).tolist()
-    figure = new_figure(7.0, 1.5 + 0.16 * len(rows) * (len(names) - 0.5))
+    rows = [
+        ", ".join(f"{name} {x}" if isinstance(x, int) else str(x) for name, x in row.items())
+        for row in own[names[0]][list(index)].to_dict("records")
+    ]
+    figure = new_figure(PAGE, 1.2 + 0.12 * len(rows) * (len(names) - 0.5))
     axis = figure.subplots()
     label = f"{column}: change against {names[0]} (95 % over runs)"
     draw_rows(axis, {name: (own[name], "change") for name in names[1:]}, rows, label, 0)
@@ -258,7 +261,7 @@ Figure: TypeAlias = "matplotlib.figure.Figure"
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".split()
 MARKERS = "o^sDvPX*"
 QUIET = "#767676"
-ROW = 0.27  # inches
+ROW = 0.22  # inches
 
 
 def _ends(table: pd.DataFrame, name: str) -> Any:  # [2, N]

@@ -25,7 +25,7 @@ from jat_graph.probes.findings import (
 from jat_graph.probes.heads import choosing_half
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
 from jat_graph.probes.words import WordReader, read_rows
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 EDGE, SIBLINGS, SAME_TAG = "head and dependent", "siblings", "one part of speech"
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
@@ -212,15 +212,14 @@ def _relation_table(counts: PairCounts, heads: Sequence[Head], chosen_on: Any) -
 
 def _draw_relations(table: pd.DataFrame) -> Figure:
     """Draw how much more often than chance joined pairs are related: all heads, and the best."""
-    figure = new_figure(8.6, 1.9 + 1.25 * ROW * len(table))
+    figure = new_figure(PAGE, 1.6 + 1.5 * ROW * len(table))
     axis, series = figure.subplots(), {}
     for who in ("all heads", "best head"):
         prefix = "best " if who == "best head" else ""
         series[who] = table, f"{prefix}ratio"
         series[f"{who}, to pairs as far apart"] = table, f"{prefix}matched"
     names = [f"{row.related} ({row.layer}-{row.head})" for row in table.itertuples()]
-    label = "joined pairs so related, times what chance gives (dotted: 1)"
-    draw_rows(axis, series, names, label, 1.0)
+    draw_rows(axis, series, names, "joined pairs, times what chance gives (dotted: 1)", 1.0)
     axis.set_xscale("symlog", linthresh=1.0, linscale=0.6)
     top = axis.get_xlim()[1]
     ticks = [tick for tick in (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0) if tick <= top]
@@ -235,12 +234,11 @@ def _draw_heads(table: pd.DataFrame) -> Figure:
     """Draw a grid of layers and heads for each kind: how much more often than chance."""
     related = table["related"].unique()
     layers, heads = sorted(table["layer"].unique()), sorted(table["head"].unique())
-    width = max(3.2, 0.36 * len(heads) + 0.9)
-    height = len(related) * (0.85 + 0.28 * len(layers)) + 0.4
-    figure = new_figure(2 * width + 1.2, height)
+    height = len(related) * (0.7 + 0.2 * len(layers)) + 0.6
+    figure = new_figure(max(PAGE, 1.2 + 0.46 * len(heads)), height)
     from matplotlib.colors import LogNorm  # which is there, or there would be no figure
 
-    axes = figure.subplots(len(related), 2, squeeze=False)
+    axes = figure.subplots(len(related), 2, squeeze=False, sharey=True)
     norm = LogNorm(1 / MOST_TIMES, MOST_TIMES)
     for row, name in zip(axes, related, strict=True):
         own = table[table["related"] == name].pivot(index="layer", columns="head")
@@ -252,14 +250,15 @@ def _draw_heads(table: pd.DataFrame) -> Figure:
                 if not np.isnan(value):
                     text = f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
                     ink = "black" if 1 / DARK_FROM < value < DARK_FROM else "white"
-                    axis.text(x, y, text, ha="center", va="center", fontsize=6.5, color=ink)
-            axis.set_xticks(range(len(heads)), heads, fontsize=7)
-            axis.set_yticks(range(len(layers)), layers, fontsize=7)
+                    axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
+            axis.set_xticks(range(len(heads)), heads, fontsize=8)
+            axis.set_yticks(range(len(layers)), layers, fontsize=8)
             against = "times chance" if column == "ratio" else "times matched chance"
             axis.set_title(f"{name}, {against}", fontsize=9)
-            axis.set_ylabel("layer", fontsize=8)
             axis.set_xlabel("head", fontsize=8)
-    bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, label="times chance")
+        row[0].set_ylabel("layer", fontsize=8)
+    bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, label="times chance")
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼ or less", "½", "1", "2", "4 or more"])
+    bar.ax.tick_params(labelsize=8)
     bar.ax.minorticks_off()
     return figure

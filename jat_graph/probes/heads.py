@@ -24,7 +24,7 @@ from jat_graph.probes.findings import (
 )
 from jat_graph.probes.treebank import ROOT, Sentence, check_sentences
 from jat_graph.probes.words import WordReader, read_rows
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
 WAYS = ("dependent looks", "head looks")
@@ -142,7 +142,7 @@ def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw the best head of each relation beside the best offset."""
-    figure = new_figure(7.4, 1.7 + ROW * len(table))
+    figure = new_figure(PAGE, 1.2 + ROW * len(table))
     axis = figure.subplots()
     names = [f"{row.relation}: {row.layer}-{row.head}, {row.way}" for row in table.itertuples()]
     own = table[["accuracy", "low", "high"]]

@@ -23,7 +23,7 @@ from jat_graph.probes.findings import (
 from jat_graph.probes.states import MarkedStates, read_marked, read_training, train_map, unit
 from jat_graph.probes.words import WordReader, check_layers
 from jat_graph.progress import track_progress
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 AS_THEY_ARE, MAPPED = "as they are", "semantic probe"
 ALONE, OPPOSITE, CHANCE = "alone", "with the other sense", "with a random sentence"
@@ -162,14 +162,13 @@ def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSente
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio after each layer: states as they are, and after the semantic probe."""
-    heading = "Mean cosine with the centroid of the own sense by that with the other sense's"
-    figure = new_figure(7.6, 3.6, heading=heading, size=11)
+    figure = new_figure(PAGE, 3.2)
     axes: Any = figure.subplots(1, 2, sharey=True)
     for axis, kind in zip(axes, (AS_THEY_ARE, MAPPED), strict=True):
         some = table[table["states"] == kind]
         for style, where in enumerate((ALONE, OPPOSITE, CHANCE)):
             draw_layers(axis, some[some["sentence"] == where], "layer", "ratio", style, where)
         axis.axhline(1, color="black", lw=0.8)
-        axis.set_title(kind, fontsize=10)
-    axes[0].set_ylabel("ratio (95 % intervals)", fontsize=9)
+        axis.set_title(kind, fontsize=9)
+    axes[0].set_ylabel("cosine with own sense / other (95 %)", fontsize=9)
     return add_legend(figure, axes[0])

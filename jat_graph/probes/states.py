@@ -27,7 +27,7 @@ from jat_graph.probes.findings import (
 )
 from jat_graph.probes.words import Rows, WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 LEAST = 2  # occurrences of a sense, and senses of a word, that the semantic probe learns from
 CLAMP = 0.1  # around the average before training, as in the source
@@ -317,7 +317,7 @@ class Choices:
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw F1 on all sets after each layer, and the two levels that need no model."""
-    figure = new_figure(7.2, 4.4, heading="Senses found, all sets together", size=11)
+    figure = new_figure(PAGE, 3.8)
     axis = figure.subplots()
     lines = {NEAREST: "-", PROBE: "-", RANDOM: "--", RANDOM_MAP: "--"}
     for style, (method, line) in enumerate(lines.items()):
@@ -327,5 +327,5 @@ def _draw(table: pd.DataFrame) -> Figure:
     for method, line in {FIRST: ":", FREQUENT: "-."}.items():
         level = float(table.loc[table["method"] == method, ALL].iloc[0])
         axis.axhline(level, color="black", ls=line, lw=1, label=method)
-    axis.set_ylabel("F1 (95 % intervals)", fontsize=9)
+    axis.set_ylabel("F1 on all sets (95 % intervals)", fontsize=9)
     return add_legend(figure, axis, 3)

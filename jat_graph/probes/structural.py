@@ -41,7 +41,7 @@ from jat_graph.probes.treebank import (
 from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
 from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
-from jat_graph.viz.figures import new_figure
+from jat_graph.viz.figures import PAGE, new_figure
 
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
@@ -259,7 +259,7 @@ def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  #
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw the four measures over layers, and those of words in a line."""
-    figure = new_figure(9.5, 6.5)
+    figure = new_figure(PAGE, 4.6)
     axes = figure.subplots(2, 2).ravel()
     models = [name for name in (MODEL, OFF, RANDOM) if (table["model"] == name).any()]
     line = table[table["model"] == CHAIN].iloc[0]
@@ -267,5 +267,5 @@ def _draw(table: pd.DataFrame) -> Figure:
         for style, name in enumerate(models):
             draw_layers(axis, table[table["model"] == name], "layer", measure, style, name)
         axis.axhline(line[measure], color=QUIET, linestyle="--", label=CHAIN)
-        axis.set_title(measure, fontsize=10)
+        axis.set_ylabel(f"{measure} (95 %)", fontsize=9)
     return add_legend(figure, axes[0])

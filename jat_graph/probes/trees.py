@@ -23,7 +23,7 @@ from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
-from jat_graph.viz.figures import new_figure, short_label
+from jat_graph.viz.figures import PAGE, new_figure, short_label
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -70,20 +70,21 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
         raise ValueError("sentence must have a word that is not punctuation, got none")
     points = points.detach().double().cpu()
     squared = squared_distances(points).numpy()
-    side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(4.0, middles[-1] + 1.2)
-    figure = new_figure(wide + side, side + 1.0)
-    left, right = figure.subplots(1, 2, width_ratios=(wide, side))
+    side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(PAGE, middles[-1] + 1.2)
+    tall = 0.8 * (1 + max(int(sentence.depths[word]) for word in shown))
+    figure = new_figure(wide, tall + side + 1.2)
+    left, right = figure.subplots(2, 1, height_ratios=(tall, side))
     flat = {word: (middles[word], -float(sentence.depths[word])) for word in shown}
     _draw_edges(left, flat, tree, squared)
     for edge in sorted(tree):
         low, high = sorted((flat[word] for word in edge), key=lambda point: point[1])
         x, y = np.average([low, high], axis=0, weights=(0.6, 0.4))  # a head has many edges
-        _write(left, f"{squared[edge]:.1f}", (x, y), size=7.5, above=3)
+        _write(left, f"{squared[edge]:.1f}", (x, y), size=8, above=3)
     for word, point in flat.items():
         _write(left, _label(sentence.words[word]), point)
     lowest, last = min(y for _, y in flat.values()), max(x for x, _ in flat.values())
     left.set(xlim=(-0.4, last + 0.8), ylim=(lowest - 0.5, 0.5))
-    left.set_title("Its tree, and the squared distance of each edge", fontsize=10)
+    left.set_title("Its tree, and the squared distance of each edge", fontsize=9)
 
     # Where words are along the two axes of most variance, in inches from their middle.
     centred = points[shown] - points[shown].mean(0)
@@ -99,8 +100,7 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
         right.plot(across, up, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
     _write_beside(right, sentence, plane)
     right.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
-    title = "In the space of the probe: its two main axes\n(dashed: joined there alone)"
-    right.set_title(title, fontsize=10)
+    right.set_title("On the probe's two main axes (dashed: joined there alone)", fontsize=9)
     for axis in (left, right):
         axis.set_axis_off()
     _add_bar(figure, right)

@@ -218,7 +218,7 @@ def draw_fidelity(report: Fidelity) -> Figure:
 
 def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     """Draw seconds by SDPA and by clusters over the length, and how near states are."""
-    figure = new_figure(6.6, 2.7, heading="A pretrained model on long texts")
+    figure = new_figure(page_width(), 2.7)
     seconds, near = figure.subplots(1, 2)
     lengths, colours = [point["tokens"] for point in points], iter(COLOURS)
     states = {"token_cosine": "states of tokens", "embedding_cosine": "mean embedding"}
