@@ -7,12 +7,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from transformers import HfArgumentParser, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 from examples.heads import PRESETS, read_heads
 from examples.options import option
@@ -151,6 +153,15 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
             f"output_dir {folder} holds a run with {changed}={found.get(changed)!r}, not "
             f"{asked[changed]!r}: name another folder"
         )
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """Return the last checkpoint that is whole; the Trainer writes its state last of all."""
+    whole = {}
+    for state in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
+        with suppress(ValueError):  # a process may have been killed in the middle of it
+            whole[json.loads(state.read_text("utf-8"))["global_step"]] = str(state.parent)
+    return whole[max(whole)] if whole else None
 
 
 def finished_run(args: TrainingArguments) -> dict[str, float] | None:

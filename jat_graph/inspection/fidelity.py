@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -171,12 +171,12 @@ class Fidelity:
             The table, and below it what holds for the whole model.
         """
         lines = [f"layer{'  head' * by_head}  share   mass     tv  error"]
-        layers = dict.fromkeys(head.layer for head in self.heads)
-        means = [(layer, [head for head in self.heads if head.layer == layer]) for layer in layers]
         if by_head:  # in their order, which may be a ranking
             lines += [f"{own.layer:>5}{own.head:>6}{_columns([own])}" for own in self.heads]
         else:
-            lines += [f"{layer:>5}{_columns(own)}" for layer, own in means]
+            for layer in dict.fromkeys(head.layer for head in self.heads):
+                own = [head for head in self.heads if head.layer == layer]
+                lines.append(f"{layer:>5}{_columns(own)}")
         lines += [f"{'mean':>5}{' ' * 6 * by_head}{_columns(self.heads)}"]
         return "\n".join([*lines, "", self.summary()])
 
@@ -239,8 +239,7 @@ class Fidelity:
         return cls.from_dict(read_object(path, "fidelity"))
 
 
-def _columns(heads: Iterable[HeadFidelity]) -> str:
-    heads = list(heads)
+def _columns(heads: Sequence[HeadFidelity]) -> str:
     means = [sum(getattr(head, name) for head in heads) / len(heads) for name in MEASURES]
     return f"{means[0]:>7.1%}" + "".join(f"{mean:>7.3f}" for mean in means[1:])
 

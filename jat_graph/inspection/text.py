@@ -23,13 +23,7 @@ from jat_graph.inspection.reports import (
     Jump,
     StoneReport,
 )
-from jat_graph.inspection.selection import (
-    EncodedText,
-    Indices,
-    Places,
-    find_word,
-    strongest_edges,
-)
+from jat_graph.inspection.selection import EncodedText, Indices, Places, find_word, strongest_edges
 from jat_graph.inspection.statistics import layer_statistics
 from jat_graph.inspection.tracing import HeadTrace, look_at_heads
 

@@ -146,13 +146,7 @@ def differentiate_numba(
 
 @loop(**ANY_ORDER)
 def _read(
-    query: Array,
-    key: Array,
-    value: Array,
-    index: Array,
-    mask: Array,
-    total: Array,
-    shift: Array,
+    query: Array, key: Array, value: Array, index: Array, mask: Array, total: Array, shift: Array
 ) -> None:
     heads, number, keys = index.shape
     scores, width = np.empty(keys, query.dtype), value.shape[-1]

@@ -31,10 +31,7 @@ def run(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> Non
 
 @pytest.mark.parametrize("task", ["characters", "words", "needle"])
 def test_a_decoder_is_trained_and_reads_fewer_keys(
-    task: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    task: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "input.txt").write_text("To be, or not to be.\n" * 1000)
     for name in ("valid", "test"):

@@ -74,11 +74,7 @@ _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         hf.GPT2Config,
         _WORDS | SPECIAL | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64},
     ),
-    "llama": (
-        hf.LlamaForCausalLM,
-        hf.LlamaConfig,
-        ENCODER | SPECIAL | {"num_key_value_heads": 2},
-    ),
+    "llama": (hf.LlamaForCausalLM, hf.LlamaConfig, ENCODER | SPECIAL | {"num_key_value_heads": 2}),
     "bart": (
         hf.BartModel,
         hf.BartConfig,
@@ -87,11 +83,7 @@ _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in _SIDE.items()}
         | {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2},
     ),
-    "opt": (
-        hf.OPTForCausalLM,
-        hf.OPTConfig,
-        ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32},
-    ),
+    "opt": (hf.OPTForCausalLM, hf.OPTConfig, ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32}),
 }
 ARCHITECTURES = tuple(name for name in _CONFIGS if name != "opt")
 DECODERS = ("gpt2", "llama", "bart")

@@ -16,15 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
-from tests.hf.encoders import (
-    FAMILIES,
-    LENGTHS,
-    SETTINGS,
-    TEXTS,
-    Call,
-    calls,
-    clustered_model,
-)
+from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
 from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_jump_model, tiny_model
 
 __all__ = ["calls"]

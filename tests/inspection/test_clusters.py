@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph import ClusterGraph, JatConfig, clustered_attention
 from jat_graph.hf import attach, capture_scores, detach
@@ -21,16 +21,6 @@ from jat_graph.inspection import (
 TEXT = "Book costs more than pencil. Book costs less than computer. " * 3
 RULE: dict[str, Any] = {"keys": 3, "block": 4, "clusters": 6, "dense_below": 0}
 CONFIG = JatConfig.clustered(**RULE, layers=(1, 3), heads=(1, 4, 7))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(minilm_path)
-
-
-@pytest.fixture(scope="module")
-def plain(minilm_path: str) -> PreTrainedModel:
-    return AutoModel.from_pretrained(minilm_path).eval()
 
 
 @pytest.fixture

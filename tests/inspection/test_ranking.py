@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import jat_graph
 from jat_graph import JatConfig
@@ -14,16 +14,6 @@ from jat_graph.inspection import inspect_clusters, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than an incomprehensibly large computer."
 PAIR = ("pencil", "computer")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(minilm_path)
-
-
-@pytest.fixture(scope="module")
-def plain(minilm_path: str) -> PreTrainedModel:
-    return AutoModel.from_pretrained(minilm_path).eval()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
@@ -15,16 +15,6 @@ from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_tex
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(minilm_path)
-
-
-@pytest.fixture(scope="module")
-def plain(minilm_path: str) -> PreTrainedModel:
-    return AutoModel.from_pretrained(minilm_path).eval()
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    AutoModel,
-    AutoTokenizer,
     CLIPConfig,
     CLIPModel,
     GPT2Config,
@@ -30,16 +28,6 @@ BARK = Sentence(
     (2, 2, -1),
     ("advmod", "nsubj", "root"),
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer(minilm_path: str) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(minilm_path)
-
-
-@pytest.fixture(scope="module")
-def plain(minilm_path: str) -> PreTrainedModel:
-    return AutoModel.from_pretrained(minilm_path).eval()
 
 
 @pytest.fixture(params=["pairs", "stones"])
