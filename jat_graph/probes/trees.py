@@ -73,18 +73,18 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     side, wide = max(4.0, 2.1 * math.sqrt(middles[-1])), max(PAGE, middles[-1] + 1.2)
     tall = 0.8 * (1 + max(int(sentence.depths[word]) for word in shown))
     figure = new_figure(wide, tall + side + 1.2)
-    left, right = figure.subplots(2, 1, height_ratios=(tall, side))
+    upper, lower = figure.subplots(2, 1, height_ratios=(tall, side))
     flat = {word: (middles[word], -float(sentence.depths[word])) for word in shown}
-    _draw_edges(left, flat, tree, squared)
+    _draw_edges(upper, flat, tree, squared)
     for edge in sorted(tree):
         low, high = sorted((flat[word] for word in edge), key=lambda point: point[1])
         x, y = np.average([low, high], axis=0, weights=(0.6, 0.4))  # a head has many edges
-        _write(left, f"{squared[edge]:.1f}", (x, y), size=8, above=3)
+        _write(upper, f"{squared[edge]:.1f}", (x, y), size=8, above=3)
     for word, point in flat.items():
-        _write(left, _label(sentence.words[word]), point)
+        _write(upper, _label(sentence.words[word]), point)
     lowest, last = min(y for _, y in flat.values()), max(x for x, _ in flat.values())
-    left.set(xlim=(-0.4, last + 0.8), ylim=(lowest - 0.5, 0.5))
-    left.set_title("Its tree, and the squared distance of each edge", fontsize=9)
+    upper.set(xlim=(-0.4, last + 0.8), ylim=(lowest - 0.5, 0.5))
+    upper.set_title("Its tree, and the squared distance of each edge", fontsize=9)
 
     # Where words are along the two axes of most variance, in inches from their middle.
     centred = points[shown] - points[shown].mean(0)
@@ -94,21 +94,21 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     spread -= (spread.max(0) + spread.min(0)) / 2
     spread *= 0.4 * side / (np.abs(spread).max() or 1.0)
     plane = {word: (float(x), float(y)) for word, (x, y) in zip(shown, spread, strict=True)}
-    _draw_edges(right, plane, tree, squared)
+    _draw_edges(lower, plane, tree, squared)
     for one, other in sorted(spanning_tree(squared, shown) - tree):
         across, up = zip(plane[one], plane[other], strict=True)
-        right.plot(across, up, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
-    _write_beside(right, sentence, plane)
-    right.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
-    right.set_title("On the probe's two main axes (dashed: joined there alone)", fontsize=9)
-    for axis in (left, right):
+        lower.plot(across, up, color=QUIET, linestyle=(0, (4, 3)), zorder=1)
+    _write_beside(lower, sentence, plane)
+    lower.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
+    lower.set_title("On the probe's two main axes (dashed: joined there alone)", fontsize=9)
+    for axis in (upper, lower):
         axis.set_axis_off()
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     label = "squared distance of an edge of the tree (1 if it fits)"
     look: Any = {"shrink": 0.7, "aspect": 30, "pad": 0.02, "extend": "max"}
-    bar = add_bar(figure, ScalarMappable(Normalize(0, 2), DEVIATION), right, label, **look)
+    bar = add_bar(figure, ScalarMappable(Normalize(0, 2), DEVIATION), lower, label, **look)
     bar.set_ticks([0, 0.5, 1, 1.5, 2])
     return figure
 

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
-from examples.sweeps import statistics, strengths
+from examples.sweeps import figures, statistics, strengths
 from examples.sweeps.definition import Sweep, read_sweep
 from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
@@ -234,6 +234,13 @@ def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
         with Image.open(picture) as image:
             assert len(image.convert("L").getcolors(256) or ()) > 10
     assert len(list(tmp_path.glob("*.png"))) == len(words) // 2
+
+
+def test_a_variant_has_one_colour_in_all_panels() -> None:
+    results = read_results(DOCS / "experiments" / "partners.jsonl")  # where some lack variants
+    axes = figures.draw_rows(results, make_rows(results)).axes
+    handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    assert len({(line[0].get_color(), name) for own in handles for line, name in own}) == 6
 
 
 def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
