@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL, MARGIN = 2.2, 0.9  # inches; the margin is for titles and names
+PANEL, MARGIN = 2.2, 1.1  # inches; the margin is for titles and names
 SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
 MAX_GRID = 64  # rows or columns of a panel up to which single pairs are outlined
 MAX_TITLE = 33
@@ -191,7 +191,7 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
             side.set_ticks(range(size + 1), minor=True)
             side.grid(which="minor", color="#dddddd", linewidth=0.4)
     axis.tick_params(which="minor", length=0)
-    axis.tick_params(labelsize=8)
+    axis.tick_params(labelsize=7)
     axis.set_title(panel.title, fontsize=8)
     axis.set_xlabel(panel.columns, fontsize=8)
     axis.set_ylabel(panel.rows, fontsize=8)
