@@ -90,9 +90,9 @@ def number(default: float | None, *, least: float) -> Any:
     return checked(default, lambda name, value: check_finite(name, value, least=least))
 
 
-def inside(default: float | None, low: float, high: float = math.inf) -> Any:
-    """Return a field that is a number between two bounds, neither of them included."""
-    return checked(default, lambda name, value: check_inside(name, value, low, high))
+def inside(default: float | None, high: float = math.inf) -> Any:
+    """Return a field that is a number between 0 and a bound, neither of them included."""
+    return checked(default, lambda name, value: check_inside(name, value, 0.0, high))
 
 
 def check_heads(name: str, value: Any) -> int | str | tuple[int, ...]:

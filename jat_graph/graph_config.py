@@ -69,9 +69,9 @@ class ScoreGraph(GraphSettings):
     threshold: float | Table = checked(0.0, check_threshold)
     key_selection: str = one_of(*SELECTIONS)
     num_keys: int | None = integer(None, least=1)
-    key_factor: float = inside(5.0, 0.0)
+    key_factor: float = inside(5.0)
     key_step: int | None = integer(None, least=1)
-    soft_temperature: float | None = inside(None, 0.0)
+    soft_temperature: float | None = inside(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,7 +129,7 @@ class PairGraph(ScoreGraph):
     kind: ClassVar[str] = "pairs"
 
     threshold: float | Table = checked(6.0, check_threshold)
-    vote_rate: float | None = inside(None, 0.0, 1.0)
+    vote_rate: float | None = inside(None, 1.0)
     same_sign_only: bool = flag()
     normalize_keys: bool = flag()
     inclusive: bool = flag()

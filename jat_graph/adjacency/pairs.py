@@ -210,9 +210,9 @@ class PairAdjacency:
         """Return what kernels take of some voting keys: :meth:`VoteRule.settle` of their scores."""
         return self.rule.settle(*self.key_scores(keys, rows))
 
-    def column_blocks(self, elements: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield :meth:`columns` of the voting keys in blocks of so many scores."""
-        for keys in steps(self.num_keys, elements, self.source.shape.numel()):
+    def column_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield :meth:`columns` of the voting keys in blocks."""
+        for keys in steps(self.num_keys, BLOCK, self.source.shape.numel()):
             yield self.columns(keys)
 
     def voters(self) -> Tensor:  # [B|1, H|1, L|1]

@@ -38,7 +38,7 @@ class ThresholdOperator(Operator):
         with torch.no_grad():
             # The keys that would join a token with itself, [B, H, L, 1].
             self._self_votes = torch.zeros(*self.shape[:3], 1, dtype=self.dtype, device=self.device)
-            for columns, limits in pairs.column_blocks(BLOCK):
+            for columns, limits in pairs.column_blocks():
                 votes = columns * columns > limits.unsqueeze(-1)
                 self._self_votes += votes.sum(2).unsqueeze(-1)
             self._kept = rank_tokens(*pairs.columns()) if pairs.num_keys <= KEPT_KEYS else None
@@ -68,7 +68,7 @@ class ThresholdOperator(Operator):
             x = x * self._nodes
         if self._kept is not None:
             return sum_joined(x, self._kept)
-        blocks = self.pairs.column_blocks(BLOCK)
+        blocks = self.pairs.column_blocks()
         return reduce(torch.add, (sum_joined(x, rank_tokens(*block)) for block in blocks))
 
 
@@ -100,7 +100,7 @@ class BlockedOperator(Operator):
         for rows in steps(length, BLOCK, batch * heads * length):
             end = rows.stop if self.pairs.mask.causal else length
             with torch.no_grad():
-                keys = self.pairs.column_blocks(BLOCK) if self._kept is None else [self._kept]
+                keys = self.pairs.column_blocks() if self._kept is None else [self._kept]
                 counts = (count_votes(columns[..., :end], limits, rows) for columns, limits in keys)
                 votes = reduce(torch.add, counts)
                 self.pairs.clear_masked(votes, rows)

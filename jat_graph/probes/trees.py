@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count
+from itertools import accumulate, chain, count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +23,7 @@ from jat_graph.probes.treebank import Sentence, spanning_tree, squared_distances
 from jat_graph.viewer import AtlasView, Page
 from jat_graph.viewer.content import ParsedWords
 from jat_graph.viewer.reading import read_texts
-from jat_graph.viz.figures import new_figure, short_label
+from jat_graph.viz.figures import add_bar, new_figure, short_label
 
 Where: TypeAlias = Mapping[int, tuple[float, float]]  # each word's point
 
@@ -103,7 +103,13 @@ def draw_tree_plane(sentence: Sentence, points: Tensor) -> Figure:
     right.set_title(title, fontsize=10)
     for axis in (left, right):
         axis.set_axis_off()
-    _add_bar(figure, right)
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    label = "squared distance of an edge of the tree (1 if it fits)"
+    look: Any = {"shrink": 0.7, "aspect": 30, "pad": 0.02, "extend": "max"}
+    bar = add_bar(figure, ScalarMappable(Normalize(0, 2), DEVIATION), right, label, **look)
+    bar.set_ticks([0, 0.5, 1, 1.5, 2])
     return figure
 
 
@@ -117,9 +123,8 @@ def _width(word: str) -> float:
 
 def _middles(sentence: Sentence) -> list[float]:
     """Where the middle of each word is, in inches."""
-    widths = np.array([_width(word) for word in sentence.words])
-    found: list[float] = (widths.cumsum() - widths / 2).tolist()
-    return found
+    widths = [_width(word) for word in sentence.words]
+    return [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]
 
 
 def _draw_edges(
@@ -159,17 +164,6 @@ def _write(
 ) -> None:
     box = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none"}
     axis.text(*point, text, fontsize=size, ha="center", va="center", bbox=box, zorder=above)
-
-
-def _add_bar(figure: Figure, axis: Axes) -> None:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    look: Any = {"location": "bottom", "shrink": 0.7, "aspect": 30, "pad": 0.02, "extend": "max"}
-    bar = figure.colorbar(ScalarMappable(Normalize(0, 2), DEVIATION), ax=axis, **look)
-    bar.set_ticks([0, 0.5, 1, 1.5, 2])
-    bar.set_label("squared distance of an edge of the tree (1 if it fits)", fontsize=8)
-    bar.ax.tick_params(labelsize=8)
 
 
 def view(

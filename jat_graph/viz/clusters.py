@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from jat_graph.directions import named
 from jat_graph.viz.figures import (
     COLOURS,
     TOKEN,
+    add_bar,
     new_figure,
     page_width,
     panel_figure,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
+    from torch import Tensor
 
     from jat_graph.inspection import ClusterView, Token
     from jat_graph.inspection.fidelity import Fidelity
@@ -69,14 +70,11 @@ def draw_clusters(view: ClusterView) -> Figure:
     side = max(LEAST_SIDE, TOKEN * len(view.tokens) * has_names)
     handles = _cluster_handles(view)
     heading = f"Layer {report.layer}, head {report.head}: {report.num_clusters} clusters"
-    figure, axes, _ = panel_figure(3, side, heading=heading, lines=len(handles))
+    figure, axes, _ = panel_figure(side, heading=heading, lines=len(handles))
     order = view.joined.argsort(stable=True)
-    joined = view.joined[order].numpy()
-    _draw_read(axes[0], view.near[order].numpy(), view.best[order].numpy(), joined)
-    attention, before = view.attention[order].numpy(), view.before[order].numpy()
-    _draw_attention(axes[1:], attention, before)
+    _draw_panels(figure, axes, view, order)
     for axis in axes:
-        for edge in np.flatnonzero(np.diff(joined)) + 0.5:
+        for edge in np.flatnonzero(np.diff(view.joined[order].numpy())) + 0.5:
             axis.axhline(edge, color="#777777", linewidth=0.3)
         _name_sides(axis, view.tokens, order.tolist() if has_names else [])
     axes[0].set_ylabel("token that looks, by cluster", fontsize=8)
@@ -96,33 +94,23 @@ def draw_clusters(view: ClusterView) -> Figure:
     return figure
 
 
-def _draw_read(axis: Axes, near: np.ndarray, best: np.ndarray, joined: np.ndarray) -> None:
-    """Show which keys are read exactly: 0 for none, 1 for the blocks, then a cluster's colour."""
-    from matplotlib.colors import ListedColormap
+def _draw_panels(figure: Figure, axes: list[Axes], view: ClusterView, order: Tensor) -> None:
+    """Show which keys are read exactly, and the attention in a scale where the rest is seen."""
+    from matplotlib.colors import ListedColormap, PowerNorm
 
-    read = np.where(best, 2 + joined[:, None].clip(max=LISTED), near)
+    parts = view.joined, view.near, view.best, view.attention, view.before
+    joined, near, best, attention, before = (x[order].numpy() for x in parts)
+    read = np.where(best, 2 + joined[:, None].clip(max=LISTED), near)  # 0 for none, 1 for blocks
     colours = ListedColormap(["#ffffff", NEAR, *COLOURS, OTHERS])
     look: Any = {"interpolation": "nearest", "aspect": "auto"}
-    axis.imshow(read, cmap=colours, vmin=-0.5, vmax=LISTED + 2.5, **look)
-    axis.set_title("Read exactly", fontsize=9)
-
-
-def _draw_attention(axes: Iterable[Axes], attention: np.ndarray, before: np.ndarray) -> None:
-    """Show both in one scale, in which the rest is still seen."""
-    from matplotlib.colors import PowerNorm
-
+    axes[0].imshow(read, cmap=colours, vmin=-0.5, vmax=LISTED + 2.5, **look)
+    axes[0].set_title("Read exactly", fontsize=9)
     norm = PowerNorm(0.5, vmin=0.0, vmax=float(max(attention.max(), before.max())))
-    titles = ("By clusters", "By exact scores")
-    for axis, title, values in zip(axes, titles, (attention, before), strict=True):
-        look: Any = {"interpolation": "nearest", "aspect": "auto"}
+    shown = ("By clusters", attention), ("By exact scores", before)
+    for axis, (title, values) in zip(axes[1:], shown, strict=True):
         image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, **look)
         axis.set_title(title, fontsize=9)
-        bar = axis.figure.colorbar(
-            image, ax=axis, location="bottom", shrink=0.8, aspect=25, pad=0.03
-        )
-        bar.set_label("attention", fontsize=8)
-        bar.ax.tick_params(labelsize=8)
-        bar.ax.locator_params(nbins=4)
+        add_bar(figure, image, axis, "attention").ax.locator_params(nbins=4)
 
 
 def _name_sides(axis: Axes, tokens: tuple[Token, ...], order: list[int]) -> None:

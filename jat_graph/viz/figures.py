@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jat_graph.extras import import_extra
 from jat_graph.files import check_picture, replacing
@@ -73,24 +73,33 @@ def token_room() -> int | None:
 
 
 def panel_figure(
-    count: int, side: float, *, heading: str, lines: int = 0
+    side: float, *, heading: str, lines: int
 ) -> tuple[Figure, list[Axes], Axes | None]:
-    """Return a figure, square panels of so many inches, and a cell that is left for a legend."""
+    """Return a figure, three square panels of so many inches, and a cell left for a legend."""
     # As many beside each other as a page has room for, or else two; lines of a legend stand below.
     width = page_width()
-    columns = next((n for n in range(count, 0, -1) if NAMES + n * (side + GAP) <= width + 0.01), 1)
+    columns = next((n for n in (3, 2) if NAMES + n * (side + GAP) <= width + 0.01), 1)
     columns = max(columns, 2 if _paper.get() is None else 1)
-    rows = -(-count // columns)
+    rows = -(-3 // columns)
     width = max(width, NAMES + columns * (side + GAP))
-    spare = rows * columns - count
+    spare = rows * columns > 3
     below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
     figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for axis in axes[:count]:
+    for axis in axes[:3]:
         axis.set_anchor("S")  # beside those which their colour bars push down
-    for axis in axes[count:]:
+    for axis in axes[3:]:
         axis.set_axis_off()
-    return figure, axes[:count], axes[count] if spare else None
+    return figure, axes[:3], axes[3] if spare else None
+
+
+def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> Any:
+    """Draw the scale of some colours below panels, and return its bar."""
+    given: Any = {"location": "bottom", "shrink": 0.8, "aspect": 25, "pad": 0.03} | look
+    bar = figure.colorbar(image, ax=axes, **given)
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    return bar
 
 
 def new_figure(

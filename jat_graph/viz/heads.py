@@ -18,6 +18,7 @@ from jat_graph.viz.figures import (
     COLUMN,
     NAMES,
     TOKEN,
+    add_bar,
     new_figure,
     page_width,
     panel_figure,
@@ -73,8 +74,8 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     side = max(LEAST_SIDE, TOKEN * len(view.tokens))  # of a panel
     heading = f"Layer {view.report.layer}, head {view.report.head}"
     lines = -(-(len(view.report.jumps) + 1) // 2)
-    figure, axes, spare = panel_figure(3, side, heading=heading, lines=lines)
-    _draw_panels(axes, view, names, side)
+    figure, axes, spare = panel_figure(side, heading=heading, lines=lines)
+    _draw_panels(figure, axes, view, names, side)
     _mark_jumps(axes, view)
     _name_jumps(figure, spare, view, names)
     set_caption(figure, "\n".join([_numbers(view), *_caption_lines(view, names, left_out)]))
@@ -96,7 +97,9 @@ def _numbers(view: HeadView) -> str:
     return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."
 
 
-def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float) -> None:
+def _draw_panels(
+    figure: Figure, axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float
+) -> None:
     """Fill the three panels; the two score panels share limits, so that a change is a change."""
     scores, propagated = view.scores.numpy(), view.propagated.numpy()
     both = np.abs(np.concatenate([scores.ravel(), propagated.ravel()]))
@@ -120,11 +123,7 @@ def _draw_panels(axes: Sequence[Axes], view: HeadView, names: dict[int, str], si
         axis.set_title(title, fontsize=9)
         axis.set_xticks(ticks, labels, rotation=90, fontsize=8)
         axis.set_xlabel("token looked at (k)", fontsize=8)
-        bar = axis.figure.colorbar(
-            image, ax=axis, location="bottom", shrink=0.8, aspect=25, pad=0.03
-        )
-        bar.set_label(label, fontsize=8)
-        bar.ax.tick_params(labelsize=8)
+        add_bar(figure, image, axis, label)
     axes[0].set_ylabel("token that looks (i)", fontsize=8)
 
 
@@ -186,11 +185,10 @@ def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[
         )
         for number, j in enumerate(view.report.jumps)
     ]
-    if isinstance(view.report, StoneReport):
+    if has_stones := isinstance(view.report, StoneReport):
         handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
     if not handles:
         return
-    has_stones = isinstance(view.report, StoneReport)
     title = "Jumps, and their gain" + "; wider: a larger share" * has_stones
     look: Any = {"handles": handles, "title": title, "fontsize": 8, "frameon": False}
     if spare is not None:
@@ -296,7 +294,5 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         axes[row, 0].set_ylabel(f"layer {layer}", fontsize=8, rotation=0, ha="right", va="center")
     for column, head in enumerate(heads):
         axes[-1, column].set_xlabel(f"head\n{head}", fontsize=8)
-    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
-    bar.set_label(meaning, fontsize=8)
-    bar.ax.tick_params(labelsize=8)
+    add_bar(figure, image, axes, meaning, shrink=0.5, aspect=40, pad=0.02)
     return figure

@@ -78,7 +78,8 @@ def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
     """Show which member allows each pair, for each kind of heads."""
     if isinstance(pattern, str):
         if is_layer(pattern):
-            return layer_panels(pattern, length)
+            name, arguments = read_layer(pattern)
+            return LAYERS[name](*arguments, length)
         pattern = parse_pattern(pattern)
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
     spec = pattern.spec
@@ -92,17 +93,6 @@ def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
         title = f"{name}\n{heads}{share:.1%} of the pairs"
         panels.append(Panel(title, colours_of(pairs), names))
     return panels
-
-
-def layer_panels(spec: str, length: int) -> list[Panel]:
-    """Return what the layer of a text reads in a sequence without padding."""
-    name, arguments = read_layer(spec)
-    makers: dict[str, Callable[..., list[Panel]]] = {
-        "memory-compressed": _memory_panel,
-        "area": _area_panels,
-        "block": _block_panels,
-    }
-    return makers[name](*arguments, length)
 
 
 def _memory_panel(kernel_size: int, stride: int, is_causal: bool, length: int) -> list[Panel]:
@@ -163,6 +153,14 @@ def _block_panels(size: int, length: int) -> list[Panel]:
         colours = torch.where((ahead == 0) & near, 1, far * (2 + block % 2))
         panels.append(Panel(f"block:{size}\n{way}", colours, names, "token, and its block"))
     return panels
+
+
+# What layers that a text names read in a sequence without padding.
+LAYERS: dict[str, Callable[..., list[Panel]]] = {
+    "memory-compressed": _memory_panel,
+    "area": _area_panels,
+    "block": _block_panels,
+}
 
 
 def colours_of(counts: Tensor) -> Tensor:  # how many ways each name has, [names, *] -> [*]
