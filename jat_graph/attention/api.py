@@ -74,13 +74,10 @@ def jump_attention(
             (default: None)
 
     Returns:
-        The heads' outputs, in the dtype of ``value``.
+        The heads' outputs ``[B, H, L, Dv]``, in the dtype of ``value``.
 
     Raises:
         ValueError: If a shape, a value, the mask or the config does not fit.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
 
     Reference:
         Eq. 7 and 9 of the JAT paper; strengths and stones are this library's own.

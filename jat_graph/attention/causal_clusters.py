@@ -15,6 +15,7 @@ from jat_graph.attention.cluster_parts import (
     Kept,
     Reading,
     Tokens,
+    differentiate_scores,
     draw_mask,
     masked,
     numbers_at_a_time,
@@ -205,7 +206,7 @@ class CausalClusterHeads:
             mask, far = draw_mask(weights, kept), slice(self.steps * tokens.block)
             blocks = (len(own), self.steps, tokens.block, -1)
             by_value[:, far].view(blocks).add_(masked(weights, mask).mT @ grads)
-            weights *= _by_score(grads, self.value, mask)
+            weights *= differentiate_scores(grads, self.value, mask)
             by_score = weights.transpose(1, 2).flatten(2)  # as it was: [H, m, keys]
             for total, x, y in zip(by_key[:, far], by_score.mT, own, strict=True):
                 total.addmm_(x, y)
@@ -254,15 +255,6 @@ class CausalClusterHeads:
         by_means = by_means / self.statistics.count.view(-1, 1)
         by_keys = by_means.flip(1).cumsum(1).flip(1)[:, : self.steps]  # each is in later means, too
         self.tokens.blocked(back.key)[:, : self.steps] += by_keys.unsqueeze(2)
-
-
-def _by_score(grads: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the gradients by scores, less their weights; the last column knows no dropout."""
-    by_score = grads @ value.mT
-    if mask is not None:
-        last = grads[..., -1:]
-        by_score = by_score.sub_(last).mul_(mask.view_as(by_score)).add_(last)
-    return by_score
 
 
 def read_blocks(

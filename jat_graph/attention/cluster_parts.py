@@ -146,3 +146,12 @@ def take(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [H, T] -> [H, T, D
 def rows(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [a, b] -> [a, b, D]
     """Return rows of all heads by number."""
     return x.flatten(0, 1).index_select(0, index.flatten()).view(*index.shape, x.size(-1))
+
+
+def differentiate_scores(grads: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the gradients by scores, less their weights; the last column knows no dropout."""
+    by_score = grads @ value.mT
+    if mask is not None:
+        last = grads[..., -1:]
+        by_score = by_score.sub_(last).mul_(mask.view_as(by_score)).add_(last)
+    return by_score

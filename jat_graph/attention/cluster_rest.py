@@ -12,6 +12,7 @@ from jat_graph.attention.cluster_parts import (
     Kept,
     Reading,
     Tokens,
+    differentiate_scores,
     draw_mask,
     masked,
     numbers_at_a_time,
@@ -88,10 +89,7 @@ class Rest:
         for blocks, weights in self._pieces():
             grad, mask = grads[:, blocks], draw_mask(weights, kept)
             by_values[:, blocks] += masked(weights, mask).mT @ grad * unit
-            by_score = grad @ values[:, blocks].mT
-            if mask is not None:  # it is not for the last column
-                by_score = by_score.sub_(grad[..., -1:]).mul_(mask).add_(grad[..., -1:])
-            by_score = by_score.mul_(weights)
+            by_score = differentiate_scores(grad, values[:, blocks], mask).mul_(weights)
             by_query += (by_score @ keys[:, blocks]).sum(1)
             by_keys[:, blocks] += by_score.mT @ self.queries.unsqueeze(1) * unit
         return by_query.mul_(unit)

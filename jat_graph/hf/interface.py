@@ -25,6 +25,7 @@ from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.checks.tensors import check_values, default_scale, read_global
 from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
 from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import (
@@ -161,7 +162,9 @@ def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | N
     """Return which tokens of a self-attention module are global, if a mask says so."""
     if not state.takes_heads:
         return None
-    if not state.attachment.takes_global:
+    shared = state.attachment
+    reads = shared.pattern is not None and shared.pattern.needs_global
+    if not reads and ClusterLayer not in shared.configs:
         raise ValueError(
             f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
         )

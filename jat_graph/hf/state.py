@@ -54,12 +54,6 @@ class Attachment:
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[LayerHeads, ...], AttentionInputs], None] | None = None
 
-    @property
-    def takes_global(self) -> bool:
-        """Tell whether some heads can use global tokens."""
-        reads = self.pattern is not None and self.pattern.needs_global
-        return reads or ClusterLayer in self.configs
-
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""
         jumps: JatConfig | None = self.configs.get(JumpLayer)

@@ -221,30 +221,23 @@ def choose_clusters(
         result = _measure_tables(model, parts["used"], tolerance, config)
         change_clusters(model, result)
         for name, batches in parts.items():
-            _log_errors(name, model, batches, result, tolerance)
+            # What is read densely is off by nothing, and does not count.
+            tally = Tally(result, QUERIES)
+            with recording(model, ClusterLayer, tally.add_layer):
+                for batch in batches:
+                    run_model(model, batch)
+            heads = tally.heads()
+            errors = [head.error for head in heads if head.share < 1] or [0.0]
+            mean = sum(errors) / len(errors)
+            said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
+            dense = sum(head.share == 1 for head in heads)
+            said += f" over {len(heads)} heads, {dense} of them dense (tolerance {tolerance:g})"
+            _log(said, mean <= tolerance)
     own = config.cluster_graph.dense_below
     own = None if isinstance(own, tuple) else own
     table = result.cluster_graph.dense_below
     assert isinstance(table, tuple)
     return result.replace(dense_below=[[own if x == 0 else x for x in row] for row in table])
-
-
-def _log_errors(
-    name: str, model: PreTrainedModel, batches: list[Inputs], config: JatConfig, tolerance: float
-) -> None:
-    """Say how far off heads are, those below as they are; warn where it is far."""
-    # What is read densely is off by nothing, and does not count.
-    tally = Tally(config, QUERIES)
-    with recording(model, ClusterLayer, tally.add_layer):
-        for batch in batches:
-            run_model(model, batch)
-    heads = tally.heads()
-    errors = [head.error for head in heads if head.share < 1] or [0.0]
-    mean = sum(errors) / len(errors)
-    said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
-    dense = sum(head.share == 1 for head in heads)
-    said += f" over {len(heads)} heads, {dense} of them dense (tolerance {tolerance:g})"
-    _log(said, mean <= tolerance)
 
 
 def _measure_tables(

@@ -58,15 +58,6 @@ def layer_documents(layer: CapturedLayer) -> list[tuple[int, Tensor]]:
     return [own for own in document_tokens(mask, layer.query) if len(own[1])]
 
 
-def sample_tokens(length: int, heads: int, number: int, seed: int) -> Tensor:  # [H, r]
-    """Draw one token out of each of as many equal stretches, for each head its own."""
-    if length <= number:
-        return torch.arange(length).expand(heads, length)
-    generator = torch.Generator().manual_seed(seed)
-    within = torch.rand(heads, number, generator=generator, dtype=torch.float64)
-    return ((torch.arange(number) + within) * (length / number)).long().clamp(max=length - 1)
-
-
 def measure_rows(
     sequence: Sequence,
     rules: Mapping[ClusterRule, tuple[int, ...]],  # of which heads
@@ -75,7 +66,13 @@ def measure_rows(
 ) -> Tensor:  # [H, 6]
     """Return means over sampled queries: MEASURES, keys and clusters read, and if it is dense."""
     heads, length, width = sequence.query.shape
-    tokens = sample_tokens(length, heads, queries, seed).to(sequence.query.device)
+    tokens = torch.arange(length).expand(heads, length)
+    if length > queries:  # one token out of each of as many equal stretches, in each head its own
+        generator = torch.Generator().manual_seed(seed)
+        within = torch.rand(heads, queries, generator=generator, dtype=torch.float64)
+        starts = torch.arange(queries) + within
+        tokens = (starts * (length / queries)).long().clamp(max=length - 1)
+    tokens = tokens.to(sequence.query.device)
     found = sequence.query.new_tensor((1.0, 1.0, 0.0, 0.0, length, 1.0)).repeat(heads, 1)
     if sequence.causal:
         found[:, READ] = (tokens + 1).to(found.dtype).mean(1)

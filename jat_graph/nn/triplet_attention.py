@@ -119,12 +119,6 @@ def triplet_heads(
     return out.transpose(1, 2).reshape(query.transpose(1, 2).shape).transpose(1, 2)
 
 
-def draw_shuffle(length: int, seed: int) -> Tensor:  # [L]
-    """Return a number for each rank, on the CPU; the first n give the random order of n tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(length, dtype=torch.float64, generator=generator, device="cpu")
-
-
 def _by_threes(x: Tensor) -> Tensor:
     """Return the features of all heads three by three: [B, H, L, D] -> [B, H · D / 3, L, 3]."""
     batch, _, length, _ = x.shape
@@ -154,7 +148,10 @@ def _cross_partners(first: Tensor, second: Tensor, mask: Tensor | None, seed: in
         count = torch.full((batch, 1), length, device=first.device)
     else:
         count = mask.sum(-1, keepdim=True)
-    shuffle = draw_shuffle(length, seed).to(first.device)
+    # A number for each rank, on the CPU; the first n give the random order of n tokens.
+    generator = torch.Generator().manual_seed(seed)
+    shuffle = torch.rand(length, dtype=torch.float64, generator=generator, device="cpu")
+    shuffle = shuffle.to(first.device)
     rank = torch.arange(length, device=first.device).expand(batch, -1)  # [B, L]
     valid = rank < count
     shuffled = shuffle.where(valid, torch.inf).argsort(dim=-1)

@@ -47,12 +47,7 @@ class SparseOperator(Operator):
         """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
         edges = vote_edges(pairs, min_weight, max_neighbors)
         shape = torch.Size((*pairs.source.shape, pairs.source.shape[2]))
-        return cls.of_edges(edges.edge_index, edges.edge_weight, shape)
-
-    @classmethod
-    def of_edges(cls, edge_index: Tensor, edge_weight: Tensor, shape: torch.Size) -> SparseOperator:
-        """Take a graph as :meth:`to_edge_index` gives it, by target, then source, no edge twice."""
-        return cls(csr_matrix(edge_index, edge_weight, shape[:3].numel()), shape)
+        return cls(csr_matrix(edges.edge_index, edges.edge_weight, shape[:3].numel()), shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._multiply(self.matrix, x) + diagonal * x

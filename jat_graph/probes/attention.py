@@ -18,7 +18,6 @@ from jat_graph.probes.findings import (
     Figure,
     Findings,
     Floats,
-    Integers,
     draw_rows,
     resampled_mean,
     with_ends,
@@ -119,7 +118,10 @@ def attention_probe(
         right = {name: _is_right(own, one[own.index], seed) for name, one in told.items()}
         sizes[task] = np.bincount(own["part"]).tolist()
         number = 2 if task == JOINED else len(names)
-        control = own.assign(label=random_labels(own["types"], number, seed))
+        # The control task: a label for every two word types.
+        known, indices = np.unique(own["types"].tolist(), return_inverse=True)
+        labels = np.random.default_rng(seed).integers(number, size=len(known))
+        control = own.assign(label=labels[indices])
         met = own["types"].isin(own.loc[own["part"] == 0, "types"])
         right[CONTROL] = _is_right(control, values[own.index], seed)[met]
         right[SELECTIVITY] = right[maps][met] - right[CONTROL]
@@ -188,12 +190,6 @@ def _pairs(found: Iterable[tuple[int, ...]], sentences: Sequence[Sentence]) -> p
         words = sentences[row].words
         rows.append((row, one, other, label, f"{words[one]}\t{words[other]}".lower()))
     return pd.DataFrame(rows, columns=["row", "one", "other", "label", "types"])
-
-
-def random_labels(types: pd.Series[str], number: int, seed: int) -> Integers:
-    """Draw a label for every two word types, the control task."""
-    known, indices = np.unique(types.tolist(), return_inverse=True)
-    return np.random.default_rng(seed).integers(number, size=len(known))[indices]
 
 
 def describe_pairs(

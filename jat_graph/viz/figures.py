@@ -95,8 +95,8 @@ def panel_figure(
 
 def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> Any:
     """Draw the scale of some colours below panels, and return its bar."""
-    look = {"location": "bottom", "shrink": 0.8, "aspect": 25, "pad": 0.03} | look
-    bar = figure.colorbar(image, ax=axes, **look)
+    given: Any = {"location": "bottom", "shrink": 0.8, "aspect": 25, "pad": 0.03} | look
+    bar = figure.colorbar(image, ax=axes, **given)
     bar.set_label(label, fontsize=8)
     bar.ax.tick_params(labelsize=8)
     return bar

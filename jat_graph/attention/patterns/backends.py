@@ -147,13 +147,11 @@ def pattern_attention(
             ``"auto"``. (default: ``"auto"``)
 
     Returns:
-        The heads' outputs; zeros for padding and for a query that may attend to nothing.
+        The heads' outputs ``[B, H, L, Dv]``; zeros for padding and for a query that may attend to
+        nothing.
 
     Raises:
         ValueError: If a shape, a value, the mask, the pattern or the backend does not fit.
-
-    Shapes:
-        - **output:** ``[B, H, L, Dv]``
 
     Reference:
         Child et al. 2019, "Generating Long Sequences with Sparse Transformers", Eq. 2 and 3.
