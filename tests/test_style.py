@@ -47,9 +47,9 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_440,
+    "jat_graph/attention": 4_441,
     "jat_graph/checks": 265,
-    "jat_graph/cli": 1_360,
+    "jat_graph/cli": 1_395,
     "jat_graph/data": 540,
     "jat_graph/graphs": 640,
     "jat_graph/hf": 3_490,
@@ -64,10 +64,10 @@ BUDGET = {
     "jat_graph/training": 295,
     "jat_graph/viewer": 780,
     "jat_graph/viz": 1_120,
-    "jat_graph": 28_220,
-    "examples": 13_500,
+    "jat_graph": 28_271,
+    "examples": 13_507,
     "models": 1_350,
-    "tests": 37_620,
+    "tests": 37_700,
 }
 
 

@@ -53,7 +53,7 @@ class LinkRule:
         sides = (columns, -columns) if self.both_sides else (columns,)
         above = torch.cat(sides, dim=2).sub_(self.threshold)
         if visible is not None:
-            each = above.unflatten(2, (len(sides), -1))  # not flattened: export may not know sizes
+            each = above.view(*columns.shape[:2], len(sides), *columns.shape[2:])
             each.masked_fill_(~visible.mT.unsqueeze(2), -torch.inf)
         if self.incidence == "sigmoid":
             links = torch.sigmoid(above / self.temperature)

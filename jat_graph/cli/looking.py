@@ -95,8 +95,8 @@ def inspect_command(
     if fidelity:
         if tokens is not None or special_tokens:
             raise ValueError("--fidelity uses all tokens: leave out --tokens and --special-tokens")
-        shown = (layer, head, json_file, picture, rank, max_length)
-        _show_fidelity(model, texts, config, changes, *shown)
+        asked = (layer, head, json_file, picture, rank, max_length)
+        _show_fidelity(model, texts, config, changes, *asked)
         return
     if picture is not None:
         raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")

@@ -139,7 +139,7 @@ def _causal_gradients(links: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, T
     sizes = _sizes(columns, True)
     shares = columns / sizes
     parts = (_in_blocks(y) for y in (links, shares.mT, x, grad))
-    right, left, x, grad = (y.unflatten(0, (len(links), -1)) for y in parts)
+    right, left, x, grad = (y.view(len(links), -1, *y.shape[1:]) for y in parts)
     inside = (grad @ x.mT).tril_()
     to_shares, to_links = right.mT @ inside.mT, left.mT @ inside  # [G, blocks, U, BLOCK]
     to_shares[:, 1:] += running_sums(right.mT @ x, 1)[:, :-1] @ grad[:, 1:].mT
@@ -212,7 +212,7 @@ def running_product(
     (length, width), graphs = x.shape[-2:], x.shape[:-2].numel()
     left, right, blocks = (_in_blocks(y.flatten(0, -3)) for y in (left, right, x))
     # What came before a block stands in one sum for each stone, before the first one 0.
-    sums = (right.mT @ blocks).unflatten(0, (graphs, -1))
+    sums = (right.mT @ blocks).view(graphs, -1, right.size(-1), width)
     before = running_sums(F.pad(sums, (0, 0, 0, 0, 1, 0)), 1)[:, :-1].flatten(0, 1)
     product = (left @ right.mT).tril() @ blocks + left @ before
     return product.view(graphs, -1, width)[:, :length].reshape(x.shape)
