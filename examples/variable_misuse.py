@@ -35,6 +35,7 @@ from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.options import example, option
+from examples.sweeps.statistics import holm, over_seeds
 from examples.tasks import programs
 from examples.tasks.base import read_lines, reading
 from examples.tasks.programs import KINDS, Program, corrupt
@@ -146,6 +147,7 @@ def main(args: Options) -> Iterator[str]:
         save_figure(draw(100 * frame), args.plot)
     if not missing:
         yield from tables_of(100 * frame, MEASURES, COMPARED)
+        yield from verdicts_of(100 * frame["told"])
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
@@ -257,6 +259,22 @@ def tables_of(
                 cells = (f"{mean[size]:.1f} ± {half[size]:.1f}" for size in sizes)
                 title = f"{one} less {base}" if base else one
                 yield title.ljust(42) + "".join(f"{cell:>24}" for cell in cells)
+
+
+def verdicts_of(told: DataFrame) -> Iterator[str]:
+    """Yield what the program's graph brings in each way; p-values are corrected together."""
+    if not {*VARIANTS} <= {*told.columns.levels[0]}:
+        return
+    found = {}
+    for way, size in product(WAYS, told.columns.levels[1]):
+        for base in ("none", *(f"{graph}-{way}" for graph in [*GRAPHS][1:])):
+            change = (told[f"program-{way}", size] - told[base, size]).dropna()
+            found[f"{size}: program-{way} less {base}"] = over_seeds(change.to_dict())
+    known = {title: change for title, change in found.items() if change.p is not None}
+    corrected = holm([change.p for change in known.values() if change.p is not None], len(found))
+    for (title, change), p in zip(known.items(), corrected, strict=True):
+        ends = " to ".join(f"{end:+.1f}" for end in change.interval or ())
+        yield f"{title}".ljust(52) + f"{change.mean:+.1f} ({ends}), corrected p {p:.4f}"
 
 
 def draw(frame: DataFrame) -> Figure:

@@ -13,7 +13,8 @@ from tests.oracles import reference_jump_attention, standard_scores, stone_atten
 INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 
 CLOSE = {"atol": 1e-9, "rtol": 1e-9}
-THRESHOLDS = st.sampled_from((0.0, 0.5, 1.0, 1.5))
+# Two tokens have standard scores of ±1: at a threshold of 1 they are ties, which rounding decides.
+THRESHOLDS = st.sampled_from((0.0, 0.5, 0.9, 1.5))
 
 
 @st.composite

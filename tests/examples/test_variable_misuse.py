@@ -3,6 +3,7 @@
 import json
 import optparse
 import random
+import re
 import shlex
 import sys
 import textwrap
@@ -128,6 +129,11 @@ def test_runs_go_on_where_they_were(
     assert all(0 <= row[name] <= 1 for row in rows for name in MEASURES)
     table = run("--seeds", "2")
     assert "program-bias less random-bias" in table and "±" in table
+    told = {(row["variant"], row["size"], row["seed"]): 100 * row["told"] for row in rows}
+    for found in re.finditer(r"(\d): (\S+) less (\S+) +(\S+) \(.*corrected p", table):
+        size, one, other, change = found.groups()
+        own = (told[one, int(size), seed] - told[other, int(size), seed] for seed in (0, 1))
+        assert float(change) == pytest.approx(sum(own) / 2, abs=0.06)
     assert imread(picture).std() > 0.05 and len(file.read_text().splitlines()) == len(rows)
     faults = [(["--variants", "tree"], "variants must be"), (["--tests", "1"], "tests must be")]
     for words, wrong in (*faults, (["--sizes", "9999"], "sizes must be")):
