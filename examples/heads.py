@@ -13,8 +13,12 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
+from jat_graph.attention.clusters import shortest_length
 from jat_graph.files import read_object
 from jat_graph.hf import FilterConfig, TripletConfig
+from jat_graph.hf.capture import modules_with
+from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.jump_layer import ClusterLayer
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -113,6 +117,16 @@ def insert_heads(
     if heads:
         attach(loaded, heads[0], tokenizer)
     return loaded
+
+
+def first_length_on_clusters(model: PreTrainedModel, causal: bool) -> int | None:
+    """The shortest length that some head reads by clusters; None if no head ever does."""
+    named = graph_by_name(model.config)
+    if named is None:
+        rules = [rule for _, layer in modules_with(model, ClusterLayer) for rule in layer.rules]
+    else:
+        rules = [*named.rules(1)]
+    return min((shortest_length(rule, causal) for rule in rules), default=None)
 
 
 def _calibration_batches(

@@ -29,10 +29,11 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
 from examples.depth import change_depth
-from examples.heads import insert_heads, saved_heads
+from examples.heads import first_length_on_clusters, insert_heads, saved_heads
 from jat_graph import from_pretrained, using_global_tokens
 from jat_graph.files import write_text
 from jat_graph.hf import resize_position_embeddings
+from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.positions import most_positions, position_tables
 from jat_graph.training import JatTrainerMixin
 
@@ -132,6 +133,8 @@ def load_model(
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
     if model.attn_implementation is not None:
         loaded.set_attn_implementation(model.attn_implementation)
+        if model.attn_implementation != "eager":
+            attention_modules(loaded)  # refuses a model that would not heed the name, in silence
     return loaded
 
 
@@ -155,6 +158,14 @@ class SeededLengthSampler(LengthGroupedSampler):
         self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order: Iterator[int] = super().__iter__()
         return order
+
+
+def _lengths(features: Any) -> list[int]:
+    """Tokens of each row, of the longest choice where a row has several."""
+    return [
+        max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
+        for ids in features["input_ids"]
+    ]
 
 
 Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
@@ -203,12 +214,9 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        lengths = [
-            max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
-            for ids in dataset["input_ids"]
-        ]
         batches = self.args.gradient_accumulation_steps * self.args.world_size
-        return SeededLengthSampler(self.args.train_batch_size * batches, lengths, self.args.seed)
+        size = self.args.train_batch_size * batches
+        return SeededLengthSampler(size, _lengths(dataset), self.args.seed)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return SequentialSampler(eval_dataset)  # answers stand beside the rows
@@ -253,6 +261,7 @@ def run_trainer(
         loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
     train = encoded["train"].features if "train" in encoded else None
     insert_heads(loaded, model, args, tokenizer, train, collate)
+    _check_clusters(loaded, is_decoder, [split.features for split in encoded.values()])
     if any(GLOBAL in split.features.column_names for split in encoded.values()):
         args.remove_unused_columns = False  # the forward takes it as one of any arguments
         with using_global_tokens(loaded, torch.zeros(1, 1, dtype=torch.bool)):
@@ -302,6 +311,19 @@ def run_trainer(
         )
     trainer.save_metrics("all", results, combined=False)
     return results
+
+
+def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:
+    """Say it where no text is long enough to be read by the clusters that were asked for."""
+    first = first_length_on_clusters(model, causal)
+    longest = 0 if first is None else max(max(_lengths(split)) for split in splits)
+    if first is not None and longest < first:
+        logger.warning(
+            "no text is read by clusters: the longest has %d tokens, and below %d the model's own "
+            "attention reads them; a lower dense_below changes that",
+            longest,
+            first,
+        )
 
 
 def check_decoder(model: PreTrainedModel) -> None:

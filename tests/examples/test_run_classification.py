@@ -1,6 +1,7 @@
 """run_classification, and with it what all run scripts share."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import Trainer
+from transformers import AutoConfig, Trainer
 
 import jat_graph
 from examples.data import draw_groups
@@ -131,6 +132,52 @@ def test_heads_are_placed_saved_and_described(
     assert again["eval_loss"] == pytest.approx(scores["eval_loss"], abs=1e-6)
     with pytest.raises(ValueError, match="has heads already"):
         run(str(tmp_path / "run"), tmp_path / "more", *files, *HEADS[kind])
+
+
+CLUSTERED: dict[str, tuple[str, ...]] = {
+    "by name": ("--attn_implementation", "clustered"),
+    "preset": ("--jat_preset", "clustered"),
+}
+
+
+@pytest.mark.parametrize("kind", CLUSTERED)
+def test_texts_too_short_for_clusters_are_no_secret(
+    kind: str,
+    files: tuple[str, ...],
+    tiny_model: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clustered = run(tiny_model, tmp_path / "run", *files, *CLUSTERED[kind])
+    plain = run(tiny_model, tmp_path / "plain", *files)
+    assert clustered["eval_loss"] == plain["eval_loss"]
+    (line,) = [text for text in caplog.messages if "clusters" in text]
+    assert re.match(
+        r"no text is read by clusters: the longest has \d+ tokens, and below 3072", line
+    )
+
+
+def test_texts_long_enough_for_clusters_are_read_by_them(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ("keys=1", "block=0", "dense_below=0")
+    words = (*CLUSTERED["preset"], "--jat_set", *settings)
+    clustered = run(tiny_model, tmp_path / "run", *files, *words)
+    assert clustered["eval_loss"] != run(tiny_model, tmp_path / "plain", *files)["eval_loss"]
+    assert not [text for text in caplog.messages if "clusters" in text]
+
+
+def test_a_model_that_does_not_heed_a_name_is_refused(
+    files: tuple[str, ...], tiny_model: str, tmp_path: Path
+) -> None:
+    config = AutoConfig.for_model("mpnet", hidden_size=32, num_hidden_layers=1, vocab_size=64)
+    config.num_attention_heads, config.intermediate_size = 4, 32
+    config.save_pretrained(tmp_path / "mpnet")
+    words = (*files, "--tokenizer_name", tiny_model, "--from_scratch", "true")
+    with pytest.raises(ValueError, match=r"MPNetSelfAttention"):
+        run(str(tmp_path / "mpnet"), tmp_path / "run", *words, *CLUSTERED["by name"])
+    assert not (tmp_path / "run").exists()
+    run(str(tmp_path / "mpnet"), tmp_path / "run", *words)
 
 
 def test_strengths_learn_by_a_rate_of_their_own(
