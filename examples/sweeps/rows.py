@@ -25,7 +25,7 @@ from examples.tasks import RecallTask, Task, get_task
 MEAN = "mean of tasks"
 SECONDS = "seconds"
 LEVEL = 0.05  # of corrected p-values
-_NO_SHARES = (SECONDS, "perplexity", "bits_per_")  # all other metrics are shares
+_NO_SHARES = (SECONDS, "perplexity", "bits_per_", "mse")  # all other metrics are shares
 _SPLIT = re.compile(r"(\D+) (\d+)")  # of a split that is one of many, as "layer 3"
 _OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are sizes and models
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +27,7 @@ from jat_graph.cli.options import (
     cut_at,
     load_for_clusters,
     load_model,
+    note_default,
     parse_span,
     read_settings,
     read_texts,
@@ -36,6 +36,7 @@ from jat_graph.cli.options import (
 from jat_graph.cli.tables import calibrated_lines, cluster_tables, head_tables, ranked_table
 from jat_graph.directions import isolated
 from jat_graph.files import check_picture, check_target, write_text
+from jat_graph.progress import track_progress
 
 if TYPE_CHECKING:
     from jat_graph.probes import Sentence
@@ -80,8 +81,9 @@ def inspect_command(
     largest clusters: their tokens, each with the share of its attention that is exact, and their
     best keys. Small numbers after tokens are positions: pencil₆ → book₁.
 
-    With --rank each head is one line, and the one that changes attention most comes first; with
-    --jump it is the one that gains most by this jump, with --fidelity the one that loses most.
+    With --rank each head is one line for all texts together, and the one that changes attention
+    most comes first; with --jump it is the one that gains most by this jump, with --fidelity the
+    one that loses most.
 
     With --fidelity the heads read by clusters, and there is one table for all texts: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
@@ -113,13 +115,16 @@ def inspect_command(
     shown |= {} if clustered else {"jump": jump}
     look: Any = inspect_clusters if clustered else inspect_text
     tables: Any = cluster_tables if clustered else head_tables
-    if rank:
-        tables = partial(ranked_table, by_jump=jump is not None)
-    found = [look(loaded, tokenizer, own, **shown) for own in texts]
+    tracked = track_progress(texts, "Reading", len(texts), transient=True)
+    found = [look(loaded, tokenizer, own, **shown) for own in tracked]
     if json_file is not None:
         every = [report.to_dict() for report in found]
         told = every if len(every) > 1 else every[0]
         write_text(json_file, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+    note_default(loaded, config, changes)
+    if rank:
+        Console().print(ranked_table(found, by_jump=jump is not None))
+        return
     for own, report in zip(texts, found, strict=True):
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)

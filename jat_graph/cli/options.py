@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PRESETS = ("paper", "released", "stones", "clustered")
+TABLES = (".csv", ".tsv", ".json", ".jsonl")  # whose lines are no texts
 # Of heads that a model may be saved with.
 KINDS = ("jat", "jat_clusters", "triplet", "attention_filter")
 
@@ -100,6 +101,7 @@ def load_model(
 
     offline: dict[str, Any] = {"local_files_only": Path(path).is_dir()}
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    level = logging.get_verbosity()
     try:
         saved = AutoConfig.from_pretrained(path, **offline)
     except (OSError, KeyError, ValueError) as error:
@@ -115,7 +117,10 @@ def load_model(
     kind: Any = AutoModelForCausalLM if whole else AutoModel
     load = partial(from_pretrained, kind) if has_heads else kind.from_pretrained
     try:
-        model: PreTrainedModel = load(path, **offline).eval()
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # of a classifier left out
+        loaded, info = load(path, output_loading_info=True, **offline)
+        model: PreTrainedModel = loaded.eval()
+        logging.set_verbosity(level)
         tokenizer = AutoTokenizer.from_pretrained(path, **offline)
     except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
         raise ValueError(f"model {path!r} cannot be loaded: {_reason(error)}") from None
@@ -123,12 +128,24 @@ def load_model(
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise ValueError(f"model {path!r} must have a tokenizer, got one without a vocabulary")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    lost = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    if lost:
+        typer.echo(f"{path} lacks weights, which are random now: {', '.join(lost)}"[:400], err=True)
     clustered = attached_config(model, ClusterGraph)
     if wanted is not None and wanted not in (attached_config(model), clustered):
         if clustered is not None:
             detach(model, ClusterGraph)
         attach_again(model, wanted, learned_by_heads(model), tokenizer)
     return model, tokenizer
+
+
+def note_default(model: PreTrainedModel, config: str | None, changes: list[str] | None) -> None:
+    """Say it where the heads are those of the paper, which nobody asked for."""
+    from jat_graph.config import JatConfig
+    from jat_graph.hf import attached_config
+
+    if config is None and not changes and attached_config(model) == JatConfig():
+        typer.echo("The model is shown with the paper's heads; --config names others.", err=True)
 
 
 def reads_by_clusters(model: PreTrainedModel) -> bool:
@@ -208,6 +225,8 @@ def read_values(option: str, values: list[str] | None) -> dict[str, Any]:
 def read_texts(text: list[str] | None, file: Path | None, needed: bool = True) -> list[str]:
     """Return the texts of ``--text`` and ``--file``."""
     check_unicode("text", text or ())
+    if file is not None and (ending := file.suffix.lower()) in TABLES:
+        raise ValueError(f"file must have one text on each line, got a table, {ending}: {file}")
     lines = () if file is None else open_text(file)
     texts = [stripped for line in (*(text or ()), *lines) if (stripped := line.strip())]
     if needed and not texts:

@@ -23,6 +23,7 @@ from jat_graph.cli.options import (
     TokensOption,
     TopOption,
     load_model,
+    note_default,
     read_texts,
     reads_by_clusters,
 )
@@ -92,6 +93,7 @@ def plot_command(
             loaded = load_model(model, config, changes, JatConfig())
             shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
             figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
+            note_default(loaded[0], config, changes)
         save_figure(figure, output)
     if caption := str(figure.get_label()):
         Console().print(escape(caption), highlight=False, soft_wrap=True)

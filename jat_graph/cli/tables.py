@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -30,7 +31,7 @@ MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and ston
 MOST_KEYS = 8  # of a cluster's best
 
 
-def head_tables(report: Inspection) -> list[Table]:
+def head_tables(report: Inspection) -> list[Table | str]:
     """Show what was found: tables of heads, of jumps and, where there are some, of stones."""
     from jat_graph.inspection import StoneReport
 
@@ -46,12 +47,14 @@ def head_tables(report: Inspection) -> list[Table]:
         numbers.append((head, [[f"{head.threshold:.3g}", *said, *theta]]))
         jumps.append((head, [jump_cells(jump, has_stones) for jump in head.jumps]))
     of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
-    tables = [
+    tables: list[Table | str] = [
         _table((*of_heads, *["θ"] * (report.config.strength is not None)), numbers),
         _table(("jump", *["P"] * has_stones, "gain", "stepping stones"), jumps),
     ]
     if has_stones:
         tables.append(_table(("stone", "walks", "tokens on it"), stones))
+    if report.config.strength is not None:
+        tables.append("θ: strengths of queries, keys and values; below 0 tokens move apart.")
     return tables
 
 
@@ -71,24 +74,34 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
     ]
 
 
-def ranked_table(
-    report: Inspection | ClusterInspection, by_jump: bool = False
-) -> list[Table | str]:
+def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: bool = False) -> Table:
     """Show one line for each head, the first one to look at first, with its strongest jump."""
-    from jat_graph.inspection import ClusterInspection
+    # Over several texts it is the mean of what a head changes, and the strongest jump of all texts.
+    from jat_graph.inspection import ClusterReport
 
-    if isinstance(report, ClusterInspection):
-        table = Table("layer", "head", "tv", "attention read exactly", "clusters")
-        for own in report.ranked():
-            cells = f"{own.tv:.1%}", f"{own.exact:.1%}", str(own.num_clusters)
-            table.add_row(str(own.layer), str(own.head), *cells)
-        return [table]
-    table = Table("layer", "head", "change", "jump", "weight", "gain")
-    for head in report.ranked(by_jump):
-        first = jump_cells(head.jumps[0], has_weight=True)[:-1] if head.jumps else ["none"]
-        change = "-" if head.change is None else f"{head.change:.1%}"
-        table.add_row(str(head.layer), str(head.head), change, *first)
-    return [table]
+    lines: list[tuple[Any, list[str]]] = []
+    columns: tuple[str, ...] = ("change", "jump", "weight", "gain")
+    for place in {(head.layer, head.head): None for report in reports for head in report.heads}:
+        own: Any = [h for r in reports for h in r.heads if (h.layer, h.head) == place]
+        name = "tv" if isinstance(own[0], ClusterReport) else "change"
+        changes = [getattr(head, name) for head in own if getattr(head, name) is not None]
+        worth: Any = fmean(changes) if changes else 0.0
+        cells = [f"{worth:.1%}" if changes else "-"]
+        if isinstance(own[0], ClusterReport):
+            columns = ("tv", "attention read exactly", "clusters")
+            cells += [f"{fmean(head.exact for head in own):.1%}"]
+            cells += [f"{fmean(head.num_clusters for head in own):g}"]
+        else:
+            jumps = [head.jumps[0] for head in own if head.jumps]
+            best = max(jumps, key=lambda jump: (jump.gain, jump.weight), default=None)
+            cells += jump_cells(best, has_weight=True)[:-1] if best else ["none"]
+            if by_jump:
+                worth = (best.gain, best.weight) if best else (-math.inf, 0.0)
+        lines.append((worth, [*map(str, place), *cells]))
+    table = Table("layer", "head", *columns)
+    for _, cells in sorted(lines, key=lambda line: line[0], reverse=True):
+        table.add_row(*cells)
+    return table
 
 
 def _cluster_cells(cluster: Cluster) -> list[str]:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from jat_graph.attention.heads import neighbours
-from jat_graph.files import read_object, write_text
+from jat_graph.files import check_model_name, read_object, write_text
 from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
 from jat_graph.hf.modules import KindConfigs, attention_modules, transformer_of
 from jat_graph.hf.state import (
@@ -236,8 +236,9 @@ def from_pretrained(
 
     Raises:
         ValueError: If the model was saved without heads, by a newer version, or with layers that
-            must be given; or a base model has other heads than its adapter.
-        OSError: If there is no such model.
+            must be given; or a base model has other heads than its adapter; or there is no such
+            folder.
+        OSError: If there is no such model on the Hub.
 
     Example:
         >>> import jat_graph
@@ -256,6 +257,7 @@ def from_pretrained(
             f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
             f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
         )
+    check_model_name(str(path))
     at_hand, adapter = isinstance(auto_class, torch.nn.Module), None
     if at_hand or not Path(path, "config.json").is_file():  # a model's folder may hold one, too
         where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
@@ -268,7 +270,8 @@ def from_pretrained(
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
         raise ValueError(
-            f"{path} was saved without jump heads; use transformers and jat_graph.attach"
+            f"{path} was saved without heads of jat_graph: load it by {auto_class.__name__}."
+            "from_pretrained, and attach some to it if it is to have them"
         )
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph import __version__, cli
 from jat_graph.cli import app as commands
@@ -87,6 +88,7 @@ def test_errors_are_one_line(
         ("inspect --model x --file missing.txt", "missing.txt: No such file"),
         ("inspect --model x --file latin.txt", "latin.txt must be UTF-8"),
         ("inspect --model x --file empty.txt", "got empty ones"),
+        ("inspect --model x --file rows.csv", "got a table, .csv: rows.csv"),
         ("inspect --model x --text a\udc80", "must be Unicode text, got a lone surrogate at 1"),
         (
             "inspect --model x --text book --json none/x.json",
@@ -186,4 +188,22 @@ def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> No
     right = start("inspect", "--model", tiny_model, "--text", "the book", folder=tmp_path)
     assert right.returncode == 0
     assert "density" in right.stdout
-    assert right.stderr.startswith("Threshold 6 does not fit") and right.stderr.count("\n") == 1
+    first, second = right.stderr.splitlines()
+    assert first.startswith("Threshold 6 does not fit")
+    assert second == "The model is shown with the paper's heads; --config names others."
+
+
+def test_weights_that_a_folder_lacks_are_named_and_a_classifier_is_no_news(
+    tiny_model: str, tmp_path: Path
+) -> None:
+    config = AutoConfig.from_pretrained(tiny_model)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
+    call = ("inspect", "--model", "model", "--text", "the book", "--config", "stones")
+    call += ("--set", "strength=0.5")
+    assert start(*call, folder=tmp_path).stderr == ""
+    config.num_hidden_layers += 1
+    config.save_pretrained(tmp_path / "model")
+    lost = start(*call, folder=tmp_path).stderr
+    assert lost.startswith("model lacks weights, which are random now: encoder.layer.")
+    assert lost.count("\n") == 1

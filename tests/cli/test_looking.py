@@ -396,6 +396,19 @@ def test_inspect_ranks_heads(kind: str, run: Run, tiny_model: str, tmp_path: Pat
     assert len(listed) == len(worth) > 3
 
 
+def test_heads_are_ranked_over_all_texts(run: Run, tiny_model: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    call = ("--model", tiny_model, "--text", TEXT, "--text", LONG, *JUMPING, "--rank")
+    shown = run("inspect", *call, "--json", file).output
+    (first, second), means = ([one["heads"] for one in read(file)], {})
+    for own, other in zip(first, second, strict=True):
+        means[own["layer"], own["head"]] = (own["change"] + other["change"]) / 2
+    rows = re.findall(r"^\D*(\d+)\D+?(\d+)\D+([\d.]+)%", shown, re.M)
+    order = sorted(means, key=lambda place: -means[place])
+    assert [(int(layer), int(head)) for layer, head, _ in rows] == order
+    assert [value for *_, value in rows] == [f"{100 * means[place]:.1f}" for place in order]
+
+
 # --- view ----------------------------------------------------------------------------------------
 
 

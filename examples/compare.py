@@ -1,0 +1,159 @@
+"""Tell whether two variants that a run script trained differ, seed by seed and row by row.
+
+``python -m examples.compare --base runs/base-* --other runs/stones-*`` takes folders of runs, which
+are paired by their seeds. The 95 % interval is of new seeds and new rows at once; with one seed it
+is of new rows alone, and where no answers were kept, as of language models, of new seeds alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from examples.arguments import RUN_FILE
+from examples.options import example, option
+from examples.report import signed_text
+from examples.sweeps.measures import Measure, Scorer, make_scorer
+from examples.sweeps.rows import is_share
+from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
+from examples.tasks import get_task
+from examples.tasks.metrics import score_answers, score_classes, score_numbers, score_spans
+from jat_graph.files import read_object
+
+# By scores that tell what kind of run it was: how answers to data of one's own are measured.
+MEASURES: dict[str, Measure] = {
+    "exact_match": score_answers,
+    "pearson": score_numbers,
+    "accuracy": partial(score_classes, names=("accuracy", "macro_f1")),
+    "f1": score_spans,
+}
+DELTAS = (0.01, 0.02, 0.05)  # differences in accuracy whose rows are counted
+
+
+@dataclass
+class Options:
+    """The folders of the runs."""
+
+    base: list[str] = option("Folders of finished runs, one a seed.")
+    other: list[str] = option("Folders of runs of the other variant, with the same seeds.")
+    metric: str | None = option("Score to compare, such as macro_f1. Default: the task's.", None)
+    split: str | None = option("validation, held_out or test. Default: the first of them.", None)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left in its folder."""
+
+    task: str | None
+    scores: dict[str, float]
+    answers: dict[str, dict[str, list[Any]]]  # by split, what was said and what is right
+
+
+@example(Options)
+def main(options: Options) -> Iterator[str]:
+    """Compare two variants of a model on the rows that both were evaluated on."""
+    base, other = read_runs("base", options.base), read_runs("other", options.other)
+    if [*base] != [*other]:
+        got = " and ".join(", ".join(map(str, side)) for side in (base, other))
+        raise ValueError(f"base and other must have the same seeds, got {got}")
+    runs, first = [*base.values(), *other.values()], next(iter(base.values()))
+    split = options.split or next(iter(first.answers), "validation")
+    prefix = "test" if split == "test" else "eval"
+    kind = next((name for name in MEASURES if f"{prefix}_{name}" in first.scores), "perplexity")
+    task = None if first.task is None else get_task(first.task)
+    metric = options.metric or (task.primary_metric if task else kind)
+    values = [run.scores.get(f"{prefix}_{metric}") for run in runs]
+    if None in values:
+        raise ValueError(f"all runs must have {prefix}_{metric}, got {', '.join(first.scores)}")
+    halves = values[: len(base)], values[len(base) :]
+    changes = {seed: ours - theirs for seed, theirs, ours in zip(base, *halves, strict=True)}
+    means = [fmean(half) * (100 if is_share(metric) else 1) for half in halves]
+    yield f"{metric} of {split}: base {means[0]:.2f}, other {means[1]:.2f}, of {len(base)} seeds"
+    if not all(split in run.answers for run in runs):
+        yield describe(over_seeds(changes), metric)
+        return
+    right = first.answers[split]["right"]
+    if any(run.answers[split]["right"] != right for run in runs):
+        raise ValueError(f"all runs must be evaluated on the same rows of {split}")
+    said = [run.answers[split]["said"] for run in runs]
+    measure = task.measure if task else MEASURES[kind]
+    yield describe(difference_of(changes, measure, metric, said, right), metric)
+    if said[: len(base)] == said[len(base) :]:
+        yield "Both say the same of every row: so few steps, or these rows, do not tell them apart."
+    elif kind == "accuracy" and not isinstance(right[0], list):
+        yield from count_rows(said, right)
+
+
+def read_runs(name: str, folders: Sequence[str]) -> dict[int, Run]:
+    """Return runs by their seeds, in rising order."""
+    runs: dict[int, Run] = {}
+    for folder in map(Path, folders):
+        if not (folder / "all_results.json").is_file():
+            raise ValueError(f"{name} must be folders of finished runs, got {folder}")
+        run = read_object(folder / RUN_FILE, "run")
+        if run["seed"] in runs:
+            raise ValueError(f"{name} must have one run a seed, got two of seed {run['seed']}")
+        scores = read_object(folder / "all_results.json", "results")
+        answers = read_object(folder / "answers.json", "answers")
+        runs[run["seed"]] = Run(run["task_name"], scores, answers)
+    return dict(sorted(runs.items()))
+
+
+def difference_of(
+    changes: dict[int, float],
+    measure: Measure,
+    metric: str,
+    said: Sequence[list[Any]],  # of the base's runs, then of the other's
+    right: list[Any],
+) -> Difference:
+    """Return the difference over seeds and rows, over seeds alone where rows have no score."""
+    made = [make_scorer(measure, metric, own, right) for own in said]
+    known: list[Scorer] = [one for one in made if one is not None]
+    if len(known) < len(made):
+        return over_seeds(changes)
+    theirs, ours = known[: len(changes)], known[len(changes) :]
+    return over_seeds_and_examples(changes, ours, theirs, "rows", "seeds")
+
+
+def describe(difference: Difference, metric: str) -> str:
+    """Say how large a difference is, and what that shows."""
+    text = f"other less base: {signed_text(difference.mean, metric)}"
+    if difference.interval is not None:
+        low, high = (signed_text(end, metric) for end in difference.interval)
+        text += f", 95 % interval {low} to {high}"
+    if len(difference.by_seed) < 2:
+        return f"{text}: one seed shows nothing, as another may turn it round; take three or more"
+    return f"{text}: {'a' if difference.is_shown else 'no'} difference is shown"
+
+
+def count_rows(said: Sequence[list[Any]], right: list[Any]) -> Iterator[str]:
+    """Say on how many rows one side alone is right, and how many rows a difference takes.
+
+    Reference:
+        Connor, *Sample Size for Testing Differences in Proportions for the Paired-Sample Design*,
+        Biometrics 43, 1987: McNemar's test, two-sided at 5 %, with a power of 80 %.
+    """
+    hits = np.array(said) == np.array(right)
+    theirs, ours = np.split(hits, 2)
+    share = float((theirs != ours).mean())
+    two_sided, power = norm.ppf([1 - 0.05 / 2, 0.8])
+    needed = [
+        f"{100 * delta:.0f} point{'s' * (delta > 0.01)} {rows:,.0f}"
+        for delta in DELTAS
+        if share > delta
+        for rows in [((two_sided * share**0.5 + power * (share - delta**2) ** 0.5) / delta) ** 2]
+    ]
+    yield f"On {100 * share:.1f} % of the {len(right):,} rows one of the two alone is right."
+    if needed:
+        yield f"With that share, rows that show a true difference of {', '.join(needed)}"
+
+
+if __name__ == "__main__":
+    main()
