@@ -8,7 +8,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,7 +113,14 @@ def parse_arguments(
     usage = "%(prog)s --model_name_or_path M --output_dir O ... (--help lists all options)"
     classes: Any = (ModelArguments, kind, TrainingArguments)
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    model, data, args = HfArgumentParser(classes, usage=usage).parse_args_into_dataclasses(words)
+    parser = HfArgumentParser(classes, usage=usage)
+    model, data, args, rest = parser.parse_args_into_dataclasses(words, True)
+    if rest:
+        known = sorted(name.name for cls in classes for name in fields(cls))
+        word = rest[0].lstrip("-")
+        near = [name for name in known if name.endswith(word)] or get_close_matches(word, known)
+        found = f"did you mean --{near[-1]}?" if near else "--help lists all options"
+        raise ValueError(f"unknown option {rest[0]}, {found}")
     check_model_name(model.model_name_or_path)
     named = [data.task_name, data.dataset_name, data.train_file or data.validation_file]
     if sum(name is not None for name in named) != 1:

@@ -52,7 +52,8 @@ def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments)
     wanted = [("train", args.do_train), ("validation", args.do_eval), ("test", args.do_predict)]
     for name, needed in wanted:
         if needed and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
-            raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only")
+            hint = {"validation": ": name --validation_file, or --held_out 0.2"}.get(name, "")
+            raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only{hint}")
     return found
 
 
@@ -97,7 +98,8 @@ def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:
         missing = next((name for name in wanted if name not in rows.column_names), None)
         if missing is not None:
             got = ", ".join(rows.column_names)
-            raise ValueError(f"the {split} data must have a column {missing!r}, got {got}")
+            hint = "" if {*";\t"}.isdisjoint(got) else ": a .csv has commas, a .tsv tabs"
+            raise ValueError(f"the {split} data must have a column {missing!r}, got {got}{hint}")
         for column in (old for old, new in wanted.items() if new in TEXTS):
             for number, text in enumerate(rows[column]):
                 check_unicode(f"{column} in row {number} of the {split} data", text)

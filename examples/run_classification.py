@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,8 @@ from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
 from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -99,6 +102,9 @@ def standard_columns(
     if "train" in made:
         found = made["train"].unique("label")
         classes = [*map(str, sorted(found))]
+        if data.do_regression is None and len(found) > 2 and not isinstance(found[0], str):
+            said = "labels %s are classes without an order; --do_regression true predicts numbers"
+            logger.warning(said, ", ".join(classes))
     else:
         classes = [config.id2label[number] for number in sorted(config.id2label)]
     known = {name: number for number, name in enumerate(classes)}

@@ -31,7 +31,7 @@ from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_che
 from examples.depth import change_depth
 from examples.heads import first_length_on_clusters, insert_heads, saved_heads
 from jat_graph import from_pretrained, using_global_tokens
-from jat_graph.files import write_text
+from jat_graph.files import read_text, write_text
 from jat_graph.hf import resize_position_embeddings
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.positions import most_positions, position_tables
@@ -129,6 +129,9 @@ def load_model(
     limit = min(tables) if tables else most_positions(loaded.config)
     if limit is not None and limit < max_length:
         resize_position_embeddings(loaded, max_length)
+        logger.warning(
+            "the table of %d positions was made longer, for %d tokens", limit, max_length
+        )
     if tokenizer is not None:
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
     if model.attn_implementation is not None:
@@ -304,13 +307,21 @@ def run_trainer(
         answers = {split: asdict(own) for split, own in found.items() if own is not None}
         write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
-        name, own = model.model_name_or_path, Path(str(data.train_file)).name
-        trainer.create_model_card(
-            dataset=data.task_name or data.dataset_name or own,
-            finetuned_from=None if Path(name).exists() else name,
-        )
+        _write_card(trainer, model, data)
     trainer.save_metrics("all", results, combined=False)
     return results
+
+
+def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments) -> None:
+    """Write the Trainer's model card, which knows no models in folders."""
+    name, own = model.model_name_or_path, Path(str(data.train_file)).name
+    known = None if model.from_scratch or Path(name).exists() else name  # on the Hub
+    dataset = data.task_name or data.dataset_name or own
+    trainer.create_model_card(dataset=dataset, finetuned_from=known)
+    if trainer.is_world_process_zero() and known is None and not model.from_scratch:
+        card = Path(str(trainer.args.output_dir), "README.md")
+        source = f"fine-tuned from {Path(name).name} on"
+        write_text(card, read_text(card).replace("trained from scratch on", source))
 
 
 def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:

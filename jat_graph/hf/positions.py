@@ -61,7 +61,8 @@ class PositionTable:
         if wanted > self.rows.num_embeddings:
             raise ValueError(
                 f"{type(self.part).__name__} has learned positions for {self.length} tokens, "
-                f"got {wanted - self.first}; jat_graph.hf.resize_position_embeddings makes room"
+                f"got {wanted - self.first}: cut texts by truncation=True, or make room by "
+                "jat_graph.hf.resize_position_embeddings"
             )
 
 

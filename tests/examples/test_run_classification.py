@@ -110,6 +110,35 @@ def test_numbers_are_a_regression(write: Write, tiny_model: str, tmp_path: Path)
     assert scores["eval_pearson"] > 0.5 and "eval_mse" in scores
 
 
+def test_one_file_alone_needs_rows_that_are_held_out(
+    write: Write, tiny_model: str, tmp_path: Path
+) -> None:
+    files = ("--train_file", write("all.csv", rows(48)))
+    with pytest.raises(ValueError, match=r"got train only: name --validation_file, or --held_out"):
+        run(tiny_model, tmp_path / "run", *files)
+    run(tiny_model, tmp_path / "run", *files, "--held_out", "0.25")
+    answers = json.loads((tmp_path / "run/answers.json").read_text())
+    assert len(answers["held_out"]["said"]) == 12
+
+
+def test_what_may_not_be_meant_is_said(
+    write: Write, tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = [row | {"label": number % 5 + 1} for number, row in enumerate(rows(20))]
+    words = ("--train_file", write("stars.csv", own), "--held_out", "0.5", "--max_length", "80")
+    run(tiny_model, tmp_path / "run", *words, steps=1)
+    said = (
+        "labels 1, 2, 3, 4, 5 are classes without an order; --do_regression true predicts numbers"
+    )
+    assert said in caplog.messages
+    assert "the table of 64 positions was made longer, for 80 tokens" in caplog.messages
+    card = (tmp_path / "run/README.md").read_text()
+    assert f"fine-tuned from {Path(tiny_model).name} on the stars.csv dataset" in card
+    caplog.clear()
+    run(tiny_model, tmp_path / "numbers", *words, "--do_regression", "true", steps=1)
+    assert said not in caplog.messages
+
+
 HEADS: dict[str, tuple[str, ...]] = {
     "pairs": JUMPS,
     "stones": ("--jat_preset", "stones", "--strength_learning_rate", "0.1"),
@@ -349,6 +378,9 @@ BAD = [
     (("--train_file", "/nowhere.csv"), "/nowhere.csv must be a file"),
     (("--model_name_or_path", "./nowhere"), "no such folder"),
     (("--do_predict",), "there must be rows for test"),
+    (("--batch_size", "8"), "unknown option --batch_size, did you mean --per_device_train_batch_"),
+    (("--nun_train_epochs", "8"), "unknown option --nun_train_epochs, did you mean --num_train_"),
+    (("--qqq", "8"), "unknown option --qqq, --help lists all options"),
 ]
 
 
@@ -368,6 +400,11 @@ BROKEN = [
     ("a.jsonl", b'{"text": "a\\ud83d", "label": 1}', "JSON must be Unicode text, got a lone surr"),
     ("a.csv", b"text,label\ncaf\xe9,1\n", "a.csv must be UTF-8, got a bad byte at 14"),
     ("a.csv", b"text,label\na,1\na,1,2\n", "got Error tokenizing data"),
+    (
+        "a.csv",
+        b"text;label\na;1\n",
+        "'text', got text;label: a .csv has commas, a .tsv tabs",
+    ),
     ("a.csv", b"text,label\na,1\n,1\n", "text in row 1 of the train data must be text, got None"),
 ]
 
