@@ -105,12 +105,12 @@ def _draw_panels(figure: Figure, axes: list[Axes], view: ClusterView, order: Ten
     look: Any = {"interpolation": "nearest", "aspect": "auto"}
     axes[0].imshow(read, cmap=colours, vmin=-0.5, vmax=LISTED + 2.5, **look)
     axes[0].set_title("Read exactly", fontsize=9)
-    norm = PowerNorm(0.5, vmin=0.0, vmax=float(max(attention.max(), before.max())))
+    norm = PowerNorm(0.35, vmin=0.0, vmax=float(max(attention.max(), before.max())))
     shown = ("By clusters", attention), ("By exact scores", before)
     for axis, (title, values) in zip(axes[1:], shown, strict=True):
         image = axis.imshow(values, cmap=GRAPH_COLOURS, norm=norm, **look)
         axis.set_title(title, fontsize=9)
-        add_bar(figure, image, axis, "attention").ax.locator_params(nbins=4)
+        add_bar(figure, image, axis, "attention").ax.locator_params(nbins=2)
 
 
 def _name_sides(axis: Axes, tokens: tuple[Token, ...], order: list[int]) -> None:

@@ -36,20 +36,25 @@ if TYPE_CHECKING:
     from jat_graph.inspection.reports import GraphView, HeadView
 
 
-SCORE_COLOURS, GRAPH_COLOURS = "PuOr_r", "Blues"  # in order of brightness to all eyes
+SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = (
+    "PuOr_r",
+    "Blues",
+    "RdBu_r",
+)  # in order of brightness to all eyes
 LEAST_SIDE = 1.8  # inches, of a panel
 MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
 def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
-    """Draw one head: scores, graph and propagated scores as matrices, with the jumps marked.
+    """Draw one head: its scores, its graph, and what the graph changes, with the jumps marked.
 
-    Rows are the tokens that look, columns the tokens looked at. Scores before and after share one
-    colour scale. A numbered ring is a jump, which the legend names. A graph of stones is drawn as
-    one: the tokens on both sides, the stones between them, all links faint, and in the colour of
-    each jump the strongest ways that it takes. Of a long text the tokens of the strongest jumps are
-    drawn. The caption says how many there are, and gives the jumps' probabilities and all stones.
+    Rows are the tokens that look, columns the tokens looked at. The third matrix is the attention
+    that a pair gains by propagation, in points. A numbered ring is a jump, which the legend names.
+    A graph of stones is drawn as one: the tokens on both sides, the stones between them, all links
+    faint, and in the colour of each jump the strongest ways that it takes. Of a long text the
+    tokens of the strongest jumps are drawn. The caption says how many there are, and gives the
+    jumps' probabilities and all stones.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head`.
@@ -93,22 +98,22 @@ def _numbers(view: HeadView) -> str:
             f"{report.median_size:g} on each (median)"
         ]
     for hop in report.strengths or ():
-        said.append(f"θ = {', '.join(f'{number:+.3g}' for number in hop)}")
+        names = zip(("queries", "keys", "values"), hop, strict=False)
+        said.append(f"θ of {', '.join(f'{name} {number:+.3g}' for name, number in names)}")
     return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."
 
 
 def _draw_panels(
     figure: Figure, axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float
 ) -> None:
-    """Fill the three panels; the two score panels share limits, so that a change is a change."""
-    scores, propagated = view.scores.numpy(), view.propagated.numpy()
-    both = np.abs(np.concatenate([scores.ravel(), propagated.ravel()]))
-    limit = float(both[np.isfinite(both)].max(initial=0.0)) or 1.0
+    """Fill the three panels, those with two signs around 0."""
+    scores, gains = view.scores.numpy(), 100 * view.gains.numpy()
+    limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
     panels: tuple[tuple[str, np.ndarray, str | Colormap, tuple[float, float], str], ...] = (
-        ("Scores before", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
+        ("Scores", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
         ("Graph", weights, graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
-        ("Scores after", propagated, SCORE_COLOURS, (-limit, limit), "scaled score"),
+        ("Attention gained", gains, GAIN_COLOURS, (-most, most), "points"),
     )
     labels = [names[token.index] for token in view.tokens]
     ticks = range(len(labels))
@@ -180,16 +185,16 @@ def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[
     handles: list[Patch | Line2D] = [
         Patch(
             fill=False,
-            edgecolor=JUMP_COLOURS[number % len(JUMP_COLOURS)],
-            label=f"{number + 1}: {names[j.query.index]} → {names[j.key.index]} ({j.gain:+.1%})",
+            edgecolor=JUMP_COLOURS[(n - 1) % len(JUMP_COLOURS)],
+            label=f"{n}: {names[j.query.index]} → {names[j.key.index]} ({100 * j.gain:+.1f})",
         )
-        for number, j in enumerate(view.report.jumps)
+        for n, j in enumerate(view.report.jumps, start=1)
     ]
     if has_stones := isinstance(view.report, StoneReport):
         handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
     if not handles:
         return
-    title = "Jumps, and their gain" + "; wider: a larger share" * has_stones
+    title = "Jumps, and points gained" + "; wider: a larger share" * has_stones
     look: Any = {"handles": handles, "title": title, "fontsize": 8, "frameon": False}
     if spare is not None:
         spare.legend(loc="upper left", title_fontsize=8, **look)
@@ -218,7 +223,7 @@ def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list
         over = " and ".join([through, *more] if through else more)
         lines.append(
             f"{number}.  {names[jump.query.index]} → {names[jump.key.index]}:  {jump.before:.1%} → "
-            f"{jump.after:.1%} ({jump.gain:+.1%}),  through {over}"
+            f"{jump.after:.1%} ({100 * jump.gain:+.1f} points),  through {over}"
         )
     shown = len(view.tokens)
     said = f"{shown} of {shown + left_out} tokens are shown: those of the strongest jumps."

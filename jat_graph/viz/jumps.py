@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from jat_graph.directions import named
-from jat_graph.viz.figures import COLUMN, new_figure, set_caption, short_label
+from jat_graph.viz.figures import COLUMN, NO_BREAK, new_figure, set_caption, short_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ SIDE_LINES: dict[int, Any] = {1: "-", -1: "--"}
 STONE = 0.215  # inches, of a stone in a column of them
 STRONG = 0.25  # of a jump's way: the least share of a stone for its line, but for the largest
 MOST_BETWEEN = 8  # stones of a jump that is drawn alone
-ROW = 0.34  # inches, of one of these
+ROW = 0.5  # inches, of one of these
 MAX_LABEL = 16
 
 Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[int, float]]]"  # by position and side
@@ -96,7 +96,8 @@ def draw_jump(view: HeadView) -> Figure:
     """Draw one jump alone: the token that looks, the keys or stones between, and the one looked at.
 
     A line is as wide as the stone's share of the way or, where keys vote, as the product of both
-    scores; it is dashed where both tokens score the key low. The numbers are the two scores.
+    scores; it is dashed where both tokens score the key low. Below its name stand the two scores,
+    that of the token that looks first.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head` with ``jump``; of
@@ -120,7 +121,9 @@ def draw_jump(view: HeadView) -> Figure:
     order = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:MOST_BETWEEN]
     stones, widths = [jump.stones[n] for n in order], [sizes[n] for n in order]
     ends = [_label(own) for own in (jump.query, jump.key)]
-    heading = f"{ends[0]} → {ends[1]}: {jump.gain:+.1%}"
+    place = f"Layer {view.report.layer}, head {view.report.head}"
+    pair = f"{ends[0]} → {ends[1]}, {100 * jump.gain:+.1f} points".replace(" ", NO_BREAK)
+    heading = f"{place}: {pair}"
     figure = new_figure(COLUMN, ROW * max(2, len(stones)) + 0.6, heading=heading, size=9)
     axis = figure.subplots()
     middle = (len(stones) - 1) / 2
@@ -130,10 +133,8 @@ def draw_jump(view: HeadView) -> Figure:
         axis.plot([0, 0.5, 1], [middle, n, middle], **style)
         sign = "" if stone.side is None else f" {SIDE_SIGNS[stone.side]}"
         said = _label(stone.token) + sign + (f", {stone.share:.0%}" if stone.share else "")
-        scores = ((0.25, stone.query_score), (0.75, stone.key_score))
-        for x, score in scores:
-            _write(axis, x, (n + middle) / 2, f"{score:+.1f}", None)
-        _write(axis, 0.5, n, said, INK)
+        scores = f"{stone.query_score:+.1f} and {stone.key_score:+.1f}"
+        _write(axis, 0.5, n, f"{said}\n{scores}", INK)
     for x, name in zip((0, 1), ends, strict=True):
         _write(axis, x, middle, name, JUMP_COLOURS[0])
     axis.set(xlim=(-0.22, 1.22), ylim=(max(1, len(stones)) - 0.4, -0.6))
@@ -152,9 +153,9 @@ def _label(token: Token) -> str:
     return named(short_label(token.text, MAX_LABEL)) + f" {token.index}"
 
 
-def _write(axis: Axes, x: float, y: float, text: str, edge: str | None) -> None:
+def _write(axis: Axes, x: float, y: float, text: str, edge: str) -> None:
     """Write a text in a box that hides the lines behind it."""
-    box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": edge or "none", "lw": 0.8}
+    box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": edge, "lw": 0.8}
     axis.text(x, y, text, fontsize=8, ha="center", va="center", bbox=box, zorder=3)
 
 
@@ -163,7 +164,7 @@ def _add_key(figure: Figure, stones: tuple[SteppingStone, ...]) -> None:
     from matplotlib.lines import Line2D
 
     meaning = "share" if any(stone.share for stone in stones) else "scores"
-    words = {1: f"scored high (wider: larger {meaning})", -1: "scored low"}
+    words = {1: f"key that both score high (wider: larger {meaning})", -1: "both score low"}
     sides = sorted({_side(stone) for stone in stones}, reverse=True)
     handles = [
         Line2D([], [], color=JUMP_COLOURS[0], linestyle=SIDE_LINES[side], label=words[side])

@@ -77,7 +77,7 @@ def test_a_stretched_model_takes_the_new_length_and_no_more(name: str) -> None:
     model = attach(resize_position_embeddings(model_of(name), LONGER), tiny_config())
     assert model.config.max_position_embeddings == LONGER + (ROWS - longest(name))
     assert bool(run(model, tokens(LONGER)).isfinite().all())
-    with pytest.raises(ValueError, match=rf"positions for {LONGER} tokens, got {LONGER + 1};"):
+    with pytest.raises(ValueError, match=rf"positions for {LONGER} tokens, got {LONGER + 1}: cut"):
         run(model, tokens(LONGER + 1))
 
 

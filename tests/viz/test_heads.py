@@ -64,9 +64,9 @@ def test_the_picture_says_which_head_and_which_jumps() -> None:
     figure = draw_head(made_up_view(12))
     shown, caption = texts(figure), figure.get_label()
     assert "Layer 2, head 5: threshold ρ = 6, density 40.0%" in caption
-    assert "1.  book 1 → $51:  1.0% → 11.0% (+10.0%)" in caption
+    assert "1.  book 1 → $51:  1.0% → 11.0% (+10.0 points)" in caption
     assert "1 special token" in caption and "2 more" in caption  # eight stones, six named
-    assert {"Layer 2, head 5", "1: book 1 → \\$51 (+10.0%)"} <= set(shown)
+    assert {"Layer 2, head 5", "1: book 1 → \\$51 (+10.0)"} <= set(shown)
     assert not any("special token" in text for text in shown)  # it stands beside the picture
     assert "incomprehensibi…" in shown  # long words are cut
     assert {"book 1", "book 3", "costs"} <= set(shown)  # words that come twice have positions
@@ -80,8 +80,9 @@ def test_every_jump_is_marked_in_every_panel() -> None:
         marks = [p for p in axis.patches if isinstance(p, Rectangle) and not p.get_fill()]
         corners = [(mark.get_x() + 0.5, mark.get_y() + 0.5) for mark in marks]
         assert corners == [(11.0, 0.0), (10.0, 1.0), (9.0, 2.0)]  # column k, row i
-    before, _, after = figure.axes[:3]
-    assert before.images[0].get_clim() == after.images[0].get_clim()
+    gained = figure.axes[2].images[0]
+    assert gained.get_clim() == (-50.0, 50.0)
+    assert gained.get_array().max() == pytest.approx(50)  # points, of gains of a half at most
 
 
 def test_an_empty_graph_is_drawn_and_said() -> None:

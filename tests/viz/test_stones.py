@@ -80,10 +80,10 @@ def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
     shown, caption = texts(figure), figure.get_label()
     assert "Layer 2, head 5" in shown
     assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in caption
-    assert "θ = +0.5, +0, -0.25" in caption
+    assert "θ of queries +0.5, keys +0, values -0.25" in caption
     assert "Stones (4 more not drawn)" in shown
-    assert "1.0% → 11.0% (+10.0%),  through book 1 + (75%), book 1 − (25%)" in caption
-    assert {"1: book 1 → more (+10.0%)", "other links; wider: stronger"} <= set(shown)
+    assert "1.0% → 11.0% (+10.0 points),  through book 1 + (75%), book 1 − (25%)" in caption
+    assert {"1: book 1 → more (+10.0)", "other links; wider: stronger"} <= set(shown)
 
 
 def test_a_jump_goes_over_its_strong_stones_alone() -> None:
