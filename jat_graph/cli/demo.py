@@ -34,7 +34,7 @@ def demo_command(
     steps: Annotated[int, typer.Option(min=1, help="Training steps of each layer.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and training data.")] = 0,
 ) -> None:
-    """Read long texts by SDPA and by clusters, and see what one layer learns with jumps.
+    """Show clusters on long texts, and what a layer learns by jumps.
 
     The demo measures time and fidelity of a pretrained model over the length of a text, and shows
     the jumps in the JAT paper's sentence pair. Then it trains layers with ordinary attention, with

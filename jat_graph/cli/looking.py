@@ -72,7 +72,7 @@ def inspect_command(
     ] = None,
     max_length: LengthOption = None,
 ) -> None:
-    """Show what each head does on texts: jumps and stepping stones, or clusters and best keys.
+    """Show what each head does on texts.
 
     A jump is a pair of tokens that the head's graph joins. Its gain is the attention probability
     after propagation minus the one before, and its stepping stones are the keys that voted for it.
@@ -191,9 +191,10 @@ def calibrate_command(
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
     max_length: LengthOption = None,
 ) -> None:
-    """Find thresholds that join the wanted share of pairs in each head; save the settings.
+    """Find settings of heads that fit a model, and save them.
 
-    With --tolerance find the cheapest clusters of each head whose error is within the tolerance; if
+    By default these are thresholds that join the wanted share of pairs in each head. With
+    --tolerance find the cheapest clusters of each head whose error is within the tolerance; if
     there are none, the head stays dense. The texts should be as long as those to be read, up to
     --max-length, by default 128. Every fifth batch is held out, and the result on those is shown.
     """
@@ -246,7 +247,7 @@ def view_command(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title. Default: the model's name.")] = None,
 ) -> None:
-    """Write one page for any browser that shows heads on texts, jumps, stones and trees.
+    """Write a page that shows heads on texts, for any browser.
 
     For a model without jump heads the page shows attention. With --config or --set, or for a model
     that was saved with jump heads, it also shows the attention before the jump, the difference and

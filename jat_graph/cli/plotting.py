@@ -62,10 +62,10 @@ def plot_command(
         str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
     ] = None,
 ) -> None:
-    """Draw one jump head on a text with its jumps, the graphs of all, or patterns.
+    """Draw one head, one jump, the graphs of all heads, or patterns.
 
-    A head named by --layer and --head is drawn as its scores, its graph or its stones, and its
-    propagated scores; a long text is reduced to the tokens of the strongest jumps. --jump pencil
+    A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
+    attention that pairs gain; a long text is reduced to the tokens of the strongest jumps. --jump pencil
     computer draws one jump alone, by default in the head where it gains most. Several heads are
     drawn as a grid of their graphs. A head that reads by clusters (--config clustered) is drawn
     with what it reads exactly. memory-compressed:KERNEL:STRIDE and area:WIDTH, also with :causal,

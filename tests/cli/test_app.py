@@ -33,6 +33,7 @@ def test_help_lists_every_command(run: Run) -> None:
     shown = run("--help").output
     for command in COMMANDS:
         assert command in shown
+    assert "..." not in shown.partition("Commands:")[2]  # each in one line of 80 columns
     assert run("--version").output.strip() == f"jat-graph {__version__}"
 
 
