@@ -145,14 +145,14 @@ def count_rows(said: Sequence[list[Any]], right: list[Any]) -> Iterator[str]:
     share = float((theirs != ours).mean())
     two_sided, power = norm.ppf([1 - 0.05 / 2, 0.8])
     needed = [
-        f"{100 * delta:.0f} point{'s' * (delta > 0.01)} {rows:,.0f}"
+        f"{100 * delta:.0f} point{'s' * (delta > 0.01)} takes {rows:,.0f}"
         for delta in DELTAS
         if share > delta
         for rows in [((two_sided * share**0.5 + power * (share - delta**2) ** 0.5) / delta) ** 2]
     ]
     yield f"On {100 * share:.1f} % of the {len(right):,} rows one of the two alone is right."
     if needed:
-        yield f"With that share, rows that show a true difference of {', '.join(needed)}"
+        yield f"Rows that show a true difference with a power of 80 %: one of {', of '.join(needed)}."
 
 
 if __name__ == "__main__":

@@ -277,7 +277,8 @@ def tables(frame: DataFrame) -> Iterator[str]:
             asked |= {f"{title}, {x}": y.p for x, y in found.items() if y.p is not None}
     for title, p in zip(asked, holm([*asked.values()], FAMILY), strict=True):
         yield f"{title}: p = {p:.3f}"
-    yield frame.pivot_table("reach", "variant", "task", sort=False).round(2).to_string()
+    if "reach" in frame:  # of large graphs alone
+        yield frame.pivot_table("reach", "variant", "task", sort=False).round(2).to_string()
 
 
 def draw_scores(frame: DataFrame) -> Figure:
@@ -285,7 +286,9 @@ def draw_scores(frame: DataFrame) -> Figure:
     figure = Figure(figsize=(6.8, 4.6), layout="constrained")
     colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
     titles = {"reach": "influence in edges", "test": "right (mines: AUC)"}
-    for axis, (what, title) in zip(figure.subplots(2)[::-1], titles.items(), strict=True):
+    titles = {what: title for what, title in titles.items() if what in frame}
+    axes = figure.subplots(len(titles), squeeze=False)[::-1, 0]
+    for axis, (what, title) in zip(axes, titles.items(), strict=True):
         means, spread = (
             frame.pivot_table(what, "task", "variant", form, sort=False) for form in ("mean", "std")
         )

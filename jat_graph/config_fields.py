@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from jat_graph.checks.numbers import (
@@ -42,7 +43,9 @@ class Settings:
         for name in fields:
             # Compiled code makes settings, too, and cannot ask dataclasses for the fields of one.
             if name not in cls.__dataclass_fields__ or name == "kind":  # type: ignore[attr-defined]
-                wanted = f"wanted one of {', '.join(cls.names())}"
+                near = get_close_matches(name, cls.names())
+                every = f"wanted one of {', '.join(cls.names())}"
+                wanted = f"did you mean {near[0]!r}?" if near else every
                 raise ValueError(f"unknown field {name!r} of {cls.__name__}, {wanted}")
         return super().__new__(cls)
 

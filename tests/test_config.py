@@ -429,10 +429,13 @@ def test_where_nothing_jumps_any_heads_will_do(heads):
 @pytest.mark.parametrize("settings", [JatConfig, PairGraph, StoneGraph, ClusterGraph, FilterConfig])
 def test_settings_are_known_fields_by_name(settings):
     fields = ", ".join(field.name for field in dataclasses.fields(settings))
-    for name in ("nonsense", "kind", "self", "cls"):
+    for name in ("quux", "kind", "self", "cls"):
         words = f"unknown field {name!r} of {settings.__name__}, wanted one of {fields}"
         with pytest.raises(ValueError, match=rf"\A{words}\Z"):
             settings(**{name: 1})
+    first = dataclasses.fields(settings)[0].name
+    with pytest.raises(ValueError, match=rf"of {settings.__name__}, did you mean '{first}'\?"):
+        settings(**{f"{first}s": 1})
     for value in ([1], None, "heads", 3, {1: 2}, [["layers", (1,)]]):
         with pytest.raises(ValueError, match=r"must be a dict of fields by name, got [^\n]*\Z"):
             (FilterConfig if settings is FilterConfig else JatConfig).from_dict(value)

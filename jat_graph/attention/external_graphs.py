@@ -212,6 +212,9 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
         index = index.flip(0)
     else:
         index, weight = graph.edge_index, None
+        if not isinstance(index, Tensor) or index.dim() != 2 or index.size(0) != 2:
+            got = list(index.shape) if isinstance(index, Tensor) else type(index).__name__
+            raise ValueError(f"edge_index must be a tensor [2, E], got {got}")
         check_numbers("edge_index", index, graph.num_nodes)
     kind, attr = (getattr(graph, name, None) if name in takes else None for name in ATTRIBUTES)
     number = index.size(1)
@@ -220,7 +223,10 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
             got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{name} must be a tensor of {number} edges, got {got}")
     if kind is not None and (kind.dim() != 1 or kind.is_floating_point()):
-        raise ValueError(f"edge_type must be integers [{number}], got {list(kind.shape)}")
+        got = f"{kind.dtype} {list(kind.shape)}"
+        raise ValueError(f"edge_type must be integers [{number}], got {got}")
+    if attr is not None and not bool(attr.isfinite().all()):
+        raise ValueError("edge_attr must be finite numbers, got others")
     attr = attr if attr is None or attr.dim() > 1 else attr[:, None]
     if weight is None:
         weight = flat_weights("edge_weight", getattr(graph, "edge_weight", None), number)

@@ -65,11 +65,12 @@ def plot_command(
     """Draw one head, one jump, the graphs of all heads, or patterns.
 
     A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
-    attention that pairs gain; a long text is reduced to the tokens of the strongest jumps. --jump pencil
-    computer draws one jump alone, by default in the head where it gains most. Several heads are
-    drawn as a grid of their graphs. A head that reads by clusters (--config clustered) is drawn
-    with what it reads exactly. memory-compressed:KERNEL:STRIDE and area:WIDTH, also with :causal,
-    and block:LENGTH are drawn like patterns. The caption is printed.
+    attention that pairs gain; a long text is reduced to the tokens of the strongest jumps.
+    --jump pencil computer draws one jump alone, by default in the head where it gains most.
+    Several heads are drawn as a grid of their graphs. A head that reads by clusters (--config
+    clustered) is drawn with what it reads exactly. memory-compressed:KERNEL:STRIDE and
+    area:WIDTH, also with :causal, and block:LENGTH are drawn like patterns. The caption is
+    printed.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):

@@ -210,9 +210,7 @@ def spread_words(graph: Data, word_ids: Sequence[int | None]) -> tuple[Data, boo
         raise ValueError(f"word_ids must be {wanted}, got {repr(word_ids).splitlines()[0]:.60}")
     words = [-1 if word is None else word for word in word_ids]
     if max(words, default=-1) >= graph.num_nodes:
-        raise ValueError(
-            f"graph must have a node for each word, got {graph.num_nodes} for word {max(words)}"
-        )
+        raise ValueError(f"graph must have {max(words) + 1} words or more, got {graph.num_nodes}")
     (source, target), weight, attr = edges.edge_index, edges.edge_weight, edges.edge_attr
     are_weights = attr is None or (attr.size(1) == 1 and bool((attr >= 0).all()))
     if own is None and attr is not None and are_weights:

@@ -32,10 +32,12 @@ def hand_graphs(
         if not listed or not all(isinstance(own, Sequence) for own in word_ids):
             wanted = "a list for each sequence, as [encoding.word_ids(0)]"
             raise ValueError(f"word_ids must be {wanted}, got {repr(word_ids).splitlines()[0]:.40}")
-        words = graphs.to_data_list() if has_edges(graphs) and "ptr" in graphs else graphs
+        words = graphs
+        if has_edges(graphs):
+            words = graphs.to_data_list() if "ptr" in graphs else [graphs]
         known = isinstance(words, list | tuple)
         if not known or len(words) != len(word_ids):
-            wanted = f"one of words for each of {len(word_ids)} sequences"
+            wanted = f"graphs of words, one for each sequence ({len(word_ids)})"
             found = len(words) if known else found_graph(words)
             raise ValueError(f"graphs must be {wanted}, got {found}")
         graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]

@@ -71,6 +71,9 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         Raises:
             ValueError: If there is not a value for each token.
         """
+        if not isinstance(graph, HeteroData):
+            wanted = "a HeteroData of jat_graph.cluster_graph"
+            raise ValueError(f"graph must be {wanted}, got {type(graph).__name__}")
         number = graph["token"].num_nodes
         if x.dim() != 2 or len(x) != number:
             raise ValueError(f"x must be [{number}, F] for the graph's tokens, got {list(x.shape)}")

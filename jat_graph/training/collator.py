@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch_geometric.data import Batch, Data
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import (
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+)
 
 from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.files import check_unicode
 from jat_graph.graphs.pairs import spread_words, token_graph
+
+LEFT_OUT = -100  # what losses of transformers and torch leave out
 
 
 class GraphCollator:
@@ -23,6 +29,9 @@ class GraphCollator:
     ``y`` is its label; PyG's own loader makes a ``Batch`` of such, which is taken as well. All else
     in a row, such as ``label``, is for the data collator that pads.
 
+    Where ``text`` has n words, n integers in ``y`` or ``labels`` are labels of the words: the first
+    token of a word gets its label, and all other tokens -100, which losses leave out.
+
     The batch has what that collator gives, and ``graphs``: a ``Batch`` of graphs of tokens
     (:func:`jat_graph.graphs.token_graph`) with their ``edge_weight``, ``edge_type`` and
     ``edge_attr``, for ``model(**batch)``. A Trainer keeps ``text`` and ``graph`` with
@@ -31,7 +40,8 @@ class GraphCollator:
     Args:
         tokenizer: A tokenizer of transformers, a fast one if rows have ``text``.
         collator: What pads the tokenized rows and makes tensors of them, any data collator of
-            transformers. (default: None, ``DataCollatorWithPadding(tokenizer)``)
+            transformers. (default: None, ``DataCollatorWithPadding(tokenizer)``, or where words
+            have labels ``DataCollatorForTokenClassification(tokenizer)``)
         max_length: Tokens of a text at most; words that are cut off have no edges.
             (default: None, no limit)
 
@@ -58,8 +68,7 @@ class GraphCollator:
         *,
         max_length: int | None = None,
     ) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
-        self.collator = DataCollatorWithPadding(tokenizer) if collator is None else collator
+        self.tokenizer, self.max_length, self.collator = tokenizer, max_length, collator
 
     def __call__(self, rows: Sequence[Mapping[str, Any] | Data] | Batch) -> Any:
         """Return a batch of some rows.
@@ -72,11 +81,14 @@ class GraphCollator:
             ``Batch`` of B.
 
         Raises:
-            ValueError: If a row lacks its text or its graph, or these do not fit.
+            ValueError: If a row lacks its text or its graph, or these or its labels do not fit.
         """
         listed = rows.to_data_list() if isinstance(rows, Batch) else rows
         read = [self._read(number, row) for number, row in enumerate(listed)]
-        batch: Any = self.collator([features for features, _, _ in read])
+        features: list[dict[str, Any]] = [own for own, _, _ in read]
+        by_part = _are_of_parts(features[0])
+        pads: Any = DataCollatorForTokenClassification if by_part else DataCollatorWithPadding
+        batch: Any = (self.collator or pads(self.tokenizer))(features)
         width, left = batch["input_ids"].size(-1), self.tokenizer.padding_side == "left"
         before = [[None] * (width - len(words)) if left else [] for _, _, words in read]
         pairs = zip(read, before, strict=True)
@@ -91,10 +103,11 @@ class GraphCollator:
     def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, Any]:
         """Return what is to be padded of a row, its graph, and the node of each token."""
         if isinstance(row, Data):
-            labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
+            labels = {} if row.get("y") is None else {"labels": _labels_of(row.y)}
             features = {"text": row.get("text"), "graph": row, **labels}
         else:
             features = dict(row) if isinstance(row, Mapping) else {}
+        features = {name: value for name, value in features.items() if value is not None}
         got = ", ".join(features) or type(row).__name__
         graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
         if graph is not None:
@@ -114,6 +127,8 @@ class GraphCollator:
             size = len(text) if is_split else max(known, default=-1) + 1
             if size != nodes and (is_split or not cut):
                 raise ValueError(f"graph of row {number} must have {size} words, got {nodes}")
+            if _are_of_parts(features):
+                features["labels"] = _of_first_tokens(number, features["labels"], words, nodes)
         length = len(features["input_ids"])
         if words is None and nodes != length:
             wanted = f"the {length} tokens as nodes, or word_ids beside it"
@@ -122,3 +137,24 @@ class GraphCollator:
         if len(words) != length:
             raise ValueError(f"word_ids of row {number} must be {length}, got {len(words)}")
         return features, graph, words
+
+
+def _labels_of(y: Any) -> Any:
+    """Return the label of a graph, or those of its nodes."""
+    return y.squeeze(0).tolist() if y.dim() < 2 or len(y) == 1 else y.tolist()
+
+
+def _are_of_parts(features: Mapping[str, Any]) -> bool:
+    """Tell whether labels are those of words or tokens: several classes, which numbers are not."""
+    labels = features.get("labels")
+    return isinstance(labels, list) and all(isinstance(label, int) for label in labels)
+
+
+def _of_first_tokens(number: int, labels: list[int], words: Any, nodes: int) -> list[int]:
+    """Return labels of words as those of tokens, of which the others are left out."""
+    if len(labels) != nodes:
+        got = f"{nodes} words, got {len(labels)}"
+        raise ValueError(f"labels of row {number} must be one, or one for each of {got}")
+    before = [None, *words[:-1]]
+    starts = [word is not None and word != last for word, last in zip(words, before, strict=True)]
+    return [labels[word] if first else LEFT_OUT for word, first in zip(words, starts, strict=True)]

@@ -150,6 +150,8 @@ def edge(source: int, target: int, **options):
         (torch.tensor([[0], [99]]), {}, r"edge_index must be in \[0, 14\), got 99"),
         (torch.randn(3, 4), {}, r"graph must be a Batch of PyG.* got \[3, 4\]"),
         (torch.rand(2, 3), {}, "edge_index must hold integers, got torch.float32"),
+        ([Data(edge_index=torch.ones(3, 2), num_nodes=7)], {}, r"a tensor \[2, E\], got \[3, 2\]"),
+        ([Data(edge_index=[[0], [1]], num_nodes=7)], {}, r"a tensor \[2, E\], got list"),
         ([Data(num_nodes=7)], {}, "must be a Data of PyG with edge_index or adj_t, got Data"),
         (edge(0, 9), {}, r"edge_index must be in \[0, 7\), got 9"),
         ("trees", {}, "graph must be a Batch of PyG.* got str"),

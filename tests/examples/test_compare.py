@@ -77,7 +77,7 @@ def test_two_variants_are_compared_over_seeds_and_rows(
     share = alone / 2 / len(right)
     assert third == f"On {100 * share:.1f} % of the 60 rows one of the two alone is right."
     z = 1.959964 * math.sqrt(share) + 0.841621 * math.sqrt(share - 0.02**2)
-    assert f"2 points {(z / 0.02) ** 2:,.0f}" in fourth
+    assert f"of 2 points takes {(z / 0.02) ** 2:,.0f}" in fourth
     one = compared(base[:1], other[:1])
     assert "one seed shows nothing" in one[1] and "95 %" in one[1]
     assert "do not tell them apart" in compared(base, base)[2]

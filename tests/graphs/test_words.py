@@ -38,7 +38,7 @@ def test_every_token_gets_the_mean_over_the_word(sizes, seed, weighted) -> None:
 
 def test_a_token_of_an_unknown_word_is_named() -> None:
     graph = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=2)
-    with pytest.raises(ValueError, match="a node for each word, got 2 for word 2"):
+    with pytest.raises(ValueError, match="graph must have 3 words or more, got 2"):
         token_graph(graph, [None, 0, 1, 2, None])
 
 

@@ -93,7 +93,9 @@ def test_graphs_of_words_reach_their_tokens() -> None:
     assert torch.equal(main_output(model(**inputs, graphs=[graph], word_ids=words)), out)
     with using_graphs(model, [by_hand]):
         assert_close(main_output(model(**inputs)), out)
-    with pytest.raises(ValueError, match="one of words for each of 1 sequences, got 2"):
+    with using_graphs(model, graph, word_ids=words):  # one sequence needs no list
+        assert torch.equal(main_output(model(**inputs)), out)
+    with pytest.raises(ValueError, match=r"one for each sequence \(1\), got 2"):
         with using_graphs(model, [graph, graph], word_ids=words):
             pass
 

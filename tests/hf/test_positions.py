@@ -89,7 +89,7 @@ def test_an_input_longer_than_the_table_is_refused_in_one_line(name: str, embedd
     if embedded and name != "bart":  # BART's model needs the tokens to shift them
         words = model.get_input_embeddings()
         inputs = {"inputs_embeds": words(inputs["input_ids"]).detach()}
-    with pytest.raises(ValueError, match=rf"for {length} tokens, got {length + 2}: cut texts by trunc"):
+    with pytest.raises(ValueError, match=rf"for {length} tokens, got {length + 2}: cut texts"):
         model(**inputs)
     if name != "bart":
         with pytest.raises(ValueError, match="resize_position_embeddings"):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 from jat_graph import JatConfig, cluster_graph, clustered_attention
 from jat_graph.nn import ClusterConv
@@ -101,5 +102,7 @@ def test_bad_input_is_refused_in_one_line():
         with pytest.raises(ValueError, match=r"x must be \[9, F\] for the graph's tokens") as error:
             ClusterConv()(x, graph)
         assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"must be a HeteroData of .* got Data"):
+        ClusterConv()(x, Data(edge_index=torch.zeros(2, 0).long(), num_nodes=9))
     with pytest.raises(ValueError, match="rest must be"):
         ClusterConv(rest=1)

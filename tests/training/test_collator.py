@@ -80,6 +80,27 @@ def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer: Any) -> Non
     assert_close(model(**batch).logits, found)
 
 
+@pytest.mark.parametrize("is_given", [False, True])
+def test_labels_of_words_are_those_of_their_first_tokens(is_given: bool, tokenizer: Any) -> None:
+    texts = [["unbelievable", "dogs", "bark"], ["dogs"]]
+    own: list[Any] = [
+        Data(edge_index=torch.zeros(2, 0).long(), num_nodes=len(text), text=text, y=torch.tensor(y))
+        for text, y in zip(texts, ([7, 8, 9], [4]), strict=True)
+    ]
+    pads = hf.DataCollatorForTokenClassification(tokenizer)
+    collator = GraphCollator(tokenizer, pads if is_given else None)
+    rows = [{"text": texts[0], "graph": own[0], "labels": [7, 8, 9]}]
+    for batch in (collator(own[:1]), collator(next(iter(GraphLoader(own[:1])))), collator(rows)):
+        words = tokenizer(texts[0], is_split_into_words=True).word_ids()
+        found = dict(zip(words[::-1], batch["labels"][0].tolist()[::-1], strict=True))
+        assert [found[word] for word in (0, 1, 2)] == [7, 8, 9]
+        assert int((batch["labels"] != -100).sum()) == 3
+    pair = own[0], own[0].clone().update({"text": ["a", "b", "c"], "y": torch.tensor([1, 2, 3])})
+    assert collator(pair)["labels"].shape == collator(pair)["input_ids"].shape
+    graph = GraphCollator(tokenizer)(own[1:])  # one label of one word is that of the text
+    assert graph["labels"].tolist() == [4]
+
+
 def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
     collator = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path), max_length=6)
     batch = collator([{"text": "Dogs that bark, seldom bite.", "graph": graph_of(7)}])
@@ -107,13 +128,29 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"graph": None}, "row 1 must have a graph of PyG, and text or input_ids, got text, graph"),
+        (
+            {"graph": None},
+            "a graph of PyG, and text or input_ids, got text, label;",
+        ),
+        (
+            {"text": None},
+            "a graph of PyG, and text or input_ids, got graph, label;",
+        ),
+        ({"labels": [1, 2]}, "labels of row 1 must be one, or one for each of 5 words, got 2"),
         ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
         ({"text": "dogs bark"}, "graph of row 1 must have 2 words, got 5"),
         ({"graph": HeteroData()}, r"got HeteroData; its to_homogeneous\(\) gives a Data"),
         ({"graph": nx.path_graph(5)}, "got Graph of networkx; torch_geometric.utils.from_networkx"),
         ({"text": ["a\ud83d"] * 5}, "text of row 1 must be Unicode text, got a lone surrogate"),
         ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
+        (
+            {"graph": graph_of(5, edge_type=torch.rand(4))},
+            r"\[4\], got torch.float32 \[4\]",
+        ),
+        (
+            {"graph": graph_of(5, edge_attr=torch.ones(4).log().log())},
+            "edge_attr must be finite",
+        ),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
 )
