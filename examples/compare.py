@@ -152,7 +152,8 @@ def count_rows(said: Sequence[list[Any]], right: list[Any]) -> Iterator[str]:
     ]
     yield f"On {100 * share:.1f} % of the {len(right):,} rows one of the two alone is right."
     if needed:
-        yield f"Rows that show a true difference with a power of 80 %: one of {', of '.join(needed)}."
+        rows = ", of ".join(needed)
+        yield f"Rows that show a true difference with a power of 80 %: one of {rows}."
 
 
 if __name__ == "__main__":

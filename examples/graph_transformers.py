@@ -290,8 +290,9 @@ def draw_scores(frame: DataFrame) -> Figure:
     axes = figure.subplots(len(titles), squeeze=False)[::-1, 0]
     for axis, (what, title) in zip(axes, titles.items(), strict=True):
         means, spread = (
-            frame.pivot_table(what, "task", "variant", form, sort=False) for form in ("mean", "std")
+            frame.pivot_table(what, "task", "variant", form) for form in ("mean", "std")
         )
+        means = means[[name for name in (*VARIANTS, READ) if name in means]]
         looks = {"width": 0.85, "color": colours, "yerr": spread.reindex_like(means)}
         means.plot.bar(ax=axis, rot=0, legend=False, error_kw={"elinewidth": 0.8}, **looks)
         axis.set(xlabel="", ylabel=f"{title}, ± std")

@@ -51,8 +51,14 @@ WAYS = {"propagation": "o-", "bias": "s--", "pairs": "^:"}
 VARIANTS = ["none", *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS)]
 COMPARED = [*((name, "") for name in VARIANTS), *((name, "none") for name in VARIANTS[1:])]
 COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
-# Of a wrong variable: found, repaired, both, both if told of one; of none: that nothing is wrong.
-MEASURES = ("localisation", "repair", "joint", "told", "uncorrupted")
+# Titles of panels: of a wrong variable, and of programs without one.
+MEASURES = {
+    "told": "found and repaired, if told of one",
+    "joint": "found and repaired",
+    "localisation": "wrong token found",
+    "repair": "right name found",
+    "uncorrupted": "right programs left alone",
+}
 JUMPS = jat_graph.JatConfig(jat_graph.PairGraph(), heads="all", strength="learned")
 
 
@@ -240,7 +246,7 @@ def measure(model: Finder, shown: Sequence[Program], graph: str) -> dict[str, fl
         answers = [batch.right.gather(1, name)[:, 0], *(place == batch.wrong for place in said)]
         rows.append(torch.stack([batch.wrong > 0, *answers]))
     wrong, repair, found, told = torch.cat(rows, dim=1)
-    of_wrong = [own[wrong] for own in (found, repair, found & repair, told & repair)]
+    of_wrong = [own[wrong] for own in (told & repair, found & repair, found, repair)]
     shares = zip(MEASURES, [*of_wrong, found[~wrong]], strict=True)
     return {name: own.double().mean().item() for name, own in shares}
 
@@ -282,10 +288,11 @@ def draw(frame: DataFrame) -> Figure:
     figure = Figure(figsize=(6.8, 4.4), layout="constrained")
     axes = figure.subplots(2, 3).ravel()
     looks = {f"{g}-{w}": colour + line for g, colour in GRAPHS.items() for w, line in WAYS.items()}
-    for axis, name in zip(axes[:-1], MEASURES, strict=True):
-        means = frame[name].mean().unstack("variant")
-        means.plot(ax=axis, style=looks | {"none": "ko-"}, logx=True, legend=False, title=name)
+    for axis, (name, title) in zip(axes[:-1], MEASURES.items(), strict=True):
+        means = frame[name].mean().unstack("variant").rename(columns={"none": "no graph"})
+        means.plot(ax=axis, style=looks | {"no graph": "ko-"}, logx=True, legend=False)
         axis.set(xlabel="functions to train on", ylabel="%")
+        axis.set_title(title, fontsize=9)
         axis.set_xticks(means.index, map(str, means.index))
         axis.set_xticks([], minor=True)
     axes[-1].legend(*axis.get_legend_handles_labels(), loc="center", frameon=False)
