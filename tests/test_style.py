@@ -47,12 +47,12 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/adjacency": 1_315,
-    "jat_graph/attention": 4_441,
+    "jat_graph/attention": 4_447,
     "jat_graph/checks": 265,
-    "jat_graph/cli": 1_395,
+    "jat_graph/cli": 1_436,
     "jat_graph/data": 540,
     "jat_graph/graphs": 640,
-    "jat_graph/hf": 3_490,
+    "jat_graph/hf": 3_493,
     "jat_graph/inspection": 2_540,
     "jat_graph/kernels": 2_260,
     "jat_graph/masks": 400,
@@ -61,13 +61,13 @@ BUDGET = {
     "jat_graph/patterns": 1_280,
     "jat_graph/probes": 3_600,
     "jat_graph/testing": 250,
-    "jat_graph/training": 295,
+    "jat_graph/training": 328,
     "jat_graph/viewer": 780,
-    "jat_graph/viz": 1_120,
-    "jat_graph": 28_271,
-    "examples": 13_561,
+    "jat_graph/viz": 1_124,
+    "jat_graph": 28_370,
+    "examples": 13_759,
     "models": 1_350,
-    "tests": 37_748,
+    "tests": 37_993,
 }
 
 
