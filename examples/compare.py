@@ -51,7 +51,7 @@ class Options:
 class Run:
     """What a run left in its folder."""
 
-    task: str | None
+    options: dict[str, Any]
     scores: dict[str, float]
     answers: dict[str, dict[str, list[Any]]]  # by split, what was said and what is right
 
@@ -61,13 +61,17 @@ def main(options: Options) -> Iterator[str]:
     """Compare two variants of a model on the rows that both were evaluated on."""
     base, other = read_runs("base", options.base), read_runs("other", options.other)
     if [*base] != [*other]:
-        got = " and ".join(", ".join(map(str, side)) for side in (base, other))
+        got = "; ".join(
+            f"{name} {', '.join(map(str, side))}"
+            for name, side in (("base", base), ("other", other))
+        )
         raise ValueError(f"base and other must have the same seeds, got {got}")
     runs, first = [*base.values(), *other.values()], next(iter(base.values()))
     split = options.split or next(iter(first.answers), "validation")
     prefix = "test" if split == "test" else "eval"
     kind = next((name for name in MEASURES if f"{prefix}_{name}" in first.scores), "perplexity")
-    task = None if first.task is None else get_task(first.task)
+    named = first.options["task_name"]
+    task = None if named is None else get_task(named)
     metric = options.metric or (task.primary_metric if task else kind)
     values = [run.scores.get(f"{prefix}_{metric}") for run in runs]
     if None in values:
@@ -75,7 +79,9 @@ def main(options: Options) -> Iterator[str]:
     halves = values[: len(base)], values[len(base) :]
     changes = {seed: ours - theirs for seed, theirs, ours in zip(base, *halves, strict=True)}
     means = [fmean(half) * (100 if is_share(metric) else 1) for half in halves]
-    yield f"{metric} of {split}: base {means[0]:.2f}, other {means[1]:.2f}, of {len(base)} seeds"
+    seeds = f"{len(base)} seed{'s' * (len(base) > 1)}"
+    yield f"{metric} of {split}: base {means[0]:.2f}, other {means[1]:.2f}, of {seeds}"
+    yield differing(base, other)
     if not all(split in run.answers for run in runs):
         yield describe(over_seeds(changes), metric)
         return
@@ -86,7 +92,7 @@ def main(options: Options) -> Iterator[str]:
     measure = task.measure if task else MEASURES[kind]
     yield describe(difference_of(changes, measure, metric, said, right), metric)
     if said[: len(base)] == said[len(base) :]:
-        yield "Both say the same of every row: so few steps, or these rows, do not tell them apart."
+        yield "Both give the same answer on every row: train longer, or take harder rows."
     elif kind == "accuracy" and not isinstance(right[0], list):
         yield from count_rows(said, right)
 
@@ -102,8 +108,18 @@ def read_runs(name: str, folders: Sequence[str]) -> dict[int, Run]:
             raise ValueError(f"{name} must have one run a seed, got two of seed {run['seed']}")
         scores = read_object(folder / "all_results.json", "results")
         answers = read_object(folder / "answers.json", "answers")
-        runs[run["seed"]] = Run(run["task_name"], scores, answers)
+        runs[run["seed"]] = Run(run, scores, answers)
     return dict(sorted(runs.items()))
+
+
+def differing(base: dict[int, Run], other: dict[int, Run]) -> str:
+    """Say in which options two variants differ; seeds are those of a pair."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for seed, own in base.items():
+        ours, theirs = other[seed].options, own.options
+        found |= {n: (theirs[n], ours.get(n)) for n in theirs if ours.get(n) != theirs[n]}
+    said = [f"{name} {theirs!r} and {ours!r}" for name, (theirs, ours) in found.items()]
+    return f"They differ in {'; '.join(said)}." if said else "They differ in no option."
 
 
 def difference_of(

@@ -77,6 +77,7 @@ def _own_splits(data: DataArguments) -> Splits:
             raise FileNotFoundError(f"{name}_file {file} must be a file, got none")
         ending = Path(file.removesuffix(".gz")).suffix
         text = read_text(file)
+        _check_separator(file, ending, text)
         with reading(file, "rows in .csv, .tsv, .json, .jsonl or .txt"):
             if ending in (".csv", ".tsv"):
                 rows = load_dataset("csv", data_files=file, sep="\t" if ending == ".tsv" else ",")
@@ -91,6 +92,15 @@ def _own_splits(data: DataArguments) -> Splits:
     return found
 
 
+def _check_separator(file: str, ending: str, text: str) -> None:
+    """Refuse a table whose names of columns are separated by something else than they should be."""
+    wanted, names = {".csv": ",", ".tsv": "\t"}.get(ending), text.partition("\n")[0]
+    other = next((sign for sign in ";\t,|" if sign in names), None)
+    if wanted is not None and wanted not in names and other is not None:
+        between = "commas" if wanted == "," else "tabs"
+        raise ValueError(f"{file} must have {between} between its columns, got {names.strip()!r}")
+
+
 def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:
     """Own rows with only these columns, under their new names; None stands for no column."""
     wanted = {old: new for old, new in names.items() if old is not None}
@@ -98,11 +108,11 @@ def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:
         missing = next((name for name in wanted if name not in rows.column_names), None)
         if missing is not None:
             got = ", ".join(rows.column_names)
-            hint = "" if {*";\t"}.isdisjoint(got) else ": a .csv has commas, a .tsv tabs"
-            raise ValueError(f"the {split} data must have a column {missing!r}, got {got}{hint}")
+            raise ValueError(f"the {split} data must have a column {missing!r}, got {got}")
         for column in (old for old, new in wanted.items() if new in TEXTS):
             for number, text in enumerate(rows[column]):
-                check_unicode(f"{column} in row {number} of the {split} data", text)
+                where = "" if isinstance(text, str) else f", {rows[number]}"[:120]
+                check_unicode(f"{column} in row {number} of the {split} data{where}", text)
     renamed = {old: new for old, new in wanted.items() if old != new}
     return {
         name: rows.select_columns([*wanted]).rename_columns(renamed)

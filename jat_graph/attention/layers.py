@@ -197,6 +197,7 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
     """Return what a layer takes of edges, by name; nothing if it is weights alone."""
     takes, kind, name = _taken(layer), edges.edge_type, type(layer).__name__
     found: dict[str, Tensor] = {}
+    cure = "; jat_graph.using_graphs gives heads a graph"
     if takes and "edge_weight" in _positional(type(layer).forward):
         found["edge_weight"] = edges.edge_weight.to(dtype)
     if "edge_attr" in takes:
@@ -204,7 +205,7 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
         if attr is None and width == 1:
             attr = edges.edge_weight.unsqueeze(-1)
         if attr is None or attr.size(1) != width:
-            got = "none" if attr is None else f"[E, {attr.size(1)}]"
+            got = f"none{cure}" if attr is None else f"[E, {attr.size(1)}]"
             raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
         found["edge_attr"] = attr.to(dtype)
     if "edge_type" in takes:
@@ -212,8 +213,7 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
         if kind is None and number == 1:
             kind = torch.zeros_like(edges.edge_index[0])
         if kind is None:
-            cure = "jat_graph.using_graphs gives heads a graph"
-            raise ValueError(f"graph must have edge_type [E] for {name}, got none; {cure}")
+            raise ValueError(f"graph must have edge_type [E] for {name}, got none{cure}")
         if number is not None:
             check_numbers("edge_type", kind, number)
         found["edge_type"] = kind

@@ -151,5 +151,9 @@ def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
     if weight is None:
         return None
     if weight.shape not in ((count,), (count, 1)):
-        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {list(weight.shape)}")
+        cure = ""
+        if weight.dim() == 2 and len(weight) == count:
+            cure = f"; a layer takes {weight.size(1)} columns if it is made with edge_dim"
+        got = f"{list(weight.shape)}{cure}"
+        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {got}")
     return weight.reshape(count)

@@ -79,7 +79,7 @@ def inspect_command(
     For stones the command also shows the tokens on them, their number and size, strengths, and the
     jumps' share of the walks. For heads that read by clusters (--config clustered) it shows the
     largest clusters: their tokens, each with the share of its attention that is exact, and their
-    best keys. Small numbers after tokens are positions: pencil₆ → book₁.
+    best keys. Small numbers after tokens are positions: pencil₅ → book₁.
 
     With --rank each head is one line for all texts together, and the one that changes attention
     most comes first; with --jump it is the one that gains most by this jump, with --fidelity the

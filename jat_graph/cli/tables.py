@@ -49,7 +49,7 @@ def head_tables(report: Inspection) -> list[Table | str]:
     of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
     tables: list[Table | str] = [
         _table((*of_heads, *["θ"] * (report.config.strength is not None)), numbers),
-        _table(("jump", *["P"] * has_stones, "gain", "stepping stones"), jumps),
+        _table(("jump", *["P"] * has_stones, "points", "stepping stones"), jumps),
     ]
     if has_stones:
         tables.append(_table(("stone", "walks", "tokens on it"), stones))
@@ -80,7 +80,7 @@ def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: boo
     from jat_graph.inspection import ClusterReport
 
     lines: list[tuple[Any, list[str]]] = []
-    columns: tuple[str, ...] = ("change", "jump", "weight", "gain")
+    columns: tuple[str, ...] = ("change", "jump", "weight", "points")
     for place in {(head.layer, head.head): None for report in reports for head in report.heads}:
         own: Any = [h for r in reports for h in r.heads if (h.layer, h.head) == place]
         name = "tv" if isinstance(own[0], ClusterReport) else "change"
@@ -138,7 +138,7 @@ def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:
     said += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
     pair = f"{_token(jump.query)} → {_token(jump.key)}"
     weight = [f"{jump.weight:.0%}"] * has_weight
-    return [escape(pair), *weight, f"{jump.gain:+.1%}", escape(", ".join(said))]
+    return [escape(pair), *weight, f"{100 * jump.gain:+.1f}", escape(", ".join(said))]
 
 
 def _stone_cells(stone: Stone) -> list[str]:
@@ -151,7 +151,7 @@ def _stone_cells(stone: Stone) -> list[str]:
 
 
 def _token(token: Token) -> str:
-    """A token with its position, as pencil₆."""
+    """A token with its position, as pencil₅."""
     return named(token.text) + str(token.index).translate(_BELOW)
 
 

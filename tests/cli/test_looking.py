@@ -76,7 +76,7 @@ def test_inspect_shows_tables_and_writes_json(
         assert len(head["jumps"]) == 2
         for jump in head["jumps"]:
             assert f"{with_position(jump['query'])} → {with_position(jump['key'])}" in shown
-            assert f"{jump['gain']:+.1%}" in shown
+            assert f"{100 * jump['gain']:+.1f} " in shown
     assert "[CLS]" not in shown
     assert "[CLS]" in run(*call[:-1], 50, "--special-tokens").output
 

@@ -59,12 +59,13 @@ def test_two_variants_are_compared_over_seeds_and_rows(
     found = {(side, seed): train(f"{side}-{seed}", seed, steps)
              for side, steps in (("base", 1), ("other", 40)) for seed in (0, 1)}  # fmt: skip
     base, other = ([f"{side}-{seed}" for seed in (1, 0)] for side in ("base", "other"))
-    first, second, third, fourth = compared(base, other)
+    first, options, second, third, fourth = compared(base, other)
     means = {
         side: 50 * sum(accuracy(found[side, seed]) for seed in (0, 1)) for side in ("base", "other")
     }
     assert f"base {means['base']:.2f}, other {means['other']:.2f}, of 2 seeds" in first
     assert "accuracy of held_out" in first
+    assert options == "They differ in max_steps 1 and 40."
     assert second.startswith(f"other less base: {means['other'] - means['base']:+.1f}, 95 %")
     right = found["base", 0]["right"]
     alone = sum(
@@ -79,8 +80,10 @@ def test_two_variants_are_compared_over_seeds_and_rows(
     z = 1.959964 * math.sqrt(share) + 0.841621 * math.sqrt(share - 0.02**2)
     assert f"of 2 points takes {(z / 0.02) ** 2:,.0f}" in fourth
     one = compared(base[:1], other[:1])
-    assert "one seed shows nothing" in one[1] and "95 %" in one[1]
-    assert "do not tell them apart" in compared(base, base)[2]
+    assert "one seed shows nothing" in one[2] and "95 %" in one[2]
+    assert "of 1 seed" in one[0]
+    same = compared(base, base)
+    assert same[1] == "They differ in no option." and "same answer on every row" in same[3]
     assert "macro_f1" in compared(base, other, "--metric", "macro_f1")[0]
 
 
@@ -100,7 +103,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(
     wrong: dict[str, tuple[list[str], list[str], list[str]]] = {
         "other must be folders of finished runs, got broken": (["base-0"], ["broken"], []),
         "other must be folders of finished runs, got no": (["base-0"], ["no"], []),
-        "must have the same seeds, got 0 and 1": (["base-0"], ["base-1"], []),
+        "must have the same seeds, got base 0; other 1": (["base-0"], ["base-1"], []),
         "base must have one run a seed, got two of seed 0": (["base-0", "copy"], ["base-0"], []),
         "evaluated on the same rows of held_out": (["base-0"], ["copy"], []),
         "all runs must have eval_f2": (["base-0"], ["base-0"], ["--metric", "f2"]),
@@ -121,5 +124,5 @@ def test_language_models_are_compared_by_their_perplexity(
             words += ["--do_eval", "--max_steps", str(steps), "--seed", str(seed)]
             words += ["--output_dir", str(tmp_path / f"{steps}-{seed}"), "--learning_rate", "1e-3"]
             run_language_modelling.main(words)
-    first, second = compared(["1-0", "1-1"], ["8-0", "8-1"])
+    first, _, second = compared(["1-0", "1-1"], ["8-0", "8-1"])
     assert first.startswith("perplexity of validation") and "less base: -" in second

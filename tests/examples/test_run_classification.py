@@ -400,12 +400,9 @@ BROKEN = [
     ("a.jsonl", b'{"text": "a\\ud83d", "label": 1}', "JSON must be Unicode text, got a lone surr"),
     ("a.csv", b"text,label\ncaf\xe9,1\n", "a.csv must be UTF-8, got a bad byte at 14"),
     ("a.csv", b"text,label\na,1\na,1,2\n", "got Error tokenizing data"),
-    (
-        "a.csv",
-        b"text;label\na;1\n",
-        "'text', got text;label: a .csv has commas, a .tsv tabs",
-    ),
-    ("a.csv", b"text,label\na,1\n,1\n", "text in row 1 of the train data must be text, got None"),
+    ("a.csv", b"text;label\na;1\nb, c;2\n", "commas between its columns, got 'text;label'"),
+    ("a.tsv", b"text,label\na,1\n", "tabs between its columns, got 'text,label'"),
+    ("a.csv", b"text,label\na,1\n,1\n", "text in row 1 of the train .*'label': 1.* text, got None"),
 ]
 
 
