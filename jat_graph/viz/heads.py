@@ -50,7 +50,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """Draw one head: its scores, its graph, and what the graph changes, with the jumps marked.
 
     Rows are the tokens that look, columns the tokens looked at. The third matrix is the attention
-    that a pair gains by propagation, in points. A numbered ring is a jump, which the legend names.
+    that a pair gains by propagation, in points, scaled by asinh. A numbered ring is a jump, which the legend names.
     A graph of stones is drawn as one: the tokens on both sides, the stones between them, all links
     faint, and in the colour of each jump the strongest ways that it takes. Of a long text the
     tokens of the strongest jumps are drawn. The caption says how many there are, and gives the
@@ -110,25 +110,37 @@ def _draw_panels(
     scores, gains = view.scores.numpy(), 100 * view.gains.numpy()
     limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
-    panels: tuple[tuple[str, np.ndarray, str | Colormap, tuple[float, float], str], ...] = (
-        ("Scores", scores, SCORE_COLOURS, (-limit, limit), "scaled score"),
-        ("Graph", weights, graph_colours(), (0.0, weights.max() or 1.0), "share of keys voting"),
-        ("Attention gained", gains, GAIN_COLOURS, (-most, most), "points"),
+    from matplotlib.colors import AsinhNorm, Normalize  # which are there, as a figure is
+
+    panels: tuple[tuple[str, np.ndarray, str | Colormap, Normalize, str], ...] = (
+        ("Scores", scores, SCORE_COLOURS, Normalize(-limit, limit), "scaled score"),
+        (
+            "Graph",
+            weights,
+            graph_colours(),
+            Normalize(0, weights.max() or 1),
+            "share of keys voting",
+        ),
+        # Few pairs change by much more than all others, which are to be seen, too.
+        ("Attention gained", gains, GAIN_COLOURS, AsinhNorm(1.0, -most, most), "points"),
     )
     labels = [names[token.index] for token in view.tokens]
     ticks = range(len(labels))
-    for axis, (title, values, colours, (low, high), label) in zip(axes, panels, strict=True):
+    for axis, (title, values, colours, norm, label) in zip(axes, panels, strict=True):
         # Only the first of a row has names beside it; rows of all stand at one height.
         spec = axis.get_subplotspec()
         axis.set_yticks(ticks, labels if spec and spec.is_first_col() else [], fontsize=8)
         if title == "Graph" and isinstance(view.report, StoneReport):
             draw_stones(axis, view.report, view.tokens, names, side)
             continue
-        image = axis.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        image = axis.imshow(values, cmap=colours, norm=norm, interpolation="nearest")
         axis.set_title(title, fontsize=9)
         axis.set_xticks(ticks, labels, rotation=90, fontsize=8)
         axis.set_xlabel("token looked at (k)", fontsize=8)
-        add_bar(figure, image, axis, label)
+        bar = add_bar(figure, image, axis, label)
+    ten = 10 ** math.floor(math.log10(most))
+    bar.set_ticks([-ten, 0, ten], labels=[f"{x:g}" for x in (-ten, 0, ten)])
+    bar.minorticks_off()
     axes[0].set_ylabel("token that looks (i)", fontsize=8)
 
 
