@@ -50,11 +50,11 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """Draw one head: its scores, its graph, and what the graph changes, with the jumps marked.
 
     Rows are the tokens that look, columns the tokens looked at. The third matrix is the attention
-    that a pair gains by propagation, in points, scaled by asinh. A numbered ring is a jump, which the legend names.
-    A graph of stones is drawn as one: the tokens on both sides, the stones between them, all links
-    faint, and in the colour of each jump the strongest ways that it takes. Of a long text the
-    tokens of the strongest jumps are drawn. The caption says how many there are, and gives the
-    jumps' probabilities and all stones.
+    that a pair gains by propagation, in points, scaled by asinh. A numbered ring is a jump, which
+    the legend names. A graph of stones is drawn as one: the tokens on both sides, the stones
+    between them, all links faint, and in the colour of each jump the strongest ways that it takes.
+    Of a long text the tokens of the strongest jumps are drawn. The caption says how many there are,
+    and gives the jumps' probabilities and all stones.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head`.
