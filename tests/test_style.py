@@ -48,7 +48,7 @@ ONE_LINE = 0.22  # of the functions at most: a helper that says less than its li
 BUDGET = {
     "jat_graph/adjacency": 1_315,
     "jat_graph/attention": 4_447,
-    "jat_graph/checks": 265,
+    "jat_graph/checks": 267,
     "jat_graph/cli": 1_436,
     "jat_graph/data": 540,
     "jat_graph/graphs": 640,
@@ -63,11 +63,11 @@ BUDGET = {
     "jat_graph/testing": 250,
     "jat_graph/training": 328,
     "jat_graph/viewer": 780,
-    "jat_graph/viz": 1_124,
-    "jat_graph": 28_370,
-    "examples": 13_759,
+    "jat_graph/viz": 1_136,
+    "jat_graph": 28_386,
+    "examples": 13_785,
     "models": 1_350,
-    "tests": 37_993,
+    "tests": 37_994,
 }
 
 
