@@ -116,10 +116,10 @@ def parse_arguments(
     parser = HfArgumentParser(classes, usage=usage)
     model, data, args, rest = parser.parse_args_into_dataclasses(words, True)
     if rest:
-        known = sorted(name.name for cls in classes for name in fields(cls))
+        known = sorted((own.name for cls in classes for own in fields(cls)), reverse=True)
         word = rest[0].lstrip("-")
         near = [name for name in known if name.endswith(word)] or get_close_matches(word, known)
-        found = f"did you mean --{near[-1]}?" if near else "--help lists all options"
+        found = f"did you mean --{near[0]}?" if near else "--help lists all options"
         raise ValueError(f"unknown option {rest[0]}, {found}")
     check_model_name(model.model_name_or_path)
     named = [data.task_name, data.dataset_name, data.train_file or data.validation_file]

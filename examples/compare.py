@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
@@ -34,7 +34,6 @@ MEASURES: dict[str, Measure] = {
     "accuracy": partial(score_classes, names=("accuracy", "macro_f1")),
     "f1": score_spans,
 }
-DELTAS = (0.01, 0.02, 0.05)  # differences in accuracy whose rows are counted
 
 
 @dataclass
@@ -47,8 +46,7 @@ class Options:
     split: str | None = option("validation, held_out or test. Default: the first of them.", None)
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What a run left in its folder."""
 
     options: dict[str, Any]
@@ -61,17 +59,13 @@ def main(options: Options) -> Iterator[str]:
     """Compare two variants of a model on the rows that both were evaluated on."""
     base, other = read_runs("base", options.base), read_runs("other", options.other)
     if [*base] != [*other]:
-        got = "; ".join(
-            f"{name} {', '.join(map(str, side))}"
-            for name, side in (("base", base), ("other", other))
-        )
+        got = f"{[*base]} and {[*other]}"
         raise ValueError(f"base and other must have the same seeds, got {got}")
     runs, first = [*base.values(), *other.values()], next(iter(base.values()))
     split = options.split or next(iter(first.answers), "validation")
     prefix = "test" if split == "test" else "eval"
     kind = next((name for name in MEASURES if f"{prefix}_{name}" in first.scores), "perplexity")
-    named = first.options["task_name"]
-    task = None if named is None else get_task(named)
+    task = get_task(named) if (named := first.options["task_name"]) else None
     metric = options.metric or (task.primary_metric if task else kind)
     values = [run.scores.get(f"{prefix}_{metric}") for run in runs]
     if None in values:
@@ -79,8 +73,8 @@ def main(options: Options) -> Iterator[str]:
     halves = values[: len(base)], values[len(base) :]
     changes = {seed: ours - theirs for seed, theirs, ours in zip(base, *halves, strict=True)}
     means = [fmean(half) * (100 if is_share(metric) else 1) for half in halves]
-    seeds = f"{len(base)} seed{'s' * (len(base) > 1)}"
-    yield f"{metric} of {split}: base {means[0]:.2f}, other {means[1]:.2f}, of {seeds}"
+    place = f"{metric} of {split}, seeds {', '.join(map(str, base))}"
+    yield f"{place}: base {means[0]:.2f}, other {means[1]:.2f}"
     yield differing(base, other)
     if not all(split in run.answers for run in runs):
         yield describe(over_seeds(changes), metric)
@@ -104,6 +98,8 @@ def read_runs(name: str, folders: Sequence[str]) -> dict[int, Run]:
         if not (folder / "all_results.json").is_file():
             raise ValueError(f"{name} must be folders of finished runs, got {folder}")
         run = read_object(folder / RUN_FILE, "run")
+        if not {"seed", "task_name"} <= {*run}:
+            raise ValueError(f"{name} must be folders of run scripts, got {folder}")
         if run["seed"] in runs:
             raise ValueError(f"{name} must have one run a seed, got two of seed {run['seed']}")
         scores = read_object(folder / "all_results.json", "results")
@@ -117,19 +113,16 @@ def differing(base: dict[int, Run], other: dict[int, Run]) -> str:
     found: dict[str, tuple[Any, Any]] = {}
     for seed, own in base.items():
         ours, theirs = other[seed].options, own.options
-        found |= {n: (theirs[n], ours.get(n)) for n in theirs if ours.get(n) != theirs[n]}
+        names = (name for name in theirs | ours if theirs.get(name) != ours.get(name))
+        found |= {name: (theirs.get(name), ours.get(name)) for name in names}
     said = [f"{name} {theirs!r} and {ours!r}" for name, (theirs, ours) in found.items()]
     return f"They differ in {'; '.join(said)}." if said else "They differ in no option."
 
 
 def difference_of(
-    changes: dict[int, float],
-    measure: Measure,
-    metric: str,
-    said: Sequence[list[Any]],  # of the base's runs, then of the other's
-    right: list[Any],
+    changes: dict[int, float], measure: Measure, metric: str, said: list[Any], right: list[Any]
 ) -> Difference:
-    """Return the difference over seeds and rows, over seeds alone where rows have no score."""
+    """Return the difference over seeds and rows, if these have scores; the base is first."""
     made = [make_scorer(measure, metric, own, right) for own in said]
     known: list[Scorer] = [one for one in made if one is not None]
     if len(known) < len(made):
@@ -160,16 +153,10 @@ def count_rows(said: Sequence[list[Any]], right: list[Any]) -> Iterator[str]:
     theirs, ours = np.split(hits, 2)
     share = float((theirs != ours).mean())
     two_sided, power = norm.ppf([1 - 0.05 / 2, 0.8])
-    needed = [
-        f"{100 * delta:.0f} point{'s' * (delta > 0.01)} takes {rows:,.0f}"
-        for delta in DELTAS
-        if share > delta
-        for rows in [((two_sided * share**0.5 + power * (share - delta**2) ** 0.5) / delta) ** 2]
-    ]
     yield f"On {100 * share:.1f} % of the {len(right):,} rows one of the two alone is right."
-    if needed:
-        rows = ", of ".join(needed)
-        yield f"Rows that show a true difference with a power of 80 %: one of {rows}."
+    for delta in (size for size in (0.01, 0.02, 0.05) if size < share):
+        rows = ((two_sided * share**0.5 + power * (share - delta**2) ** 0.5) / delta) ** 2
+        yield f"{rows:,.0f} rows show a true difference of {delta:g} with a power of 80 %."
 
 
 if __name__ == "__main__":

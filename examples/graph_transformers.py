@@ -285,8 +285,8 @@ def draw_scores(frame: DataFrame) -> Figure:
     """Draw how many nodes are right, and from how far nodes count, a bar a variant."""
     figure = Figure(figsize=(6.8, 4.6), layout="constrained")
     colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
-    titles = {"reach": "influence in edges", "test": "right (mines: AUC)"}
-    titles = {what: title for what, title in titles.items() if what in frame}
+    titles = {"reach": "influence in edges"} if "reach" in frame else {}
+    titles["test"] = "right (mines: AUC)"  # drawn last, with all variants for the legend
     axes = figure.subplots(len(titles), squeeze=False)[::-1, 0]
     for axis, (what, title) in zip(axes, titles.items(), strict=True):
         means, spread = (

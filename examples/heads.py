@@ -122,10 +122,8 @@ def insert_heads(
 def first_length_on_clusters(model: PreTrainedModel, causal: bool) -> int | None:
     """The shortest length that some head reads by clusters; None if no head ever does."""
     named = graph_by_name(model.config)
-    if named is None:
-        rules = [rule for _, layer in modules_with(model, ClusterLayer) for rule in layer.rules]
-    else:
-        rules = [*named.rules(1)]
+    layers = (layer.rules for _, layer in modules_with(model, ClusterLayer))
+    rules = [rule for own in ([named.rules(1)] if named else layers) for rule in own]
     return min((shortest_length(rule, causal) for rule in rules), default=None)
 
 

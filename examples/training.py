@@ -329,12 +329,9 @@ def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Datas
     first = first_length_on_clusters(model, causal)
     longest = 0 if first is None else max(max(_lengths(split)) for split in splits)
     if first is not None and longest < first:
-        logger.warning(
-            "no text is read by clusters: the longest has %d tokens, and below %d the model's own "
-            "attention reads them; a lower dense_below changes that",
-            longest,
-            first,
-        )
+        said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "
+        said += "is the model's own; a lower dense_below changes that"
+        logger.warning(said, longest, first)
 
 
 def check_decoder(model: PreTrainedModel) -> None:

@@ -19,7 +19,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from pandas import DataFrame
+from pandas import DataFrame, Series
 from scipy.stats import t
 from torch import Tensor, nn
 from torch_geometric.utils import dense_to_sparse
@@ -35,7 +35,7 @@ from transformers import BertConfig, BertModel, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples.options import example, option
-from examples.sweeps.statistics import holm, over_seeds
+from examples.sweeps.statistics import Difference, holm, over_seeds
 from examples.tasks import programs
 from examples.tasks.base import read_lines, reading
 from examples.tasks.programs import KINDS, Program, corrupt
@@ -51,6 +51,7 @@ WAYS = {"propagation": "o-", "bias": "s--", "pairs": "^:"}
 VARIANTS = ["none", *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS)]
 COMPARED = [*((name, "") for name in VARIANTS), *((name, "none") for name in VARIANTS[1:])]
 COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
+LONGER = 4  # times the steps, for no graph as a control
 # Titles of panels: of a wrong variable, and of programs without one.
 MEASURES = {
     "told": "found and repaired, if told of one",
@@ -154,6 +155,19 @@ def main(args: Options) -> Iterator[str]:
     if not missing:
         yield from tables_of(100 * frame, MEASURES, COMPARED)
         yield from verdicts_of(100 * frame["told"])
+        longer = DataFrame(read_runs(replace(args, steps=LONGER * args.steps)))
+        if not longer.empty:
+            told = longer[longer["variant"] == "none"].set_index(["size", "seed"])["told"]
+            yield from against_longer(100 * frame["told"], 100 * told)
+
+
+def against_longer(told: DataFrame, longer: Series) -> Iterator[str]:
+    """Yield what the program's graph brings against no graph that is trained longer."""
+    for size, way in product(longer.index.unique("size"), WAYS):
+        if (f"program-{way}", size) in told:
+            change = over_seeds((told[f"program-{way}", size] - longer[size]).dropna().to_dict())
+            title = f"{size}: program-{way} less none after {LONGER} times the steps"
+            yield f"{title.ljust(64)}{written(change)}"
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:
@@ -267,6 +281,11 @@ def tables_of(
                 yield title.ljust(42) + "".join(f"{cell:>24}" for cell in cells)
 
 
+def written(change: Difference) -> str:
+    """Return a difference with its interval."""
+    return f"{change.mean:+.1f} ({' to '.join(f'{end:+.1f}' for end in change.interval or ())})"
+
+
 def verdicts_of(told: DataFrame) -> Iterator[str]:
     """Yield what the program's graph brings in each way; p-values are corrected together."""
     if not {*VARIANTS} <= {*told.columns.levels[0]}:
@@ -279,8 +298,7 @@ def verdicts_of(told: DataFrame) -> Iterator[str]:
     known = {title: change for title, change in found.items() if change.p is not None}
     corrected = holm([change.p for change in known.values() if change.p is not None], len(found))
     for (title, change), p in zip(known.items(), corrected, strict=True):
-        ends = " to ".join(f"{end:+.1f}" for end in change.interval or ())
-        yield f"{title}".ljust(52) + f"{change.mean:+.1f} ({ends}), corrected p {p:.4f}"
+        yield f"{title.ljust(52)}{written(change)}, corrected p {p:.4f}"
 
 
 def draw(frame: DataFrame) -> Figure:

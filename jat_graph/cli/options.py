@@ -120,16 +120,16 @@ def load_model(
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # of a classifier left out
         loaded, info = load(path, output_loading_info=True, **offline)
         model: PreTrainedModel = loaded.eval()
-        logging.set_verbosity(level)
         tokenizer = AutoTokenizer.from_pretrained(path, **offline)
     except (OSError, KeyError, RuntimeError, SafetensorError, ValueError) as error:
         raise ValueError(f"model {path!r} cannot be loaded: {_reason(error)}") from None
+    finally:
+        logging.set_verbosity(level)
     # Where a folder has none, transformers makes one up that knows no word.
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise ValueError(f"model {path!r} must have a tokenizer, got one without a vocabulary")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    lost = sorted(name for name in info["missing_keys"] if "pooler" not in name)
-    if lost:
+    if lost := sorted(name for name in info["missing_keys"] if "pooler" not in name):
         typer.echo(f"{path} lacks weights, which are random now: {', '.join(lost)}"[:400], err=True)
     clustered = attached_config(model, ClusterGraph)
     if wanted is not None and wanted not in (attached_config(model), clustered):

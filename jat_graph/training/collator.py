@@ -86,7 +86,11 @@ class GraphCollator:
         listed = rows.to_data_list() if isinstance(rows, Batch) else rows
         read = [self._read(number, row) for number, row in enumerate(listed)]
         features: list[dict[str, Any]] = [own for own, _, _ in read]
-        by_part = _are_of_parts(features[0])
+        given = isinstance(self.collator, DataCollatorForTokenClassification)
+        by_part = given or any(map(_are_of_parts, features))
+        for number, (own, graph, words) in enumerate(read):
+            if by_part and isinstance(own.get("labels"), int):  # of a text of one word
+                own["labels"] = _of_first_tokens(number, [own["labels"]], words, graph.num_nodes)
         pads: Any = DataCollatorForTokenClassification if by_part else DataCollatorWithPadding
         batch: Any = (self.collator or pads(self.tokenizer))(features)
         width, left = batch["input_ids"].size(-1), self.tokenizer.padding_side == "left"
@@ -103,7 +107,7 @@ class GraphCollator:
     def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, Any]:
         """Return what is to be padded of a row, its graph, and the node of each token."""
         if isinstance(row, Data):
-            labels = {} if row.get("y") is None else {"labels": _labels_of(row.y)}
+            labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
             features = {"text": row.get("text"), "graph": row, **labels}
         else:
             features = dict(row) if isinstance(row, Mapping) else {}
@@ -137,11 +141,6 @@ class GraphCollator:
         if len(words) != length:
             raise ValueError(f"word_ids of row {number} must be {length}, got {len(words)}")
         return features, graph, words
-
-
-def _labels_of(y: Any) -> Any:
-    """Return the label of a graph, or those of its nodes."""
-    return y.squeeze(0).tolist() if y.dim() < 2 or len(y) == 1 else y.tolist()
 
 
 def _are_of_parts(features: Mapping[str, Any]) -> bool:

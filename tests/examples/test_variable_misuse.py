@@ -134,6 +134,14 @@ def test_runs_go_on_where_they_were(
         size, one, other, change = found.groups()
         own = (told[one, int(size), seed] - told[other, int(size), seed] for seed in (0, 1))
         assert float(change) == pytest.approx(sum(own) / 2, abs=0.06)
+    run("--seeds", "2", "--variants", "none", "--steps", "8")
+    rows = [*map(json.loads, file.read_text().splitlines())]
+    title = r"8: program-bias less none after 4 times the steps +(\S+) \("
+    (change,) = re.findall(title, run("--seeds", "2"))
+    longer = (row for row in rows if (row["steps"], row["size"]) == (8, 8))
+    after = {row["seed"]: 100 * row["told"] for row in longer}
+    own = [told["program-bias", 8, seed] - after[seed] for seed in (0, 1)]
+    assert float(change) == pytest.approx(sum(own) / 2, abs=0.06)
     assert imread(picture).std() > 0.05 and len(file.read_text().splitlines()) == len(rows)
     faults = [(["--variants", "tree"], "variants must be"), (["--tests", "1"], "tests must be")]
     for words, wrong in (*faults, (["--sizes", "9999"], "sizes must be")):

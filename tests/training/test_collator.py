@@ -97,8 +97,11 @@ def test_labels_of_words_are_those_of_their_first_tokens(is_given: bool, tokeniz
         assert int((batch["labels"] != -100).sum()) == 3
     pair = own[0], own[0].clone().update({"text": ["a", "b", "c"], "y": torch.tensor([1, 2, 3])})
     assert collator(pair)["labels"].shape == collator(pair)["input_ids"].shape
-    graph = GraphCollator(tokenizer)(own[1:])  # one label of one word is that of the text
-    assert graph["labels"].tolist() == [4]
+    for order in (own, own[::-1]):  # the one label of one word is as those beside it
+        labels = collator(order)["labels"]
+        assert sorted(labels[labels != -100].tolist()) == [4, 7, 8, 9]
+    alone = collator(own[1:])["labels"]  # without such it is that of the text
+    assert alone.tolist() == [[-100, 4, -100]] if is_given else alone.tolist() == [4]
 
 
 def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
