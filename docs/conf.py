@@ -2,8 +2,13 @@
 
 import os
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.nodes import make_refnode
 
 import jat_graph
 
@@ -56,3 +61,24 @@ html_static_path = [str(Path(mathjax) / "static" / "mathjax" / mathjax_path)]
 
 html_theme = "furo"
 html_title = "jat_graph"
+
+
+def link_names(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Link `jat_graph.name`, `Class` and `function()`; roles of Sphinx are raw text on GitHub."""
+    found, kinds = app.env.get_domain("py").objects.items(), ("class", "function", "method")
+    objects = {name: it for name, it in found if it.objtype in kinds and not it.aliased}
+    ends = Counter(name.rpartition(".")[2] for name in objects)
+    short = {end: name for name in objects if ends[end := name.rpartition(".")[2]] == 1}
+    for literal in list(doctree.findall(nodes.literal)):
+        text = literal.astext()
+        name = text.removesuffix("()")
+        if text.endswith("()") or name[:1].isupper():
+            name = short.get(name, name)
+        if name in objects and not isinstance(literal.parent, nodes.reference):
+            place = (page, objects[name].docname, objects[name].node_id)
+            link = make_refnode(app.builder, *place, literal.deepcopy(), title=name)
+            literal.replace_self(link)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("doctree-resolved", link_names)
