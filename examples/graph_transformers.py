@@ -267,9 +267,7 @@ def tables(frame: DataFrame) -> Iterator[str]:
     tasks, asked = [task for task in TASKS if task in scores.columns], dict[str, float]()
     yield "right, %; of mines area under ROC".ljust(44) + "".join(f"{x:>15}" for x in tasks)
     for title, own in rows.items():
-        found = {
-            task: over_seeds(own[task].dropna().to_dict()) for task in tasks if own[task].count()
-        }
+        found = {x: over_seeds(own[x].dropna().to_dict()) for x in tasks if own[x].count()}
         halves = {x: f" ± {y.interval[1] - y.mean:.1f}" for x, y in found.items() if y.interval}
         cells = {x: f"{y.mean:.1f}" + halves.get(x, "") for x, y in found.items()}
         yield title.ljust(44) + "".join(f"{cells.get(task, ''):>15}" for task in tasks)
@@ -282,21 +280,23 @@ def tables(frame: DataFrame) -> Iterator[str]:
 
 
 def draw_scores(frame: DataFrame) -> Figure:
-    """Draw how many nodes are right, and from how far nodes count, a bar a variant."""
-    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
-    colours = {name: f"C{index}" for index, name in enumerate((*VARIANTS, READ))}
-    titles = {"reach": "influence in edges"} if "reach" in frame else {}
-    titles["test"] = "right (mines: AUC)"  # drawn last, with all variants for the legend
-    axes = figure.subplots(len(titles), squeeze=False)[::-1, 0]
-    for axis, (what, title) in zip(axes, titles.items(), strict=True):
-        means, spread = (
-            frame.pivot_table(what, "task", "variant", form) for form in ("mean", "std")
-        )
-        means = means[[name for name in (*VARIANTS, READ) if name in means]]
-        looks = {"width": 0.85, "color": colours, "yerr": spread.reindex_like(means)}
-        means.plot.bar(ax=axis, rot=0, legend=False, error_kw={"elinewidth": 0.8}, **looks)
-        axis.set(xlabel="", ylabel=f"{title}, ± std")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    """Draw how many nodes are right, and from how far nodes count: dots a seed, lines the mean."""
+    frame = frame.assign(test=100 * frame["test"])
+    measures = [what for what in ("test", "reach") if what in frame]
+    tasks = [task for task in TASKS if task in set(frame["task"])]
+    names = [name for name in (READ, *VARIANTS[::-1]) if name in set(frame["variant"])]
+    colours = dict.fromkeys(LAYERS, "0.3") | dict.fromkeys(CONFIGS, "C0") | {READ: "C1"}
+    figure = Figure(figsize=(6.8, 2.2 * len(measures)), layout="constrained")
+    axes = figure.subplots(len(measures), len(tasks), sharey=True, squeeze=False)
+    for (row, what), (column, task) in product(enumerate(measures), enumerate(tasks)):
+        axis, own = axes[row, column], frame[frame["task"] == task].dropna(subset=what)
+        for name, seeds in own.groupby("variant")[what]:
+            at, looks = names.index(name), {"color": colours[name], "alpha": 0.6}
+            axis.plot(seeds, [at] * len(seeds), ".", seeds.mean(), at, "|", markersize=6, **looks)
+        unit = "edges" if what == "reach" else "AUC, %" if task == "mines" else "right, %"
+        axis.set(title="" if row else task, xlabel=unit, xmargin=0.2, visible=len(own) > 0)
+        axis.set_yticks(range(len(names)), names)
+        axis.locator_params("x", nbins=2)
     return figure
 
 
