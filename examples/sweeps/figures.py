@@ -21,7 +21,7 @@ from jat_graph.viz.figures import COLUMN, PAGE, POINTS
 
 # The colours of Okabe and Ito, told apart under every common colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
-GREY, MARKERS = "#666666", "os^DvpX"
+GREY, MARKERS = "#666666", "os^DvpX<>*"
 _PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
 _COLUMNS, _ROW = 3, 0.17  # panels beside each other; inches of a row
 # Measures of the kind connections, as a reader would say them.
@@ -188,10 +188,8 @@ def draw_curves(results: Results) -> Figure:
                 for r in results.of(task, variant.name).values()
             ]
             style = _style(index)
-            for curve in curves:
-                axis.plot(
-                    *zip(*curve.items(), strict=True), color=style["color"], alpha=0.4, lw=0.7
-                )
+            for seed in curves:
+                axis.plot(*zip(*seed.items(), strict=True), c=style["color"], alpha=0.4, lw=0.7)
             if curves:
                 means = [fmean(curve[step] for curve in curves) for step in curves[0]]
                 axis.plot(list(curves[0]), means, label=variant.name, **style)
@@ -246,7 +244,8 @@ def _panels(count: int, title: str, sharey: bool = False) -> tuple[Figure, list[
 def _style(place: int) -> dict[str, Any]:
     """How the line at a place of a panel looks, unlike those of other places."""
     colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-    return {"color": colour, "marker": marker, "markersize": 3, "linewidth": 1.0}
+    line = "--" if place >= len(COLOURS) else "-"
+    return {"color": colour, "marker": marker, "ls": line, "markersize": 3, "linewidth": 1.0}
 
 
 def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
