@@ -41,7 +41,7 @@ from examples.options import example, option
 from examples.tasks import tables
 from examples.tasks.base import read_lines, reading
 from examples.tasks.tables import Tables, draw_tables, edges_of
-from examples.variable_misuse import FASTER, JUMPS, LEAST, WAYS, tables_of
+from examples.variable_misuse import FASTER, JUMPS, LEAST, WAYS, tables_of, verdicts_of
 from jat_graph.files import check_target
 from jat_graph.operators import DenseOperator, NormalizedOperator
 from jat_graph.training import parameter_groups
@@ -52,8 +52,8 @@ TRAINED, SIZES = 4, (4, 8, 12)  # rows, and columns, of tables
 PLACES, LINES = 256, tables.NAMES // 2  # of tokens, and rows or columns, that are drawn from
 MEASURES = ("all", *tables.QUESTIONS, "names")
 VARIANTS = ["line", "cells", *(f"{graph}-{way}" for graph in ("table", "random") for way in WAYS)]
-COMPARED = [(name, "") for name in VARIANTS]
-COMPARED += [(f"table-{way}", base) for way in WAYS for base in ("line", "cells", f"random-{way}")]
+ASKED = [(f"table-{way}", base) for way in WAYS for base in ("line", "cells", f"random-{way}")]
+COMPARED = [*((name, "") for name in VARIANTS), *ASKED]
 
 
 class Reader(nn.Module):
@@ -153,6 +153,8 @@ def main(args: Options) -> Iterator[str]:
         save_figure(draw_figure(100 * frame), args.plot)
     if not missing:
         yield from tables_of(100 * frame, MEASURES, COMPARED)
+        largest = frame["all"].xs(SIZES[-1], axis=1, level="size", drop_level=False)
+        yield from verdicts_of(100 * largest, ASKED)
 
 
 def read_runs(args: Options) -> list[dict[str, Any]]:

@@ -49,8 +49,9 @@ LEAST = torch.finfo(torch.float32).min
 GRAPHS = {"program": "C0", "random": "C1", "nearby": "C2"}  # and how lines are drawn
 WAYS = {"propagation": "o-", "bias": "s--", "pairs": "^:"}
 VARIANTS = ["none", *(f"{graph}-{way}" for way in WAYS for graph in GRAPHS)]
-COMPARED = [*((name, "") for name in VARIANTS), *((name, "none") for name in VARIANTS[1:])]
-COMPARED += [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
+CONTROLS = [(f"program-{way}", f"{graph}-{way}") for way in WAYS for graph in [*GRAPHS][1:]]
+COMPARED = [*((x, y) for y in ("", "none") for x in VARIANTS if x != y), *CONTROLS]
+ASKED = [*((f"program-{way}", "none") for way in WAYS), *CONTROLS]
 LONGER = 4  # times the steps, for no graph as a control
 # Titles of panels: of a wrong variable, and of programs without one.
 MEASURES = {
@@ -154,7 +155,7 @@ def main(args: Options) -> Iterator[str]:
         save_figure(draw(100 * frame), args.plot)
     if not missing:
         yield from tables_of(100 * frame, MEASURES, COMPARED)
-        yield from verdicts_of(100 * frame["told"])
+        yield from verdicts_of(100 * frame["told"], ASKED)
         longer = DataFrame(read_runs(replace(args, steps=LONGER * args.steps)))
         if not longer.empty:
             told = longer[longer["variant"] == "none"].set_index(["size", "seed"])["told"]
@@ -204,9 +205,8 @@ def make_batch(shown: Sequence[Program], graph: str, draw: random.Random) -> Bat
     for row, program in enumerate(shown):
         words[row, : len(program.tokens)] = torch.tensor([*map(programs.pieces, program.tokens)])
         roles[row, [*program.reads]], roles[row, [*program.binds]] = 1, 2
-        right[row, : len(program.tokens)] = torch.tensor(
-            [x == program.right for x in program.tokens]
-        )
+        same = [x == program.right for x in program.tokens]
+        right[row, : len(same)] = torch.tensor(same)
         for kind, pairs in enumerate(programs.edges_of(program, graph, draw)):
             joined += [(row, kind, *pair) for pair in pairs]
     edges = torch.zeros(shape[0], len(KINDS), shape[1], shape[1], dtype=torch.bool)
@@ -286,15 +286,14 @@ def written(change: Difference) -> str:
     return f"{change.mean:+.1f} ({' to '.join(f'{end:+.1f}' for end in change.interval or ())})"
 
 
-def verdicts_of(told: DataFrame) -> Iterator[str]:
-    """Yield what the program's graph brings in each way; p-values are corrected together."""
-    if not {*VARIANTS} <= {*told.columns.levels[0]}:
+def verdicts_of(scores: DataFrame, asked: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield paired differences, if all are there; their p-values are corrected together."""
+    if not {name for pair in asked for name in pair} <= {*scores.columns.levels[0]}:
         return
     found = {}
-    for way, size in product(WAYS, told.columns.levels[1]):
-        for base in ("none", *(f"{graph}-{way}" for graph in [*GRAPHS][1:])):
-            change = (told[f"program-{way}", size] - told[base, size]).dropna()
-            found[f"{size}: program-{way} less {base}"] = over_seeds(change.to_dict())
+    for size, (one, base) in product(scores.columns.unique(1), asked):
+        change = (scores[one, size] - scores[base, size]).dropna()
+        found[f"{size}: {one} less {base}"] = over_seeds(change.to_dict())
     known = {title: change for title, change in found.items() if change.p is not None}
     corrected = holm([change.p for change in known.values() if change.p is not None], len(found))
     for (title, change), p in zip(known.items(), corrected, strict=True):

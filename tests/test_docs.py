@@ -91,8 +91,7 @@ def test_the_blocks_of_a_page_run_in_order(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    # Readers begin these in the clone's folder, where Python finds `examples`.
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of `examples`, as in the clone's folder
     names: dict[str, Any] = {"__name__": "__main__"}
     shown: dict[str, Any] = {}  # Sphinx runs these on their own
     for block in _blocks(page):

@@ -236,11 +236,13 @@ def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.png"))) == len(words) // 2
 
 
-def test_a_variant_has_one_colour_in_all_panels() -> None:
-    results = read_results(DOCS / "experiments" / "partners.jsonl")  # where some lack variants
-    axes = figures.draw_rows(results, make_rows(results)).axes
-    handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
-    assert len({(line[0].get_color(), name) for own in handles for line, name in own}) == 6
+def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
+    for name, count in {"partners": 6, "reading/results": 10}.items():  # some panels lack variants
+        results = read_results(DOCS / "experiments" / f"{name}.jsonl")
+        axes = figures.draw_rows(results, make_rows(results)).axes
+        handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+        looks = {(x[0].get_color(), x[0].get_marker(), y) for own in handles for x, y in own}
+        assert len(looks) == len({look[:2] for look in looks}) == count
 
 
 def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Questions about tables: drawing them, their graph, and training on them."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -85,8 +86,11 @@ def test_runs_go_on_where_they_were(
     run("--seeds", "2", "--plot", str(picture))
     rows = [*map(json.loads, file.read_text().splitlines())]
     assert file.read_text().splitlines()[: 2 * len(SIZES)] == lines
-    assert all(0 <= row[name] <= 1 for row in rows for name in MEASURES)
-    assert "table-bias less random-bias" in run("--seeds", "2") and imread(picture).std() > 0.05
+    assert all(0 <= x[y] <= 1 for x in rows for y in MEASURES) and imread(picture).std() > 0.05
+    (gain,) = re.findall(r"12: table-bias less line +(\S+) .*corrected p \d", run("--seeds", "2"))
+    bias, line = (sum(x["all"] for x in rows if (x["variant"], x["size"]) == (name, SIZES[-1]))
+                  for name in ("table-bias", "line"))  # fmt: skip
+    assert float(gain) == pytest.approx(50 * (bias - line), abs=0.06)
     assert len(file.read_text().splitlines()) == len(rows) == 2 * len(SIZES) * len(VARIANTS)
     with pytest.raises(SystemExit, match="variants must be of line"):
         run("--variants", "tree")
