@@ -1,6 +1,5 @@
 """Reports: intervals against what is known of them, tables against the pages, figures."""
 
-import json
 import re
 from itertools import product
 from pathlib import Path
@@ -22,11 +21,15 @@ from examples.sweeps.store import read_results
 from examples.tasks import get_task
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-FILES = sorted(DOCS.glob("experiments/*.jsonl"))
+RECORDS = DOCS / "experiments"
+FILES = sorted(RECORDS.glob("*.jsonl"))
 QUICK = (
     *("connections-pretrained", "long-covidqa", "order-top", "partners-five", "pretrained-six"),
     *("runtime", "scratch-listops", "stepping-stones"),
 )
+MARKED = [
+    pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow, id=p.stem) for p in FILES
+]
 HITS = st.lists(st.integers(0, 1), min_size=20, max_size=20)
 
 
@@ -52,13 +55,7 @@ def test_the_page_has_every_sweep_and_pictures_that_are_there() -> None:
     assert all((DOCS / picture).is_file() for picture in pictures)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
-        for path in FILES
-    ],
-)
+@pytest.mark.parametrize("path", MARKED)
 def test_the_page_has_what_the_command_prints_of_the_committed_records(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +67,7 @@ def test_the_page_has_what_the_command_prints_of_the_committed_records(
 
 
 def test_alone_a_sweep_is_told_by_number_too(capsys: pytest.CaptureFixture[str]) -> None:
-    path = DOCS / "experiments" / "partners-five.jsonl"
+    path = RECORDS / "partners-five.jsonl"
     report.main([str(path)])
     lines = lines_of(capsys.readouterr().out)
     assert "|measure|variant|pairs 1|pairs 2|pairs 3|pairs 4|pairs 5|" in lines
@@ -139,7 +136,7 @@ def test_a_printed_mean_stands_where_it_is_of_the_same_tasks(
 
 
 def test_the_page_of_the_first_round_says_what_the_records_say() -> None:
-    frame = report.numbers(read_results(DOCS / "experiments" / "pretrained-six.jsonl"))
+    frame = report.numbers(read_results(RECORDS / "pretrained-six.jsonl"))
     stones = frame[frame.variant == "stones"].iloc[0]
     text = f"stones {100 * stones.change:.1f} ({100 * stones.low:.1f} to +{100 * stones.high:.1f})"
     assert text in (DOCS / "first_round.md").read_text(encoding="utf-8")
@@ -214,7 +211,7 @@ def test_holm_counts_comparisons_made_elsewhere() -> None:
 
 
 def test_a_yes_is_as_large_as_was_asked_and_shown() -> None:
-    results = read_results(DOCS / "experiments" / "far-recall.jsonl")
+    results = read_results(RECORDS / "far-recall.jsonl")
     found = make_verdicts(results.sweep, make_rows(results))
     said = {(one.row.task, one.row.variant.name): one for one in found}
     stones = said["1 layer, 48 filler", "stones"]
@@ -225,7 +222,7 @@ def test_a_yes_is_as_large_as_was_asked_and_shown() -> None:
 
 @pytest.mark.parametrize("name", ["partners-five", "order-top", "depth", "scratch-listops"])
 def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
-    path = str(DOCS / "experiments" / f"{name}.jsonl")
+    path = str(RECORDS / f"{name}.jsonl")
     words = ["--figure", str(tmp_path / "figure.png")]
     words += ["--curves", str(tmp_path / "curves.png")] if name == "partners-five" else []
     words += ["--answers", str(tmp_path / "answers.png")] if name == "scratch-listops" else []
@@ -238,7 +235,7 @@ def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
 
 def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
     for name, count in {"partners": 6, "reading/results": 10}.items():  # some panels lack variants
-        results = read_results(DOCS / "experiments" / f"{name}.jsonl")
+        results = read_results(RECORDS / f"{name}.jsonl")
         axes = figures.draw_rows(results, make_rows(results)).axes
         handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
         looks = {(x[0].get_color(), x[0].get_marker(), y) for own in handles for x, y in own}
@@ -246,21 +243,25 @@ def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
 
 
 def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
-    folder = DOCS / "experiments"
-    figure = strengths.draw_strengths(read_results(folder / "scratch-rate-0.01.jsonl"))
+    figure = strengths.draw_strengths(read_results(RECORDS / "scratch-rate-0.01.jsonl"))
     assert len(figure.axes) >= 3
     with pytest.raises(ValueError, match="no learned strengths"):
-        strengths.draw_strengths(read_results(folder / "partners-five.jsonl"))
+        strengths.draw_strengths(read_results(RECORDS / "partners-five.jsonl"))
+
+
+def test_a_training_that_variants_share_is_counted_once() -> None:
+    results = read_results(RECORDS / "reading" / "results.jsonl")
+    dense = [one.content["seconds"] for one in results.records if one.variant == "dense"]
+    assert f"; {sum(dense) / 3600:.2g} hours of" in report.described(results, RECORDS)
 
 
 def test_changes_against_another_variant_are_those_of_the_base_mirrored() -> None:
-    results = read_results(DOCS / "experiments" / "partners-five.jsonl")
-    base = results.sweep.base.name
+    results = read_results(RECORDS / "partners-five.jsonl")
     for row in make_rows(results):
-        if row.variant.name == base or row.change is None:
+        if row.change is None:
             continue
         turned = make_rows(report.compared(results, row.variant.name))
-        (own,) = (r for r in turned if (r.place, r.variant.name) == (row.place, base))
+        (own,) = (r for r in turned if (r.place, r.variant) == (row.place, results.sweep.base))
         assert own.change is not None
         assert own.change.mean == pytest.approx(-row.change.mean)
     assert report.compared(results, None) == results
@@ -278,8 +279,7 @@ def test_what_is_no_file_of_results_is_one_line(content: str, tmp_path: Path) ->
 
 
 def test_a_run_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    lines = (DOCS / "experiments" / "partners-five.jsonl").read_text(encoding="utf-8").split("\n")
+    lines = (RECORDS / "partners-five.jsonl").read_text(encoding="utf-8").split("\n")
     (tmp_path / "results.jsonl").write_text("\n".join(lines[:2] + lines[1:2]), encoding="utf-8")
     with pytest.raises(ValueError, match="twice"):
         read_results(tmp_path / "results.jsonl")
-    assert json.loads(lines[1])["arm"] == "plain"
