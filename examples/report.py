@@ -111,7 +111,7 @@ def described(results: Results, path: Path) -> str:
     sweep, header, own = results.sweep, results.header, path.with_suffix(".toml")
     settings = {"seeds": len(sweep.all_seeds), **sweep.study, **sweep.options}.items()
     facts = [f"{k.replace('_', ' ')} {v}" for k, v in settings if isinstance(v, int | float | str)]
-    hours = sum({record.content["seconds"] for record in results.records}) / 3600  # shared: once
+    hours = sum({x.content["seconds"] for x in results.records}) / 3600  # a shared one counts once
     command = f"python -m examples.sweep {own.as_posix() if own.exists() else sweep.name}"
     command += " --model MODEL" if header["model"] not in (None, "from scratch") else ""
     command += " --data_dir DATA" if header["data"] else ""

@@ -1,5 +1,6 @@
 """Reports: intervals against what is known of them, tables against the pages, figures."""
 
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -23,10 +24,8 @@ from examples.tasks import get_task
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORDS = DOCS / "experiments"
 FILES = sorted(RECORDS.glob("*.jsonl"))
-QUICK = (
-    *("connections-pretrained", "long-covidqa", "order-top", "partners-five", "pretrained-six"),
-    *("runtime", "scratch-listops", "stepping-stones"),
-)
+QUICK = ("connections-pretrained", "long-covidqa", "order-top", "partners-five", "pretrained-six")
+QUICK += ("runtime", "scratch-listops", "stepping-stones")
 MARKED = [
     pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow, id=p.stem) for p in FILES
 ]
@@ -283,3 +282,4 @@ def test_a_run_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text("\n".join(lines[:2] + lines[1:2]), encoding="utf-8")
     with pytest.raises(ValueError, match="twice"):
         read_results(tmp_path / "results.jsonl")
+    assert json.loads(lines[1])["arm"] == "plain"
