@@ -254,5 +254,5 @@ def _add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     named = {name: handle for handle, name in found if name}
     if named:
         index: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
-        columns = min(int(figure.get_figwidth() / 1.7), len(named))
-        figure.legend(list(named.values()), list(named), ncols=columns, **index)
+        columns = int(figure.get_figwidth() / max(1.7, 0.6 + 0.06 * max(map(len, named))))
+        figure.legend(list(named.values()), list(named), ncols=min(columns, len(named)), **index)
