@@ -84,7 +84,7 @@ def _read_edges(
     if isinstance(graph, list) and graph:
         for one in graph:  # before a node that one lacks becomes a node of the next
             edges_of(one, takes)
-        for name in takes:
+        for name in (*takes, "edge_index", "edge_weight", "edge_attr", "token"):
             if len({getattr(one, name, None) is None for one in graph}) > 1:
                 raise ValueError(f"graph must have {name} in all of its graphs, or in none")
         graph = Batch.from_data_list(graph)
@@ -135,14 +135,12 @@ def _of_batch(
     start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
     sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
     if by_head:
-        sequence, head = (
-            torch.as_tensor(x).view(-1).to(device) for x in (graph.sequence, graph.head)
-        )
+        names = "sequence", "head"
+        sequence, head = (torch.as_tensor(graph[x]).view(-1).to(device) for x in names)
     else:
         sequence, head = torch.arange(len(sizes), device=device), None
     if int(sequence.max()) >= batch or (not by_head and len(sizes) != batch):
-        got = f"{int(sequence.max()) + 1}"
-        raise ValueError(f"graph must hold a graph for each of {batch} sequences, got {got}")
+        raise ValueError(f"graph must hold a graph for each of {batch} sequences, got {len(sizes)}")
     first = (sequence * number * length).repeat_interleave(sizes)  # position of its sequence
     tokens = first + _tokens(graph, sequence, sizes, mask, shape)
     if head is None:
@@ -151,9 +149,10 @@ def _of_batch(
         return edges.at(copied, torch.arange(len(edges.edge_weight), device=device).repeat(number))
     indices = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
     indices[list(heads)] = torch.arange(number, device=device)
-    index = indices[head].repeat_interleave(sizes)
-    if not bool((index >= 0).any()):
-        raise ValueError(f"graph must have graphs for heads {list(heads)}, got none of them")
+    places, index = sequence * number + indices[head], indices[head].repeat_interleave(sizes)
+    if sorted(places[indices[head] >= 0].tolist()) != [*range(batch * number)]:
+        wanted = f"for each of {batch} sequences and heads {list(heads)}"
+        raise ValueError(f"graph must have one graph {wanted}, got others")
     kept = index[edges.edge_index[0]] >= 0
     return edges.at((tokens + index * length)[edges.edge_index[:, kept]], kept)
 
@@ -233,7 +232,7 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
     if weight is None and attr is None:  # else it is for a layer
         weight = flat_weights("edge_attr", getattr(graph, "edge_attr", None), number)
     weight = torch.ones(number, device=index.device) if weight is None else weight
-    return GivenEdges(index, weight, kind, attr)
+    return GivenEdges(index.long(), weight, kind if kind is None else kind.long(), attr)
 
 
 def check_numbers(name: str, numbers: Tensor, end: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch_geometric.data import Batch, Data
 from transformers import (
     DataCollatorForTokenClassification,
@@ -77,8 +78,7 @@ class GraphCollator:
             rows: Dicts, or graphs with ``text``, or a ``Batch`` of these.
 
         Returns:
-            What the collator gives, ``input_ids`` ``[B, L]`` and others, and ``graphs``, a
-            ``Batch`` of B.
+            What the collator gives, such as ``input_ids`` ``[B, L]``, and ``graphs``, a ``Batch``.
 
         Raises:
             ValueError: If a row lacks its text or its graph, or these or its labels do not fit.
@@ -107,11 +107,13 @@ class GraphCollator:
     def _read(self, number: int, row: Any) -> tuple[dict[str, Any], Data, Any]:
         """Return what is to be padded of a row, its graph, and the node of each token."""
         if isinstance(row, Data):
-            labels = {} if row.get("y") is None else {"labels": row.y.squeeze(0).tolist()}
+            labels = {} if row.get("y") is None else {"labels": torch.as_tensor(row.y).squeeze(0)}
             features = {"text": row.get("text"), "graph": row, **labels}
         else:
             features = dict(row) if isinstance(row, Mapping) else {}
         features = {name: value for name, value in features.items() if value is not None}
+        if "labels" in features:  # of torch, NumPy or Python
+            features["labels"] = torch.as_tensor(features["labels"]).tolist()
         got = ", ".join(features) or type(row).__name__
         graph, words, text = (features.pop(name, None) for name in ("graph", "word_ids", "text"))
         if graph is not None:
@@ -154,6 +156,5 @@ def _of_first_tokens(number: int, labels: list[int], words: Any, nodes: int) -> 
     if len(labels) != nodes:
         got = f"{nodes} words, got {len(labels)}"
         raise ValueError(f"labels of row {number} must be one, or one for each of {got}")
-    before = [None, *words[:-1]]
-    starts = [word is not None and word != last for word, last in zip(words, before, strict=True)]
-    return [labels[word] if first else LEFT_OUT for word, first in zip(words, starts, strict=True)]
+    pairs = zip(words, [None, *words[:-1]], strict=True)
+    return [LEFT_OUT if word in (None, last) else labels[word] for word, last in pairs]

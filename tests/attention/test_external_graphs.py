@@ -134,7 +134,7 @@ def test_a_graph_runs_with_strengths_too() -> None:
 
 def edge(source: int, target: int, **options):
     index = torch.tensor([[source], [target]])
-    return [Data(edge_index=index, num_nodes=options.get("nodes", LENGTH))] * BATCH
+    return [Data(edge_index=index, num_nodes=options.pop("nodes", LENGTH), **options)] * BATCH
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,8 @@ def edge(source: int, target: int, **options):
         (edge(5, 2), {"attention_mask": "pairs"}, "that the attention mask forbids, got 5 → 2"),
         (edge(0, 1)[:1], {}, "a graph for each of 2 sequences, got 1"),
         (edge(0, 1, nodes=5), {}, "must have its 7 tokens as nodes, or name"),
+        (edge(0, 1)[:1] + edge(0, 1, token=torch.arange(7)), {}, "token in all of its graphs"),
+        (attention_graph(*heads()[:2], config=CONFIG)[:-1], {}, "one graph for each of 2 sequ"),
         (torch.eye(5).to_sparse(), {}, r"must be a matrix \[7, 7\] or \[14, 14\] or \[42, 42\]"),
         (torch.tensor([[0], [99]]), {}, r"edge_index must be in \[0, 14\), got 99"),
         (torch.randn(3, 4), {}, r"graph must be a Batch of PyG.* got \[3, 4\]"),
@@ -163,9 +165,7 @@ def test_what_does_not_fit_is_named(graph, options, said: str) -> None:
         "padding": torch.tensor([[True] * 6 + [False]] * BATCH),
         "pairs": torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool).tril(1),
     }
-    options = {
-        name: masks[value] if name == "attention_mask" else value for name, value in options.items()
-    }
+    options = {name: masks.get(value, value) for name, value in options.items()}
     query, key, value = heads()
     with pytest.raises(ValueError, match=said):
         jump_attention(query, key, value, config=CONFIG, graph=graph, **options)

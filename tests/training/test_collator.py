@@ -89,7 +89,7 @@ def test_labels_of_words_are_those_of_their_first_tokens(is_given: bool, tokeniz
     ]
     pads = hf.DataCollatorForTokenClassification(tokenizer)
     collator = GraphCollator(tokenizer, pads if is_given else None)
-    rows = [{"text": texts[0], "graph": own[0], "labels": [7, 8, 9]}]
+    rows = [{"text": texts[0], "graph": own[0], "labels": torch.tensor([7, 8, 9])}]
     for batch in (collator(own[:1]), collator(next(iter(GraphLoader(own[:1])))), collator(rows)):
         words = tokenizer(texts[0], is_split_into_words=True).word_ids()
         found = dict(zip(words[::-1], batch["labels"][0].tolist()[::-1], strict=True))
