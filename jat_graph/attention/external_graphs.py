@@ -135,8 +135,8 @@ def _of_batch(
     start = graph.ptr if "ptr" in graph else torch.tensor([0, graph.num_nodes], device=device)
     sizes, by_head = start.diff(), "head" in graph and "sequence" in graph
     if by_head:
-        names = "sequence", "head"
-        sequence, head = (torch.as_tensor(graph[x]).view(-1).to(device) for x in names)
+        given = graph.sequence, graph.head
+        sequence, head = (torch.as_tensor(x).view(-1).to(device) for x in given)
     else:
         sequence, head = torch.arange(len(sizes), device=device), None
     if int(sequence.max()) >= batch or (not by_head and len(sizes) != batch):
@@ -149,10 +149,11 @@ def _of_batch(
         return edges.at(copied, torch.arange(len(edges.edge_weight), device=device).repeat(number))
     indices = torch.full((max(int(head.max()), *heads) + 1,), -1, device=device)
     indices[list(heads)] = torch.arange(number, device=device)
-    places, index = sequence * number + indices[head], indices[head].repeat_interleave(sizes)
-    if sorted(places[indices[head] >= 0].tolist()) != [*range(batch * number)]:
-        wanted = f"for each of {batch} sequences and heads {list(heads)}"
-        raise ValueError(f"graph must have one graph {wanted}, got others")
+    index = indices[head].repeat_interleave(sizes)
+    found = (sequence * number + indices[head])[indices[head] >= 0].tolist()
+    if sorted(found) != [*range(batch * number)]:
+        wanted = f"one graph for each of {batch} sequences and each of heads {list(heads)}"
+        raise ValueError(f"graph must have {wanted}, got {len({*found})} and {len(found)} in all")
     kept = index[edges.edge_index[0]] >= 0
     return edges.at((tokens + index * length)[edges.edge_index[:, kept]], kept)
 
@@ -222,8 +223,7 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
             got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"{name} must be a tensor of {number} edges, got {got}")
     if kind is not None and (kind.dim() != 1 or kind.is_floating_point()):
-        got = f"{kind.dtype} {list(kind.shape)}"
-        raise ValueError(f"edge_type must be integers [{number}], got {got}")
+        raise ValueError(f"edge_type must be integers [{number}], got {kind.dtype} {[*kind.shape]}")
     if attr is not None and not bool(attr.isfinite().all()):
         raise ValueError("edge_attr must be finite numbers, got others")
     attr = attr if attr is None or attr.dim() > 1 else attr[:, None]

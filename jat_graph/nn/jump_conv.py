@@ -161,7 +161,7 @@ class JumpConv(OneGraphConv):
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def message_and_aggregate(self, adj_t: Adj, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):  # which has no product with CSR
+        with torch.autocast(x.device.type, enabled=False):  # CSR: no bfloat16
             product: Tensor = spmm(adj_t, x)
         return product
 

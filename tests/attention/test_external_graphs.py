@@ -63,7 +63,7 @@ def test_every_form_of_one_graph_gives_the_same(extra: bool, seed: int, causal: 
     number = torch.arange(BATCH).view(-1, 1, 1) * LENGTH
     of_all = (edges + number).transpose(0, 1).flatten(1)
     graphs = [
-        [Data(edge_index=edges, edge_weight=weight, num_nodes=LENGTH)] * BATCH,
+        [Data(edge_index=edges.short(), edge_weight=weight, num_nodes=LENGTH)] * BATCH,
         Batch.from_data_list([Data(edge_index=edges, edge_attr=weight, num_nodes=LENGTH)] * BATCH),
         Batch.from_data_list(
             [Data(edge_index=edges, edge_attr=weight[:, None], num_nodes=LENGTH)] * BATCH
