@@ -149,8 +149,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     from examples.benchmarks.measure import Settings
 
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    return Settings(device, args.repeats, dtype)
+    return Settings(device, args.repeats, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
 if __name__ == "__main__":

@@ -59,8 +59,7 @@ def main(args: Options) -> Iterator[str]:
     )
     model = BiBloSAN(len(vocabulary) + 1, classes=2, block_length=args.block_length or None)
     fit(model, train, args.epochs, args.batch_size, args.learning_rate)
-    logits = predict(model, dev)
-    accuracy = float((logits.argmax(1) == dev.labels).float().mean())
+    accuracy = float((predict(model, dev).argmax(1) == dev.labels).float().mean())
     seconds = time.perf_counter() - start
     yield f"validation: {accuracy:.1%} right, {seconds:.0f} s; seed {args.seed}"
 

@@ -149,8 +149,7 @@ def count_rows(said: Sequence[list[Any]], right: list[Any]) -> Iterator[str]:
         Connor, *Sample Size for Testing Differences in Proportions for the Paired-Sample Design*,
         Biometrics 43, 1987: McNemar's test, two-sided at 5 %, with a power of 80 %.
     """
-    hits = np.array(said) == np.array(right)
-    theirs, ours = np.split(hits, 2)
+    theirs, ours = np.split(np.array(said) == np.array(right), 2)
     share = float((theirs != ours).mean())
     two_sided, power = norm.ppf([1 - 0.05 / 2, 0.8])
     yield f"On {100 * share:.1f} % of the {len(right):,} rows one of the two alone is right."

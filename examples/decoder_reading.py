@@ -77,6 +77,9 @@ def main(args: Options) -> Iterator[str]:
                     file.write(line + "\n")
                 yield line
     every = [row for _, row in read_lines(args.json)] if args.json.exists() else []
+    for row in every:
+        if "-clusters-" in row["model"]:  # trained with them
+            row["case"] = " by clusters ".join(row["case"].rsplit(" ", 1))
     if args.plot is not None:
         save_figure(draw(every), args.plot)
     if not args.models:

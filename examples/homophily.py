@@ -138,8 +138,7 @@ def main(args: Options) -> Iterator[str]:
         weights = sum(weight.numel() for weight in NodeClassifier(variant.make).parameters())
         yield row(name, [spread(found[h]) for h in graphs], f"{weights}")
         if variant.base is not None:
-            base = scores[variant.base]
-            changes = [change(found[h], base[h]) for h in graphs]
+            changes = [change(found[h], scores[variant.base][h]) for h in graphs]
             yield row(f"  - {variant.base}", changes, "")
 
 

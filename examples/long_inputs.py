@@ -106,13 +106,13 @@ def load(name: str, length: int, attention: str = "sdpa") -> tuple[Any, Any]:
 
 
 def build_forward(
-    name: str, attention: str, length: int, threads: int, learns: bool = False
+    name: str, attention: str, length: int, threads: int, learns: bool = False, texts: int = 1
 ) -> Callable[[], Tensor]:
     """Return a forward on ``"sdpa"``, or on clusters with some settings; with a backward or not."""
     torch.set_num_threads(threads)
     model, _ = load(name, length, attention)
     draws = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.config.vocab_size, (1, length), generator=draws)
+    ids = torch.randint(model.config.vocab_size, (texts, length), generator=draws)
 
     def forward() -> Tensor:
         with torch.inference_mode(not learns):

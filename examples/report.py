@@ -143,7 +143,7 @@ def cells(sweep: Sweep, row: Row) -> dict[str, str]:
         "score": score_text(sweep, row),
         "change": change,
         "95 % interval": ends,
-        "paper": NOTHING if row.paper is None else f"{row.paper:.1f}",
+        f"paper {sweep.paper.model}".strip(): NOTHING if row.paper is None else f"{row.paper:.1f}",
         "paper's change": NOTHING if printed is None else f"{printed:+.{digits}f}{unit}",
         "ρ": NOTHING if row.threshold is None else f"{row.threshold:g}",
     }

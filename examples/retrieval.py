@@ -159,17 +159,20 @@ def measure(every: list[Document], done: Container[Any], args: Options) -> Itera
             yield run(every, known[length, way], lengths, way, seed, args)
     for length in args.lengths if args.costs else ():
         if (length, COSTS, None, True) not in done:
-            yield [costs(args.model, length, learns) for learns in (False, True)]
+            yield [costs(args.model, length, args.lengths[0], x) for x in (False, True)]
 
 
-def costs(name: str, length: int, learns: bool) -> Row:
-    """Measure seconds and bytes of a forward, or of one with its backward, both ways in turns."""
+def costs(name: str, length: int, piece: int, learns: bool) -> Row:
+    """Measure seconds and bytes of a forward, or of one with its backward, the ways in turns."""
     given = length, torch.get_num_threads(), learns
     sides = [(name, attention, *given) for attention in WAYS.values()]
     theirs, ours = (build_forward(*side) for side in sides)
-    found = in_turns(ours, theirs, Settings("cpu", 5, torch.float32), heavy=True)
+    settings = Settings("cpu", 5, torch.float32)
+    found = in_turns(ours, theirs, settings, heavy=True)
     row: Row = {"task": None, "read": COSTS, "tokens": length, "seed": None, "trained": learns}
     row["ratio"] = found["ratio"]["median"]
+    pieces = build_forward(name, WAYS[DENSE], piece, *given[1:], length // piece)
+    row["pieces ratio"] = in_turns(pieces, theirs, settings, heavy=True)["ratio"]["median"]
     for way, own, side in zip(WAYS, ("theirs", "ours"), sides, strict=True):
         row[f"{way} seconds"] = found[own]["median"]
         row[f"{way} bytes"] = peak(build_forward, *side, device="cpu")
@@ -268,7 +271,7 @@ def costs_of(rows: list[Row]) -> DataFrame:
     """Return what texts cost by length: to be read, and to be trained on."""
     columns = [f"{way} {what}" for what in ("seconds", "bytes") for way in WAYS]
     found = [row for row in rows if row["read"] == COSTS]
-    return DataFrame(found, columns=["tokens", "trained", "ratio", *columns])
+    return DataFrame(found, columns=["tokens", "trained", "ratio", "pieces ratio", *columns])
 
 
 def tables(rows: list[Row]) -> Iterator[str]:

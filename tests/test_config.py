@@ -282,10 +282,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
         ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
         ({"vote_rate": 0.1, "threshold": [[1]]}, r"not be set with vote_rate, got \(\(1.0,\),\)"),
-        (
-            {"vote_rate": 0.1, "threshold": 2.0},
-            "threshold must not be set with vote_rate, got 2.0",
-        ),
+        ({"vote_rate": 0.1, "threshold": 2.0}, "threshold must not be set with vote_rate, got 2.0"),
         ({"hop_weights": ()}, r"hop_weights must be one or more numbers, got \(\)"),
         ({"hop_weights": (0, 0.0)}, r"hop_weights must not be all zero, got \(0, 0.0\)"),
         ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),
@@ -326,10 +323,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"seed": 2**63}, "seed must be below"),
         ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 'stones'"),
-        (
-            {"graph": "stones", "hop_weights": (1, 1)},
-            "hop_weights must not be set with strength",
-        ),
+        ({"graph": "stones", "hop_weights": (1, 1)}, "hop_weights must not be set with strength"),
         ({"graph": "stones", "backend": "threshold"}, "backend must be one of auto, dense, sp"),
         (
             {"graph": "stones", "backend": "sparse", "incidence": "sigmoid"},

@@ -56,8 +56,7 @@ class Reader:
         config = transformers.LlamaConfig(**SHAPES[shape], **positions, attn_implementation=name)
         model = widen(transformers.LlamaForCausalLM(config)).eval()
         self.model: Any = model.to(settings.device, settings.dtype)
-        ids = random_batch(1, length, config.vocab_size, settings.device)
-        self.tokens = ids["input_ids"]
+        self.tokens = random_batch(1, length, config.vocab_size, settings.device)["input_ids"]
         self.cache: Any = None
 
     @torch.inference_mode()
@@ -87,8 +86,7 @@ def readers(length: int, settings: Settings, shape: str) -> list[Reader]:
     for reader in both:
         reader.read(reader.tokens[:, :-2])
         reader.read(reader.tokens[:, -2:-1])
-        in_parts = reader.read(reader.tokens[:, -1:])
-        agree(in_parts, reader.prefill())
+        agree(reader.read(reader.tokens[:, -1:]), reader.prefill())
     return both
 
 

@@ -53,8 +53,7 @@ def _table(results: dict[str, Any], benchmark: dict[str, Any]) -> str:
     keys = list(dict.fromkeys((row["what"], row["against"]) for row in results["rows"]))
     index = {key: number for number, key in enumerate(keys)}
     rows = sorted(results["rows"], key=lambda r: (index[r["what"], r["against"]], r["length"]))
-    device = results["settings"]["device"]
-    cells = pd.DataFrame([_cells(row, benchmark, device) for row in rows])
+    cells = pd.DataFrame([_cells(row, benchmark, results["settings"]["device"]) for row in rows])
     align = ["left" if name in ("our side", "against", "also") else "right" for name in cells]
     return cells.to_markdown(index=False, colalign=align, disable_numparse=True)
 

@@ -59,8 +59,7 @@ def run(run: Run) -> dict[str, Any]:
     with FileLock(f"{index}.lock"):  # other variants may be at the lessons
         scores, begin = learn(run, index.resolve())
     options = {"task_name": TASK, "depth": _shape(run)[0], **begin}
-    measured = training.train(run, run.folder, _heads(run), **options)
-    record = training.make_record(run, measured)
+    record = training.make_record(run, training.train(run, run.folder, _heads(run), **options))
     answers = {split: both for split, both in record["answers"].items() if split == "test"}
     return {**record, "scores": {**record["scores"], "lessons": scores}, "answers": answers}
 

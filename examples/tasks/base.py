@@ -115,8 +115,7 @@ def label_rows(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Data
     """Rows whose column ``label`` has numbers of classes, with the names of these."""
     if not rows:
         raise ValueError(f"there must be rows of {', '.join(labels)}, got none")
-    made = Dataset.from_list([*rows])
-    return made.cast_column("label", ClassLabel(names=[*labels]))
+    return Dataset.from_list([*rows]).cast_column("label", ClassLabel(names=[*labels]))
 
 
 def tag_rows(
@@ -128,8 +127,7 @@ def tag_rows(
         raise ValueError(f"tags must be among {', '.join(tags)}, got {unknown!r}")
     number = {tag: index for index, tag in enumerate(tags)}
     rows = [{"tokens": [*words], "tags": [number[t] for t in own]} for words, own in sentences]
-    made = Dataset.from_list(rows)
-    return made.cast_column("tags", List(ClassLabel(names=[*tags])))
+    return Dataset.from_list(rows).cast_column("tags", List(ClassLabel(names=[*tags])))
 
 
 def stratified_split(

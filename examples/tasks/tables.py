@@ -49,8 +49,7 @@ def draw_tables(count: int, size: int, draw: torch.Generator) -> Tables:
     words = torch.cat([asked, F.pad(grid.flatten(1)[:, 1:, None], (0, WORDS - 1))], dim=1)
     rows, columns, roles = (F.pad(one, (ASKED, 0)) for one in (rows, columns, roles))
     own = torch.broadcast_tensors(named[0][:, :, None], named[1][:, None])
-    names = torch.stack(own, dim=-1).flatten(1, 2)
-    return Tables(words, roles, rows, columns, answers, names)
+    return Tables(words, roles, rows, columns, answers, torch.stack(own, dim=-1).flatten(1, 2))
 
 
 def _ask(

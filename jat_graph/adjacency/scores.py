@@ -149,8 +149,7 @@ def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:
     """Return the dtype of scores: float64 where both inputs are float64, else float32."""
-    both_double = query.dtype == key.dtype == torch.float64
-    return torch.float64 if both_double else torch.float32
+    return torch.float64 if query.dtype == key.dtype == torch.float64 else torch.float32
 
 
 @contextlib.contextmanager

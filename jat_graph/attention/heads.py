@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from jat_graph.adjacency.scores import attention_scores
 from jat_graph.checks.tensors import recomputed
-from jat_graph.config import JatConfig, PairGraph
+from jat_graph.config import JatConfig
 from jat_graph.config_fields import LEARNED, HopGroups, HopWeights, Triple
 from jat_graph.patterns.base import Pattern
 
@@ -164,8 +164,7 @@ def attend(
         options: dict[str, Any] = {"scale": scale}
         if group.key.size(1) != group.query.size(1):
             options["enable_gqa"] = True
-        output = run(*group[1:4], masks, dropout_p, is_causal, **options)
-        outputs.append(group.finish(output))
+        outputs.append(group.finish(run(*group[1:4], masks, dropout_p, is_causal, **options)))
     return merge_heads([group.heads for group in groups], outputs)
 
 
@@ -285,9 +284,7 @@ class JumpHeads:
             highest, is_identity = config.hops, not any(map(any, strengths))
         else:
             highest = max(map(len, groups.values())) - 1
-            rated = (
-                isinstance(config.jump_graph, PairGraph) and config.jump_graph.vote_rate is not None
-            )
+            rated = getattr(config.jump_graph, "vote_rate", None) is not None
             isolated = [not rated and threshold == math.inf for threshold in thresholds]
             is_identity = all(
                 [weight for weight in weights if weight != 0] == [1]

@@ -88,7 +88,7 @@ class HeadLayers(nn.Module):
         index, ones = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
         trial = deepcopy(self).eval()
         for side, layer in enumerate(trial.layers):
-            attr = torch.ones(2, getattr(layer, "edge_dim", None) or 1)
+            attr = torch.ones(2, _edge_dim(layer) or 1)
             given = GivenEdges(index, ones, torch.zeros_like(index[0]), attr)
             graphs = HeadGraphs(2, index, ones, None, given)
             try:
@@ -188,9 +188,14 @@ NO_WEIGHTS = (None, "edge_attr", "hyperedge_weight", "size", "edge_type", "neg_e
 
 def _taken(layer: nn.Module) -> list[str]:
     """Name what a layer takes of edges beside weights; features only if it was made with some."""
-    names = _positional(type(layer).forward)[2:]
-    lacks = getattr(layer, "edge_dim", None) is None
+    names, lacks = _positional(type(layer).forward, by_name=True)[2:], _edge_dim(layer) is None
     return [name for name in ATTRIBUTES if name in names and not (lacks and name == "edge_attr")]
+
+
+def _edge_dim(layer: nn.Module) -> int | None:
+    """Return how many features of an edge a layer was made with; some of PyG's keep a product."""
+    kept = getattr(layer, "lin" if type(layer).__name__ == "GINEConv" else "lin_edge", None)
+    return getattr(layer, "edge_dim", getattr(kept, "in_channels", None))
 
 
 def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -198,14 +203,15 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
     takes, kind, name = _taken(layer), edges.edge_type, type(layer).__name__
     found: dict[str, Tensor] = {}
     cure = "; jat_graph.using_graphs gives heads a graph"
-    if takes and "edge_weight" in _positional(type(layer).forward):
-        found["edge_weight"] = edges.edge_weight.to(dtype)
+    forward, wanted = type(layer).forward, "edge_weight"
+    if wanted in _positional(forward, True) and (takes or wanted not in _positional(forward)):
+        found[wanted] = edges.edge_weight.to(dtype)
     if "edge_attr" in takes:
-        width, attr = layer.edge_dim, edges.edge_attr
+        width, attr = _edge_dim(layer), edges.edge_attr
         if attr is None and width == 1:
             attr = edges.edge_weight.unsqueeze(-1)
-        if attr is None or attr.size(1) != width:
-            got = f"none{cure}" if attr is None else f"[E, {attr.size(1)}]"
+        if attr is None or attr.shape[1:] != (width,):
+            got = f"none{cure}" if attr is None else f"[E, {str([*attr.shape[1:]])[1:]}"
             raise ValueError(f"graph must have edge_attr [E, {width}] for {name}, got {got}")
         found["edge_attr"] = attr.to(dtype)
     if "edge_type" in takes:
@@ -221,13 +227,13 @@ def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> 
 
 
 @cache
-def _positional(forward: Callable[..., Any]) -> tuple[str, ...]:
-    """Name what a layer takes by position, itself left out; ``*`` stands for any number."""
-    parameters = list(inspect.signature(forward).parameters.values())[1:]
+def _positional(forward: Callable[..., Any], by_name: bool = False) -> tuple[str, ...]:
+    """Name what a layer takes by position, or by name, too; ``*`` stands for any number."""
+    parameters = list(inspect.signature(forward).parameters.values())[1:]  # itself left out
     return tuple(
         "*" if entry.kind is entry.VAR_POSITIONAL else entry.name
         for entry in parameters
-        if entry.kind not in (entry.KEYWORD_ONLY, entry.VAR_KEYWORD)
+        if entry.kind is not entry.VAR_KEYWORD and (by_name or entry.kind is not entry.KEYWORD_ONLY)
     )
 
 

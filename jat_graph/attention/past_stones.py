@@ -91,13 +91,11 @@ class StonePast(Past):
         links = incidence.links(rows)  # [B, H, n, sides · U]
         rule, sides = incidence.rule, 1 + incidence.rule.both_sides
         step, number = StoneOperator(links, rule.self_weight), links.size(-1) // sides
-
-        def grown(x: Tensor) -> Tensor:  # [B, H, sides, ≤ U, ·]; 0 on the stones that are new
-            more = number - x.size(-2)
-            return (F.pad(x, (0, 0, 0, more)) if more else x).flatten(2, 3)
-
+        known = last.on_stones  # [B, H, sides, ≤ U, ·]; 0 on the stones that are new
+        more = number - known[0].size(-2) if known else 0
+        grown = [F.pad(x, (0, 0, 0, more)) if more else x for x in known]
         nothing = [links.new_zeros(sides * number, 1)] * (1 + self.heads.highest_hop)
-        before = list(map(grown, last.on_stones)) or nothing
+        before = [x.flatten(2, 3) for x in grown] or nothing
         sizes = links.cumsum(-2) + before[0].mT
         shares, after = links / without_zeros(sizes), [sizes[:, :, -1:].mT]
         x, found = torch.cat(list(near.values()), dim=-1).to(links.dtype), []

@@ -206,8 +206,7 @@ def _gated_group(
     query, key, value = own
     theta = Strengths.of(jumping, learned, query)
     fixed = any(entry not in (0, LEARNED) for triple in jumping.strengths for entry in triple)
-    is_identity = not fixed and learned is not None and strength_is_zero(learned)
-    if is_identity:
+    if not fixed and learned is not None and strength_is_zero(learned):
         return HeadGroup(jumping.heads, *own, jumps=False)
     mask = mask.select_heads(jumping.heads)
     if layers is None and external is None and _keeps_much(query, key, jumping, mask):

@@ -37,8 +37,7 @@ FUNCTIONS = dict(
 SPLITS = {"attention": ("train", "test"), "heads": ("dev",), "graphs": ("dev",)}
 
 probe_app = typer.Typer(
-    help="Test what a model knows about syntax, trees and senses.",
-    rich_markup_mode=None,
+    help="Test what a model knows about syntax, trees and senses.", rich_markup_mode=None
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -17,8 +18,9 @@ from jat_graph.checks.tensors import is_wide
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
+from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.filters import FilterConfig, TripletConfig
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import (
     KindConfigs,
     LayerHeads,
@@ -136,6 +138,9 @@ def _attach(
     """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
     inserted = kind.in_modules(found, config)
+    named = attachment is None and any(graph_by_name(part.config) for part in model_parts(base))
+    if named and kind is not ClusterLayer:
+        warnings.warn("other heads, which read by clusters until now, run on SDPA", stacklevel=3)
     if attachment is not None:
         root: Attachment | None = vars(base).get(ROOT_ATTRIBUTE)
         if root is not attachment:

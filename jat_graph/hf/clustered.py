@@ -229,9 +229,8 @@ def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:
         _warn_once(0, text, text)
         return
     model: Any = module.config
-    topic = text if topic is None else topic
-    if _warn_once(id(model), topic, text):
-        weakref.finalize(model, _warned.discard, (id(model), topic))
+    if _warn_once(id(model), topic or text, text):
+        weakref.finalize(model, _warned.discard, (id(model), topic or text))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

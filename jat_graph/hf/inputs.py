@@ -169,8 +169,7 @@ class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.stores: list[Tensor] = []  # of keys and of values, with room for more
         vars(self).update(vars(layer))
-        self.owner: Any = owner
-        self.past: Past = past
+        self.owner, self.past = owner, past
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
@@ -182,9 +181,8 @@ class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         known: Any = self.keys, self.values
         if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
             known = self.stores
-        self.stores = [
-            put(*pair, start, 2) for pair in zip(known, (key_states, value_states), strict=True)
-        ]
+        pairs = zip(known, (key_states, value_states), strict=True)
+        self.stores = [put(*pair, start, 2) for pair in pairs]
         self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
         return self.keys, self.values
 

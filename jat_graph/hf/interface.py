@@ -60,6 +60,7 @@ def start_forward(
     kwargs: dict[str, Any],
 ) -> tuple[Any, dict[str, Any]] | None:
     """Refuse long inputs, note a wish for probabilities, which GPT-2 swallows, and take graphs."""
+    end_forward(attachment, module, args, None)  # one that Ctrl-C has ended, which calls no hook
     wish = kwargs.get("output_attentions")
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)

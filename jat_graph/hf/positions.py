@@ -95,9 +95,7 @@ def resize_position_embeddings(
         raise ValueError(f"tokenizer must be one of transformers, got {tokenizer!r}")
     base = transformer_of(model)
     if str(base.config._attn_implementation).startswith("clustered"):
-        attention_modules(
-            base
-        )  # of a model that would not heed the name, transformers says nothing
+        attention_modules(base)  # transformers says nothing of one that does not heed the name
     tables = list(position_tables(base))
     if not tables:
         raise ValueError(f"{type(base).__name__} has no learned position table to resize")

@@ -281,8 +281,7 @@ def from_pretrained(
         else:
             loaded = auto_class.from_pretrained(path, **kwargs)
     # With output_loading_info=True it is the model and a report.
-    model = loaded[0] if isinstance(loaded, tuple) else loaded
-    attach_saved(model, configs, conv)
+    attach_saved(loaded[0] if isinstance(loaded, tuple) else loaded, configs, conv)
     return loaded
 
 

@@ -200,8 +200,7 @@ def inspect_clusters(
     place = layers, heads, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
     reports = tuple(ClusterTrace.of(layer).report(encoded, top) for layer in found)
-    config = attached_config(model, ClusterGraph)
-    return ClusterInspection(text, encoded.tokens, config, reports)
+    return ClusterInspection(text, encoded.tokens, attached_config(model, ClusterGraph), reports)
 
 
 def view_clusters(

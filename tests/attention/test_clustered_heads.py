@@ -63,10 +63,7 @@ def test_a_row_of_a_table_gives_each_head_its_own() -> None:
         ({"excluded": ~mask()}, "excluded must not be set with graph='clusters', got a Tensor"),
         ({"group": object()}, "group must not be set with graph='clusters', got a object"),
         ({"graph": torch.ones(2, 5)}, "graph must not be set with graph='clusters'"),
-        (
-            {"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()},
-            "for causal heads",
-        ),
+        ({"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()}, "for causal heads"),
     ],
     ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
 )

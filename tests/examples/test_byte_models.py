@@ -1,12 +1,15 @@
-"""What language models of bytes share: training, and a measure of every byte once."""
+"""Language models of bytes: training, a measure of every byte once, and the command."""
 
 import argparse
 import math
+import re
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from examples.byte_models import bits_per_character, fit, losses
+from examples.byte_models import bits_per_character, fit, losses, main
 from jat_graph import JatConfig, PairGraph
 from jat_graph.patterns import parse_pattern
 from models.jat_decoder import JatDecoder
@@ -39,3 +42,63 @@ def test_every_byte_of_a_whole_piece_is_measured_once() -> None:
     torch.nn.init.zeros_(model.weight)
     assert losses(model, text[None]).shape == (1, 29)
     assert bits_per_character(model, text, 8) == pytest.approx(math.log2(30))
+
+
+TEXT = "To be, or not to be: that is the question.\n" * 20
+BITS = r"\d+\.\d{3} bits a character, \d+ s"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, model: str, folder: Path, *words: str) -> None:
+    settings = ["--data-dir", str(folder), "--steps", "2", "--batch-size", "2", "--seed", "3"]
+    monkeypatch.setattr(sys, "argv", ["byte_models", "--model", model, *settings, *words])
+    main()
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "found"),
+    [
+        ("jat_decoder", "--threshold 0", r"base B; jump B; [5-9]\d% of pairs joined"),
+        ("jat_decoder", "--threshold 1e9", "base B; jump B; 0% of pairs joined"),
+        ("sparse_transformer", "--pattern strided:4", "B; heads read 19% .* do connect .*"),
+        ("sparse_transformer", "--pattern fixed:4:1", "B; heads read 13% .* do connect .*"),
+        ("sparse_transformer", "--pattern window:2&causal", "B; heads read 12% .* do not .*"),
+    ],
+)
+def test_it_prints_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    words: str,
+    found: str,
+) -> None:
+    (tmp_path / "input.txt").write_text(TEXT)
+    run(monkeypatch, model, tmp_path, "--length", "16", *words.split())
+    line = capsys.readouterr().out
+    assert re.fullmatch(f"validation: {found.replace('B', BITS)}; seed 3\n", line), line
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "words", "message"),
+    [
+        ("jat_decoder", None, "", "must hold input.txt, itself or in lm/tinyshakespeare or t"),
+        ("sparse_transformer", None, "", "must hold input.txt, itself or in lm/tinyshakespeare"),
+        ("jat_decoder", TEXT, "--threshold -1", "threshold must be"),
+        ("jat_decoder", TEXT, "--key-step 0", "key_step must be"),
+        ("sparse_transformer", TEXT, "--pattern strided:0", "stride of strided"),
+        ("jat_decoder", TEXT[:19], "", r"length must be 2 to .* got 128$"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    text: str | None,
+    words: str,
+    message: str,
+) -> None:
+    if text is not None:
+        (tmp_path / "input.txt").write_text(text)
+    with pytest.raises(SystemExit, match=message) as caught:
+        run(monkeypatch, model, tmp_path, *words.split())
+    assert re.fullmatch("byte_models: error: [^\n]+", str(caught.value))

@@ -61,6 +61,11 @@ def test_a_decoder_is_trained_and_reads_fewer_keys(
     run(decoder_reading, monkeypatch, *asked)
     assert len(file.read_text().splitlines()) == number
     assert imread(picture).std() > 0.05
+    capsys.readouterr()
+    run(
+        decoder_reading, monkeypatch, "--json", str(file)
+    )  # those trained densely have tables apart
+    assert f"{min(cases)[:-4]} by clusters " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("method", METHODS)

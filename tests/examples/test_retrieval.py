@@ -93,14 +93,15 @@ def test_places_are_those_of_the_own_text_and_ties_are_lost() -> None:
     assert "+0.229 (+0.083 to +0.375)" in "".join(tables([*rows, *trained]))
 
 
-def test_costs_are_of_both_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_of_all_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def shape(build: Any, *arguments: Any, device: str) -> int:
         return int(build(*arguments)().size(1))  # where a peak in a process of its own would be
 
     monkeypatch.setattr(retrieval, "peak", shape)
-    reading, training = (retrieval.costs(tiny_model, 48, learns) for learns in (False, True))
+    reading, training = (retrieval.costs(tiny_model, 48, 24, learns) for learns in (False, True))
     assert reading["dense bytes"] == training["clusters bytes"] == reading["tokens"] == 48
     assert training["dense seconds"] > reading["dense seconds"] > 0 < training["ratio"]
+    assert reading["pieces ratio"] > 0 < training["pieces ratio"]
 
 
 @pytest.mark.parametrize(

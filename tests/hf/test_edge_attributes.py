@@ -8,7 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATv2Conv, GCNConv, RGATConv, RGCNConv, TransformerConv
+from torch_geometric.nn import (
+    GATv2Conv,
+    GCNConv,
+    GENConv,
+    GeneralConv,
+    GINEConv,
+    RGATConv,
+    RGCNConv,
+    TransformerConv,
+)
 
 from jat_graph import JatConfig, attach
 from tests.hf.models import main_output, run, tiny_inputs, tiny_model
@@ -26,12 +35,29 @@ class Own(GCNConv):
         return super().forward(x, edge_index, weight)
 
 
+class ByName(Own):
+    """The same, which takes it by name alone."""
+
+    def forward(self, x, edge_index, *, edge_weight, edge_type=None, edge_attr=None) -> Tensor:
+        return super().forward(x, edge_index, edge_weight, edge_type, edge_attr)
+
+
+class WeightsByName(GCNConv):
+    def forward(self, x, edge_index, *, edge_weight=None) -> Tensor:
+        return super().forward(x, edge_index, edge_weight)
+
+
 LAYERS: dict[str, tuple[Any, list[str]]] = {  # and what each takes of edges
     "RGCNConv": (partial(RGCNConv, num_relations=KINDS), ["edge_type"]),
     "GATv2Conv": (partial(GATv2Conv, edge_dim=FEATURES), ["edge_attr"]),
     "TransformerConv": (partial(TransformerConv, edge_dim=FEATURES), ["edge_attr"]),
     "RGATConv": (partial(RGATConv, num_relations=KINDS, edge_dim=4), ["edge_type", "edge_attr"]),
+    "GENConv": (partial(GENConv, edge_dim=FEATURES, norm="layer"), ["edge_attr"]),
+    "GeneralConv": (partial(GeneralConv, in_edge_channels=FEATURES), ["edge_attr"]),
+    "GINEConv": (lambda x, _: GINEConv(nn.Linear(x, x), edge_dim=FEATURES), ["edge_attr"]),
     "Own": (Own, ["edge_weight", "edge_type", "edge_attr"]),
+    "by name": (ByName, ["edge_weight", "edge_type", "edge_attr"]),
+    "weights by name": (WeightsByName, ["edge_weight"]),
 }
 
 
@@ -91,6 +117,7 @@ def test_a_layer_in_heads_is_the_layer_called_by_hand(name: str, form: Any) -> N
         ("RGCNConv", {"edge_type": torch.full((27,), 3)}, r"edge_type must be in \[0, 3\), got 3"),
         ("GATv2Conv", {"edge_attr": None}, r"edge_attr \[E, 4\] for GATv2Conv, got none"),
         ("GATv2Conv", {"edge_attr": torch.ones(27, 2)}, r"\[E, 4\] for GATv2Conv, got \[E, 2\]"),
+        ("GATv2Conv", {"edge_attr": torch.ones(27, 4, 2)}, r"GATv2Conv, got \[E, 4, 2\]"),
     ],
 )
 def test_what_a_layer_lacks_is_said(name: str, change: Any, message: str) -> None:

@@ -197,6 +197,20 @@ def test_one_thread_at_a_time_is_inside() -> None:
     assert not torch.allclose(seen[0], run(model, inputs), atol=1e-4)
 
 
+def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind() -> None:
+    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
+    wanted = run(model, inputs)
+
+    def interrupt(*call: object) -> None:
+        raise KeyboardInterrupt
+
+    hook = model.encoder.layer[0].register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, inputs, graphs=[chain(7)])
+    hook.remove()
+    assert torch.equal(run(model, inputs), wanted)
+
+
 def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     with torch.no_grad(), using_graphs(model, [chain(7)]):

@@ -131,14 +131,8 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"graph": None},
-            "a graph of PyG, and text or input_ids, got text, label;",
-        ),
-        (
-            {"text": None},
-            "a graph of PyG, and text or input_ids, got graph, label;",
-        ),
+        ({"graph": None}, "a graph of PyG, and text or input_ids, got text, label;"),
+        ({"text": None}, "a graph of PyG, and text or input_ids, got graph, label;"),
         ({"labels": [1, 2]}, "labels of row 1 must be one, or one for each of 5 words, got 2"),
         ({"graph": graph_of(4)}, "graph of row 1 must have 5 words, got 4"),
         ({"text": "dogs bark"}, "graph of row 1 must have 2 words, got 5"),
@@ -146,14 +140,8 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
         ({"graph": nx.path_graph(5)}, "got Graph of networkx; torch_geometric.utils.from_networkx"),
         ({"text": ["a\ud83d"] * 5}, "text of row 1 must be Unicode text, got a lone surrogate"),
         ({"text": None, "input_ids": [5]}, "row 1 must have the 1 tokens as nodes, or word_ids"),
-        (
-            {"graph": graph_of(5, edge_type=torch.rand(4))},
-            r"\[4\], got torch.float32 \[4\]",
-        ),
-        (
-            {"graph": graph_of(5, edge_attr=torch.ones(4).log().log())},
-            "edge_attr must be finite",
-        ),
+        ({"graph": graph_of(5, edge_type=torch.rand(4))}, r"\[4\], got torch.float32 \[4\]"),
+        ({"graph": graph_of(5, edge_attr=torch.ones(4).log().log())}, "edge_attr must be finite"),
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
 )
