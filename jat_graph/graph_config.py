@@ -302,8 +302,7 @@ class ClusterGraph(GraphSettings):
         rows = self.rows(num_heads)
         groups: dict[ClusterRule, tuple[int, ...]] = {}
         for head in range(num_heads):
-            own = {name: row[head] for name, row in rows.items()}
-            rule = ClusterRule(**vars(self) | own)
+            rule = ClusterRule(**vars(self) | {name: row[head] for name, row in rows.items()})
             groups[rule] = (*groups.get(rule, ()), head)
         return groups
 

@@ -73,8 +73,7 @@ def _build(settings: Any, head_dim: int) -> nn.Module:
     """Build a layer by its name; its numbers of channels, where it has any, are the heads'."""
     arguments = {name: value for name, value in settings.items() if name != "layer"}
     layer: Any = OURS.get(settings["layer"]) or layer_of_pyg(settings["layer"])
-    known = inspect.signature(layer).parameters
-    widths = {name: head_dim for name in WIDTHS if name in known}
+    widths = {name: head_dim for name in WIDTHS if name in inspect.signature(layer).parameters}
     try:
         return layer(**widths | arguments)  # type: ignore[no-any-return]
     except (TypeError, ValueError, AssertionError) as error:

@@ -176,8 +176,7 @@ class SequenceSelfAttention(SelfAttention):
         if mask is None:
             return self._mix_sequence(x, None)
         order = (~mask).long().argsort(dim=-1, stable=True)  # [B, N]: valid tokens, then padding
-        together = x.take_along_dim(order.unsqueeze(-1), 1)
-        out = self._mix_sequence(together, mask.gather(1, order))
+        out = self._mix_sequence(x.take_along_dim(order.unsqueeze(-1), 1), mask.gather(1, order))
         return out.take_along_dim(order.argsort(dim=-1)[:, None, :, None], 2)
 
     @abstractmethod

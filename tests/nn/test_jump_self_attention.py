@@ -244,12 +244,15 @@ def test_bfloat16_autocast() -> None:
     assert_close(out.float(), attention(x), rtol=0, atol=0.2)
 
 
-def test_reset_draws_all_parameters_anew() -> None:
-    attention = JumpSelfAttention(CHANNELS, HEADS, JatConfig.paper(heads=2), qkv_bias=True)
+@pytest.mark.parametrize("conv", [None, "SAGEConv"])
+def test_reset_draws_all_parameters_anew(conv: str | None) -> None:
+    config = JatConfig.paper(heads=2, conv=conv)
+    attention = JumpSelfAttention(CHANNELS, HEADS, config, qkv_bias=True)
     before = {name: p.detach().clone() for name, p in attention.named_parameters()}
-    assert len(before) == 8
+    assert len(before) == (12 if conv else 8)
     attention.reset_parameters()
-    assert not [name for name, p in attention.named_parameters() if torch.equal(p, before[name])]
+    same = [name for name, p in attention.named_parameters() if torch.equal(p, before[name])]
+    assert same == (["strength.theta"] if conv else [])  # which is 0
 
 
 def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load() -> None:
