@@ -164,7 +164,7 @@ def _tokens(
     """Return the position of each node in its sequence, by those and the sizes of graphs, [G]."""
     batch, _, length, _ = shape
     if "token" in graph:
-        token: Tensor = graph.token
+        token = torch.as_tensor(graph.token).flatten()  # of a list, or of one for each graph
         check_numbers("token", token, length)
         return token
     valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
