@@ -155,7 +155,7 @@ def edge(source: int, target: int, **options):
         ([Data(edge_index=torch.ones(3, 2), num_nodes=7)], {}, r"a tensor \[2, E\], got \[3, 2\]"),
         ([Data(edge_index=[[0], [1]], num_nodes=7)], {}, r"a tensor \[2, E\], got list"),
         ([Data(num_nodes=7)], {}, "must be a Data of PyG with edge_index or adj_t, got Data"),
-        (edge(0, 1, edge_weight=[1.0, 2.0]), {}, r"edge_weight must be \[2\] or .*, got \[4\]"),
+        (edge(0, 1, edge_weight=[1.0, 2.0]), {}, r"edge_weight must be \[1\] or .*, got \[2\]"),
         (edge(0, 1, nodes=2, token=[0, 7]), {}, r"token must be in \[0, 7\), got 7"),
         (edge(0, 9), {}, r"edge_index must be in \[0, 7\), got 9"),
         ("trees", {}, "graph must be a Batch of PyG.* got str"),
