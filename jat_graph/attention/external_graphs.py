@@ -164,7 +164,7 @@ def _tokens(
     """Return the position of each node in its sequence, by those and the sizes of graphs, [G]."""
     batch, _, length, _ = shape
     if "token" in graph:
-        token = torch.as_tensor(graph.token).flatten()  # of a list, or of one for each graph
+        token: Tensor = graph.token
         check_numbers("token", token, length)
         return token
     valid = torch.ones(1, 1, length, dtype=torch.bool) if mask.valid is None else mask.valid
@@ -237,8 +237,9 @@ def edges_of(graph: Any, takes: Collection[str] = ()) -> GivenEdges:
 
 def check_numbers(name: str, numbers: Tensor, end: int) -> None:
     """Refuse numbers of nodes or tokens that are not there."""
-    if numbers.is_floating_point():
-        raise ValueError(f"{name} must hold integers, got {numbers.dtype}")
+    if not isinstance(numbers, Tensor) or numbers.is_floating_point():
+        got = getattr(numbers, "dtype", f"a {type(numbers).__name__}")
+        raise ValueError(f"{name} must hold integers, got {got}")
     wrong = numbers[(numbers < 0) | (numbers >= end)]
     if len(wrong):
         raise ValueError(f"{name} must be in [0, {end}), got {int(wrong[0])}")

@@ -135,21 +135,20 @@ class HeadLayers(nn.Module):
         layer = self.layers[side if len(self.layers) > 1 else 0]
         edges = graphs.given or GivenEdges(graphs.edge_index, graphs.edge_weight)
         attributes = _attributes_for(layer, edges, x.dtype)
+        names = _positional(type(layer).forward)
+        takes = "*" in names or (*names, None, None, None)[2] not in NO_WEIGHTS
         # Products by a matrix are several times as fast, but not the gradient of its entries.
         if attributes:
-            y: Tensor = layer(x, edges.edge_index, **attributes)
+            weights = [edges.edge_weight.to(x.dtype)] * (takes and "edge_weight" not in attributes)
+            y: Tensor = layer(x, edges.edge_index, *weights, **attributes)
         elif not graphs.edge_weight.requires_grad and _takes_matrix(layer, x, graphs):
             y = layer(x, graphs.matrix)
         else:
-            names = _positional(type(layer).forward)
-            takes = "*" in names or (*names, None, None, None)[2] not in NO_WEIGHTS
-            weights = (graphs.edge_weight.to(x.dtype),) if takes else ()
+            weights = [graphs.edge_weight.to(x.dtype)] * takes
             y = layer(x, graphs.edge_index, *weights)
         if not isinstance(y, Tensor) or y.shape != x.shape:
             got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(
-                f"{type(layer).__name__} must give features {list(x.shape)}, got {got}"
-            )
+            raise ValueError(f"{type(layer).__name__} must give features {[*x.shape]}, got {got}")
         return y
 
 
@@ -194,8 +193,9 @@ def _taken(layer: nn.Module) -> list[str]:
 
 def _edge_dim(layer: nn.Module) -> int | None:
     """Return how many features of an edge a layer was made with; some of PyG's keep a product."""
-    kept = getattr(layer, "lin" if type(layer).__name__ == "GINEConv" else "lin_edge", None)
-    return getattr(layer, "edge_dim", getattr(kept, "in_channels", None))
+    gine = "GINEConv" in (kind.__name__ for kind in type(layer).__mro__)
+    size = getattr(getattr(layer, "lin" if gine else "lin_edge", None), "in_channels", -1)
+    return getattr(layer, "edge_dim", size if size > 0 else None)  # -1 of one that is yet to know
 
 
 def _attributes_for(layer: nn.Module, edges: GivenEdges, dtype: torch.dtype) -> dict[str, Tensor]:

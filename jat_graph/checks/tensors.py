@@ -150,10 +150,10 @@ def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
     """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
     if weight is None:
         return None
-    weight = weight if isinstance(weight, Tensor) else torch.tensor(weight).flatten()
-    if weight.shape not in ((count,), (count, 1)):
-        cure = ""
-        if weight.dim() == 2 and len(weight) == count:
+    known, cure = isinstance(weight, Tensor), ""
+    if not known or weight.shape not in ((count,), (count, 1)):
+        got = str([*weight.shape]) if known else type(weight).__name__
+        if known and weight.dim() == 2 and len(weight) == count:
             cure = f"; a layer takes {weight.size(1)} columns if it is made with edge_dim"
-        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {[*weight.shape]}{cure}")
+        raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {got}{cure}")
     return weight.reshape(count)

@@ -18,9 +18,9 @@ from jat_graph.checks.tensors import is_wide
 from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
-from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.clustered import reads_by_name
 from jat_graph.hf.filters import FilterConfig, TripletConfig
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import (
     KindConfigs,
     LayerHeads,
@@ -105,8 +105,7 @@ def attach(
     base = transformer_of(model)
     kind = next((kind for kind in KINDS if kind.takes(config)), None)
     if kind is None:
-        classes = dict.fromkeys(kind.config_class.__name__ for kind in KINDS)
-        names = " or ".join(f"a {name}" for name in classes)
+        names = " or ".join(dict.fromkeys(f"a {kind.config_class.__name__}" for kind in KINDS))
         raise ValueError(f"config must be {names}, got {type(config).__name__}")
     if conv is not None and kind is not JumpLayer:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
@@ -114,8 +113,8 @@ def attach(
     with all_or_nothing(model):
         attachment = find_attachment(base)
         if attachment is not None and kind in attachment.configs:
-            name = type(base).__name__
-            raise ValueError(f"{name} already has {kind.word} heads; detach them first")
+            got = f"{type(base).__name__} already has {kind.word} heads"
+            raise ValueError(f"{got}; detach them first")
         _attach(model, base, attachment, kind, config, conv)
     return model
 
@@ -138,9 +137,6 @@ def _attach(
     """Give a model heads of a kind that it does not have, beside others or alone."""
     found = attention_modules(base)
     inserted = kind.in_modules(found, config)
-    named = attachment is None and any(graph_by_name(part.config) for part in model_parts(base))
-    if named and kind is not ClusterLayer:
-        warnings.warn("other heads, which read by clusters until now, run on SDPA", stacklevel=3)
     if attachment is not None:
         root: Attachment | None = vars(base).get(ROOT_ATTRIBUTE)
         if root is not attachment:
@@ -153,6 +149,10 @@ def _attach(
     learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
     if attachment is None:
+        ours = {module: len(heads.heads) for module, heads in inserted.items()}
+        left = (entry for entry in found if ours.get(entry.module, 0) < entry.num_heads)
+        if any(map(reads_by_name, left)):
+            warnings.warn("other heads, until now on clusters by name, run on SDPA", stacklevel=3)
         attachment = switch_on(model, base, found, inserted, kind.word)
     for module, name, made in learned:
         setattr(module, name, made)
@@ -251,8 +251,7 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         'BertModel has heads of jat_graph (switched off)'
     """
     attachment = _require(model)
-    previous = attachment.enabled
-    attachment.enabled = False
+    previous, attachment.enabled = attachment.enabled, False
     try:
         yield model
     finally:

@@ -19,9 +19,9 @@ from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale, hidden, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
 from jat_graph.hf.causal_clusters import cache_of, check_global, in_causal_order, read_rules
-from jat_graph.hf.inputs import AttentionInputs, resolve_once
+from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
 from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
-from jat_graph.hf.modules import SEPARATE_KEYS
+from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule
 from jat_graph.hf.state import GLOBAL
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, shared_row
@@ -75,6 +75,12 @@ def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
         return None
     attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
     return ClusterGraph(*_rule(getattr(config, CLUSTERED, {}), *attend.args))
+
+
+def reads_by_name(entry: AttentionModule) -> bool:
+    """Tell whether a module is on such a name, and has no window of its model's own."""
+    served = entry.left_alone is None and window_of(entry.module) is None
+    return served and graph_by_name(entry.module.config) is not None
 
 
 def _attend(

@@ -11,9 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.clustered import reads_by_name
 from jat_graph.hf.graph_arguments import hand_graphs
-from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
 from jat_graph.hf.state import GLOBAL, layer_state
@@ -140,13 +139,7 @@ def _global_readers(model: nn.Module) -> list[nn.Module]:
                 if within or any(isinstance(heads, ClusterLayer) for heads in state.heads):
                     found.append(module)
     elif base is not None:
-        found = [
-            entry.module
-            for entry in attention_modules(base)
-            if entry.left_alone is None
-            and graph_by_name(entry.module.config) is not None
-            and window_of(entry.module) is None
-        ]
+        found = [entry.module for entry in attention_modules(base) if reads_by_name(entry)]
     readers = [module for module in found if not getattr(module, "is_causal", True)]
     if not readers:
         got = "causal ones" if found else f"a {type(model).__name__} with neither"

@@ -25,6 +25,7 @@ def hand_graphs(
     if attachment is None or config is None or config.jump_graph.kind != "pairs":
         got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
+    hold_graphs(attachment, None, None)
     if word_ids is not None:
         from jat_graph.graphs.pairs import token_graph  # PyG takes seconds to load
 
@@ -73,11 +74,13 @@ def take_graphs(
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # hooks that come and go are not traced
-def hold_graphs(attachment: Attachment, module: nn.Module, context: Any) -> None:
-    """Enter a context for the forward of a module, or leave the one that it has."""
-    key = threading.get_ident(), module
-    if context is not None:
+def hold_graphs(attachment: Attachment, module: nn.Module | None, context: Any) -> None:
+    """Enter a context for the forward of a module, or leave what it has; of None, all."""
+    thread = threading.get_ident()
+    if context is not None and module is not None:
         context.__enter__()
-        attachment.entered[key] = context
-    elif key in attachment.entered:
-        attachment.entered.pop(key).__exit__(None, None, None)
+        attachment.entered[thread, module] = context
+        return
+    for own, known in list(attachment.entered):
+        if own == thread and module in (None, known):
+            attachment.entered.pop((own, known)).__exit__(None, None, None)

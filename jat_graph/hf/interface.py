@@ -60,7 +60,8 @@ def start_forward(
     kwargs: dict[str, Any],
 ) -> tuple[Any, dict[str, Any]] | None:
     """Refuse long inputs, note a wish for probabilities, which GPT-2 swallows, and take graphs."""
-    end_forward(attachment, module, args, None)  # one that Ctrl-C has ended, which calls no hook
+    if is_root and attachment.entered:  # by a call that Ctrl-C has ended, which calls no hook
+        hold_graphs(attachment, None, None)
     wish = kwargs.get("output_attentions")
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
@@ -140,8 +141,7 @@ def jat_attention_forward(
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
     causal = kwargs.get("is_causal")
-    if causal is None:
-        causal = getattr(module, "is_causal", True)
+    causal = getattr(module, "is_causal", True) if causal is None else causal
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = attention_mask is None and query.size(2) > 1 and bool(causal)  # a mask says it all

@@ -148,8 +148,7 @@ class JumpLayer(LayerHeads):
     word = "jump"
 
     def __post_init__(self) -> None:
-        jumping = JumpHeads.everyone(self.config, len(self.heads))
-        object.__setattr__(self, "jumping", jumping)
+        object.__setattr__(self, "jumping", JumpHeads.everyone(self.config, len(self.heads)))
         strengths = {strength for triple in self.config.strengths() for strength in triple}
         object.__setattr__(self, "fixed", not strengths or any(strengths - {LEARNED}))
         object.__setattr__(self, "learning", LEARNED in strengths)

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch_geometric.nn.inits import reset
 
 from jat_graph.attention.api import attend_groups, check_clustered, sharded
 from jat_graph.attention.clustered import layer_rules, read_heads
@@ -125,9 +124,6 @@ class JumpSelfAttention(SelfAttention):
         super().reset_parameters()
         if self.strength is not None:
             torch.nn.init.zeros_(self.strength.theta)  # no jump at all
-        reset(self.jump_conv)
-
-    _reset_parameters = reset_parameters  # the name in torch's attention, which PyG's GPSConv calls
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         """Take the names of version 0.1 too, ``strength`` and ``conv``."""

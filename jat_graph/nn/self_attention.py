@@ -56,6 +56,9 @@ class MultiHeadProjections(torch.nn.Module):
         for module in self.children():
             reset(module)
 
+    def _reset_parameters(self) -> None:  # which GPSConv calls, as torch's attention has it
+        self.reset_parameters()
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("heads", *self.shown))
         return f"{type(self).__name__}({self.channels}, {shown})"

@@ -210,8 +210,7 @@ def head_view(
         for n, layer in enumerate(layers)
         for head, matrix in enumerate(layer)
     )
-    text = TextContent(" ".join(words), words, heads, second=sentence_b_start)
-    return Page(title, (text,))
+    return Page(title, (TextContent(" ".join(words), words, heads, second=sentence_b_start),))
 
 
 def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") -> Page:

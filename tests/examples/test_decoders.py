@@ -62,9 +62,8 @@ def test_a_decoder_is_trained_and_reads_fewer_keys(
     assert len(file.read_text().splitlines()) == number
     assert imread(picture).std() > 0.05
     capsys.readouterr()
-    run(
-        decoder_reading, monkeypatch, "--json", str(file)
-    )  # those trained densely have tables apart
+    run(decoder_reading, monkeypatch, "--json", str(file))
+    # Models that were trained densely have tables of their own.
     assert f"{min(cases)[:-4]} by clusters " in capsys.readouterr().out
 
 

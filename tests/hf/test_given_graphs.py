@@ -197,7 +197,8 @@ def test_one_thread_at_a_time_is_inside() -> None:
     assert not torch.allclose(seen[0], run(model, inputs), atol=1e-4)
 
 
-def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind() -> None:
+@pytest.mark.parametrize("between", [False, True])
+def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between: bool) -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     wanted = run(model, inputs)
 
@@ -208,6 +209,9 @@ def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(model, inputs, graphs=[chain(7)])
     hook.remove()
+    if between:
+        with using_graphs(model, [chain(7)]):
+            assert not torch.equal(run(model, inputs), wanted)
     assert torch.equal(run(model, inputs), wanted)
 
 
