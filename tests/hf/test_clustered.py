@@ -346,6 +346,11 @@ def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -
         attach(model, JatConfig(threshold_config(), heads=2))
     assert torch.equal(run(model, inputs), run(tiny_jump_model("bert", heads=2), inputs))
     assert torch.equal(run(detach(model), inputs), want)
+    with pytest.warns(UserWarning, match="run on SDPA"):
+        attach(model, JatConfig.clustered(**SETTINGS, heads=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
 
 
 def threshold_config() -> Any:

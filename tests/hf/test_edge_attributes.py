@@ -129,6 +129,16 @@ def test_what_a_layer_lacks_is_said(name: str, change: Any, message: str) -> Non
             run(model, tiny_inputs("bert", LENGTHS), graphs=[wrong, graph_of(5)])
 
 
+def test_weights_come_by_position_beside_features() -> None:
+    class Beside(Own):
+        def forward(self, x, edge_index, weight, *, edge_attr) -> Tensor:
+            return super().forward(x, edge_index, weight, 0, edge_attr)
+
+    given, inputs = [graph_of(9, edge_type=torch.zeros(27).long())], tiny_inputs("bert", (9,))
+    models = (with_layer(lambda x, kind=kind: kind(x, x)) for kind in (Beside, Own))
+    assert_close(*(run(model, inputs, graphs=given) for model in models))
+
+
 def test_features_that_nobody_takes_are_refused() -> None:
     model, graphs = attach(tiny_model("bert"), JatConfig()), [graph_of(9, edge_weight=None)]
     with pytest.raises(ValueError, match=r"edge_attr must be \[27\] or \[27, 1\], got \[27, 4"):
