@@ -152,7 +152,8 @@ def _attach(
         ours = {module: len(heads.heads) for module, heads in inserted.items()}
         left = (entry for entry in found if ours.get(entry.module, 0) < entry.num_heads)
         if any(map(reads_by_name, left)):
-            warnings.warn("other heads, until now on clusters by name, run on SDPA", stacklevel=3)
+            name = f"other heads of {type(base).__name__}, on clusters by name until now"
+            warnings.warn(f"{name}, run on SDPA; attach clusters to them, too", stacklevel=3)
         attachment = switch_on(model, base, found, inserted, kind.word)
     for module, name, made in learned:
         setattr(module, name, made)

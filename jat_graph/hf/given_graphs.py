@@ -14,13 +14,17 @@ from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.clustered import reads_by_name
 from jat_graph.hf.graph_arguments import hand_graphs
 from jat_graph.hf.jump_layer import ClusterLayer
-from jat_graph.hf.modules import attention_modules, layers_around, model_parts, takes_any_argument
+from jat_graph.hf.modules import (
+    attention_modules,
+    layers_around,
+    takes_any_argument,
+    transformer_of,
+)
 from jat_graph.hf.state import GLOBAL, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
     from jat_graph.attention.external_graphs import Graph
-
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -118,9 +122,7 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
         if not takes_any_argument(type(module)):
             name = type(module).__name__
             raise ValueError(f"model must pass arguments on to its attention, got a {name}")
-    hooks = add_hooks(
-        [(layer, lambda _, args, kwargs: (args, {**kwargs, GLOBAL: mask})) for layer in layers]
-    )
+    hooks = add_hooks([(x, lambda _, args, own: (args, {**own, GLOBAL: mask})) for x in layers])
     try:
         yield model
     finally:
@@ -129,24 +131,21 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
 
 def _global_readers(model: nn.Module) -> list[nn.Module]:
     """Return the attention modules of encoders that can use global tokens; one at least."""
-    attachment, base = find_attachment(model), next(iter(model_parts(model)), None)
-    found: list[nn.Module] = []
+    attachment, found = find_attachment(model), list[nn.Module]()
     if attachment is not None:
         within = attachment.pattern is not None and attachment.pattern.needs_global
         for module in model.modules():
-            state = layer_state(module)
-            if state is not None and state.takes_heads:
+            if (state := layer_state(module)) and state.takes_heads:
                 if within or any(isinstance(heads, ClusterLayer) for heads in state.heads):
                     found.append(module)
-    elif base is not None:
-        found = [entry.module for entry in attention_modules(base) if reads_by_name(entry)]
+    else:
+        entries = attention_modules(transformer_of(model))
+        found = [entry.module for entry in entries if reads_by_name(entry)]
     readers = [module for module in found if not getattr(module, "is_causal", True)]
     if not readers:
         got = "causal ones" if found else f"a {type(model).__name__} with neither"
-        raise ValueError(
-            "model must have encoder heads that read by clusters, or a pattern with 'global', for "
-            f"global tokens, got {got}"
-        )
+        wanted = "encoder heads that read by clusters, or a pattern with 'global'"
+        raise ValueError(f"model must have {wanted}, for global tokens, got {got}")
     return readers
 
 

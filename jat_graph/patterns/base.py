@@ -274,8 +274,7 @@ class Intersection(_Several):
 
     @property
     def spec(self) -> str:
-        specs = [f"({m.spec})" if isinstance(m, Union) else m.spec for m in self.members]
-        return "&".join(specs)
+        return "&".join(f"({m.spec})" if isinstance(m, Union) else m.spec for m in self.members)
 
     def mask_mod(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return reduce(operator.and_, (member.mask_mod(b, h, q, k) for member in self.members))

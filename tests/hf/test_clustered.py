@@ -342,7 +342,7 @@ def test_a_configuration_given_to_from_pretrained_brings_its_settings(tmp_path: 
 def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -> None:
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
-    with pytest.warns(UserWarning, match="other heads, until now on clusters by name, run"):
+    with pytest.warns(UserWarning, match="heads of BertModel, on clusters by name until now"):
         attach(model, JatConfig(threshold_config(), heads=2))
     assert torch.equal(run(model, inputs), run(tiny_jump_model("bert", heads=2), inputs))
     assert torch.equal(run(detach(model), inputs), want)
