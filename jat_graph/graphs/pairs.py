@@ -181,7 +181,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
             each, and ``num_nodes`` n; or as transforms leave it, weights in ``edge_attr`` or all in
             ``adj_t``.
         word_ids: The word of each token, from 0, or None for special tokens, as
-            ``encoding.word_ids(i)`` of a tokenizer says.
+            ``encoding.word_ids(i)`` says; a second text's begin at 0 again, and need an offset.
 
     Returns:
         ``edge_index`` ``[2, E']``, ``edge_weight`` ``[E']`` and ``num_nodes`` of the tokens,
