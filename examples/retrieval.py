@@ -308,7 +308,7 @@ def draw(rows: list[Row]) -> Figure:
             own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}") / unit
             looks = [LOOKS[way] + LINES[trained] for trained in own]
             own.plot(ax=axis, style=looks, legend=False, ylabel=called)
-            axis.set_xlabel("tokens (solid lines: to train on them)")
+            axis.set_xlabel("tokens (solid: training)")
     return figure
 
 
