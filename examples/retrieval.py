@@ -36,7 +36,7 @@ from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query
 DENSE, COSTS, WAYS = "dense", "costs", {"dense": "sdpa", "clusters": '{"dense_below": 0}'}
-CLUSTERED = 2048  # tokens of the shortest texts that are read by clusters
+CLUSTERED = 1024  # tokens of the shortest texts that are read by clusters
 BORDERS = (512, 2048)  # tokens: questions are told apart by where their answers begin
 KINDS = ("titles", "questions", "answer near", "answer far", "answer farther")
 MEASURES = ["hit@1", "MRR"]
