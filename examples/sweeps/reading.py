@@ -40,7 +40,7 @@ def run(run: Run) -> dict[str, Any]:
     """Train a seed's model, unless it is there, and let it read; return its record."""
     folder = run.output / "models" / folder_name(run.task) / f"seed-{run.seed}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock", timeout=60):  # a minute; who trains needs more
+    with FileLock(f"{folder}.lock", timeout=60):  # later: another process trains it
         trained = training.train(replace(run, variant=run.sweep.base), folder)
     prepare(run)
     measured = training.train(run, run.folder, do_train=False, model_name_or_path=folder)
