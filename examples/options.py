@@ -52,7 +52,7 @@ def example(
                 with paper_style():
                     for line in run(options):
                         typer.echo(line)
-            except (OSError, ValueError) as error:
+            except (ImportError, OSError, ValueError) as error:
                 first = str(error).splitlines()[0]
                 raise SystemExit(f"{Path(str(module.__file__)).stem}: error: {first}") from None
 

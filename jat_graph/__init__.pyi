@@ -2,7 +2,7 @@ from . import nn, transforms
 from .attention import clustered_attention, jump_attention, jump_operator
 from .config import JatConfig
 from .graph_config import ClusterGraph, PairGraph, StoneGraph
-from .graphs import attention_graph, cluster_graph, stone_graph
+from .graphs import attention_graph, cluster_graph, stone_graph, tree_graph
 from .hf import (
     attach,
     detach,
@@ -39,6 +39,7 @@ __all__ = [
     "stone_graph",
     "summary",
     "transforms",
+    "tree_graph",
     "using_global_tokens",
     "using_graphs",
 ]

@@ -206,20 +206,24 @@ class ClusterRule(NamedTuple):
     """The settings of a :class:`ClusterGraph` for heads that share them."""
 
     clusters: int | None
-    keys: int
+    keys: int | None
     block: int
     refine: int
     dense_below: float | None
     propagate: bool
+    groups: int = 32
+    size: int = 4
+    segment: int = 128
+    window: int = 64
+
+    def settled(self, causal: bool = False) -> ClusterRule:
+        """Return the same, with the default number of keys where it is left open."""
+        return self if self.keys is not None else self._replace(keys=64 if causal else 32)
 
     def check_causal(self) -> None:
         """Refuse what heads in causal order cannot have, unless they are dense."""
-        if self.dense_below == math.inf:
-            return
-        if self.clusters is not None:
+        if self.dense_below != math.inf and self.clusters is not None:
             raise ValueError(f"clusters must be None for causal heads, got {self.clusters}")
-        if self.block == 0:
-            raise ValueError("block must be at least 1 for causal heads, got 0")
 
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
@@ -240,46 +244,68 @@ def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any
 
 @dataclass(frozen=True)
 class ClusterGraph(GraphSettings):
-    r"""Clusters of tokens whose rows of scores are alike, and the keys that each scores highest.
+    r"""How heads read long inputs: by clusters of queries in encoders, of keys in decoders.
 
-    Each field but ``refine`` and ``propagate`` may be a table ``[layer][head]``, as
-    :func:`jat_graph.calibrate` returns it. In causal order, as decoders have it, clusters are those
-    of the tokens before: ``clusters`` must be None, ``block`` at least 1, and ``refine`` does not
-    count.
+    In an **encoder** tokens whose rows of scores are alike form clusters, and each cluster names
+    the keys that it scores highest. In causal order, as **decoders** have it, near keys form
+    clusters, near clusters form groups, and so on, and each token descends this tree for itself: it
+    reads the last keys and the best clusters exactly, and all others by the means of the nodes that
+    it did not open. ``clusters``, ``block`` and ``refine`` are for encoders alone, ``groups``,
+    ``size``, ``segment`` and ``window`` for causal order alone.
+
+    Fields that may be a table ``[layer][head]``, as :func:`jat_graph.calibrate` returns it, are
+    ``clusters``, ``keys``, ``block``, ``groups`` and ``dense_below``.
 
     Args:
-        clusters: How many clusters a sequence of n tokens has, at most n. (default: None, which
-            means ``ceil(2 * sqrt(n))``)
-        keys: How many keys a cluster names, which its tokens read exactly. (default: 32)
+        clusters: How many clusters a sequence of n tokens has, at most n; must be None in causal
+            order. (default: None, which means ``ceil(2 * sqrt(n))``)
+        keys: How many keys a cluster of queries names, which its tokens read exactly. In causal
+            order, how many keys a token reads exactly beside the last ones, by whole clusters; a
+            multiple of ``size``, or it is rounded up to one. (default: None, which means 32, and 64
+            in causal order)
         block: Tokens of a block; a token reads its own, the one before and the one after exactly.
             0 for no window. (default: 64)
         refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
             stands for the cluster. (default: 1)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
             them. Those whose keys would all be read exactly always are. In causal order it is the
-            first token that reads by clusters. (default: None, as measured)
-        propagate: Read the cluster's scores everywhere else, or else nothing. (default: True)
+            first token that meets a cluster. (default: None, as measured)
+        propagate: Read what is not read exactly by a cluster's scores, or by means; or else not at
+            all. (default: True)
+        groups: How many nodes a token opens of each level above clusters. (default: 32)
+        size: Keys of a cluster, and clusters of a group, on average; at most ``segment``.
+            (default: 4)
+        segment: Keys that are clustered together, as soon as there are so many. (default: 128)
+        window: Last keys that are in no cluster yet, and are read exactly. (default: 64)
 
     Raises:
         ValueError: If a field is out of its range, or some head would read nothing.
 
     Reference:
-        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
-        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by likeness of
-        rows, an exact window, and the propagated row as it is.
+        This library's own. Encoders: "improved clustered attention" of Vyas, Katharopoulos and
+        Fleuret, *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by
+        likeness of rows, an exact window, and the propagated row as it is. Decoders: clusters of
+        keys whose centroids stand for what is not read, as in Multipole Attention (Hooper et al.,
+        NeurIPS 2025), in a tree, in prefill and training as in generation.
     """
 
     kind: ClassVar[str] = "clusters"
 
     clusters: int | Table | None = _of_heads(None, least=1)
-    keys: int | Table = _of_heads(32, least=0)
+    keys: int | Table | None = _of_heads(None, least=0)
     block: int | Table = _of_heads(64, least=0)
     refine: int = integer(1, least=0)
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
+    groups: int | Table = _of_heads(32, least=1)
+    size: int = integer(4, least=1)
+    segment: int = integer(128, least=1)
+    window: int = integer(64, least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.size > self.segment:
+            raise ValueError(f"size must be at most segment, {self.segment}, got {self.size}")
         keys, block = (
             [*chain(*x)] if isinstance(x, tuple) else [x] for x in (self.keys, self.block)
         )

@@ -84,6 +84,25 @@ def plain(minilm_path: str) -> Any:
     return AutoModel.from_pretrained(minilm_path).eval()
 
 
+@pytest.fixture(scope="session")
+def loaded_smollm2() -> Any:
+    """SmolLM2-135M-Instruct and its tokenizer; the first test of all converts its file."""
+    from examples.pretrained_decoders import load
+
+    try:
+        return load("smollm2")
+    except ImportError as error:
+        _missing(str(error))
+
+
+@pytest.fixture
+def smollm2(loaded_smollm2: Any) -> Iterator[Any]:
+    """The same, which each test gets on SDPA. Such tests have the mark ``slow``."""
+    loaded_smollm2[0].set_attn_implementation("sdpa")
+    yield loaded_smollm2
+    loaded_smollm2[0].set_attn_implementation("sdpa")
+
+
 @pytest.fixture(
     scope="session",
     params=[

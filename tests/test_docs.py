@@ -106,7 +106,7 @@ def test_the_blocks_of_a_page_run_in_order(
             _run_doctest(block, shown)
 
 
-@pytest.mark.usefixtures("minilm_path")
+@pytest.mark.usefixtures("minilm_path", "loaded_smollm2")
 def test_the_gallery_shows_what_its_blocks_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +121,7 @@ def test_the_gallery_shows_what_its_blocks_draw(
     drawn = {path.name: path for path in tmp_path.glob("*.png") if path.name != "few.png"}
     assert set(drawn) == {
         "head.png", "stone_head.png", "clusters.png", "heads.png", "sentence_graph.png",
-        "stones.png", "jump.png",
+        "stones.png", "jump.png", "descent.png",
     }  # fmt: skip
     for name, path in drawn.items():
         assert f"](pictures/{name})" in page.read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ PUBLIC_NAMES = [
     "stone_graph",
     "summary",
     "transforms",
+    "tree_graph",
     "using_global_tokens",
     "using_graphs",
 ]

@@ -1,4 +1,4 @@
-"""Clusters in causal order: heads, decoders with their caches, and what stands beside these."""
+"""Trees of keys: causal heads, new tokens, decoders with their caches, and what is kept beside."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ import transformers
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from examples import pretrained_decoders
 from examples.benchmarks import clusters, measure
 from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, agree
+from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
-from jat_graph.adjacency.clusters import causal_landmarks
+from jat_graph.attention.clusters import tree_rule
+from jat_graph.clusters.state import read_next
 from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
 SHAPES["SmolLM2"] |= {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536}
 SHAPES["SmolLM2"] |= {"num_attention_heads": 9, "num_key_value_heads": 3}
+PRETRAINED = "smollm2"
 CHECKED, EVERY = 2048, 31  # tokens in which every so many must be the formula
-NEW = 64  # tokens at a time, a whole block
-OURS = partial(clustered_attention, is_causal=True)
+NEW = 64  # tokens at a time
+SHARED = 3  # heads of keys that nine of queries share
+OURS = partial(clustered_attention, is_causal=True, enable_gqa=True)
 
 
 def head(length: int, settings: Settings, training: bool = False) -> Outcome:
@@ -34,13 +38,44 @@ def head(length: int, settings: Settings, training: bool = False) -> Outcome:
     heads = draw_heads(length, HEADS, settings)
     first = Heads(*(x[:, :, :CHECKED] for x in heads))
     clusters.check(first, training, lambda *x: OURS(*x, dense_below=0)[:, :, ::EVERY], by_formula)
-    theirs = partial(F.scaled_dot_product_attention, is_causal=True)
+    return _against_sdpa(heads, settings, training)
+
+
+def shared(length: int, settings: Settings, training: bool = False) -> Outcome:
+    """Nine heads of queries on three of keys, as SmolLM2 has them, against SDPA."""
+    heads = draw_heads(length, 3 * SHARED, settings)
+    heads = Heads(heads.query, *(x[:, :SHARED].clone() for x in heads[1:]))
+    return _against_sdpa(heads, settings, training)
+
+
+def _against_sdpa(heads: Heads, settings: Settings, training: bool) -> Outcome:
+    theirs = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
     sides = (partial(clusters.run, attend, heads, training) for attend in (OURS, theirs))
     return measure.in_turns(*sides, settings)
 
 
+def new_row(length: int, settings: Settings) -> Outcome:
+    """A new token in nine heads of queries on three of keys, after a prompt, against SDPA."""
+    query, key, value = draw_heads(length, 3 * SHARED, settings)
+    key, value = (x[:, :SHARED].clone() for x in (key, value))
+    (graph,), state = ClusterGraph().rules(1), None
+    rule, scale = tree_rule(graph), DIM**-0.5
+    new = query[:, :, -1:]
+    with torch.inference_mode():
+        _, state = read_next(query[0, :, :-1], key[0, :, :-1], value[0, :, :-1], rule, scale, None)
+        ours, state = read_next(new[0], key[0], value[0], rule, scale, state)
+        whole = OURS(query, key, value)[0, :, -1:]
+        agree(ours, whole)
+
+        def by_tree() -> Tensor:
+            return read_next(new[0], key[0], value[0], rule, scale, state)[0]
+
+        theirs = partial(F.scaled_dot_product_attention, new, key, value, enable_gqa=True)
+        return measure.in_turns(by_tree, theirs, settings)
+
+
 def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return softmax(S') V of some tokens, each of which chooses anew from those before it."""
+    """Return softmax(S') V of some tokens, key by key."""
     sequence = Sequence(*(x[0].float() for x in (query, key, value)), DIM**-0.5, causal=True)
     tokens = torch.arange(0, query.size(2), EVERY, device=query.device).expand(query.size(1), -1)
     (rule,) = ClusterGraph(dense_below=0).rules(1)
@@ -56,12 +91,15 @@ class Reader:
         config = transformers.LlamaConfig(**SHAPES[shape], **positions, attn_implementation=name)
         model = widen(transformers.LlamaForCausalLM(config)).eval()
         self.model: Any = model.to(settings.device, settings.dtype)
+        self.name = name
         self.tokens = random_batch(1, length, config.vocab_size, settings.device)["input_ids"]
         self.cache: Any = None
 
     @torch.inference_mode()
     def read(self, tokens: Tensor) -> Tensor:
         """Read tokens, and return what comes next."""
+        if self.model.config._attn_implementation != self.name:
+            self.model.set_attn_implementation(self.name)
         options = {"past_key_values": self.cache, "use_cache": True, "logits_to_keep": 1}
         outputs = self.model(tokens, **options)
         self.cache = outputs.past_key_values
@@ -100,14 +138,24 @@ def new_token(length: int, settings: Settings, shape: str) -> Outcome:
     """A new token after a prompt, the cache growing on, and the bytes that are read of it."""
     sides = readers(length, settings, shape)
     taken = [[side.go_on() for side in sides] for _ in range(settings.repeats + 1)]
-    config, size = sides[0].model.config, settings.dtype.itemsize
-    layers, heads = config.num_hidden_layers, config.num_attention_heads
-    (rule,) = ClusterGraph().rules(1)
-    shared = config.num_key_value_heads * (rule.block + NEW // 2)  # keys near a token, on average
-    landmarks = len(causal_landmarks(length, torch.device("cpu")))
-    rows = (shared + heads * rule.keys) * 2 * size + heads * landmarks * 4  # of so many bytes
-    facts = {"read_bytes": layers * rows * config.head_dim, "their_read_bytes": cached(sides[1])}
-    return measure.outcome(*zip(*taken[1:], strict=True), **facts)
+    return measure.outcome(*zip(*taken[1:], strict=True), their_read_bytes=cached(sides[1]))
+
+
+def pretrained_token(length: int, settings: Settings) -> Outcome:
+    """A new token of SmolLM2 itself, the whole model, after a prompt."""
+    try:
+        model, _ = pretrained_decoders.load(PRETRAINED)
+    except ImportError as error:
+        raise NotMeasured(str(error)) from None
+    sides = []
+    for name in ("clustered", "sdpa"):
+        side = object.__new__(Reader)
+        side.model, side.name, side.cache = model.to(settings.dtype), name, None
+        side.tokens = random_batch(1, length, model.config.vocab_size, settings.device)["input_ids"]
+        side.prefill()
+        sides.append(side)
+    taken = [[side.go_on() for side in sides] for _ in range(settings.repeats + 1)]
+    return measure.outcome(*zip(*taken[1:], strict=True))
 
 
 def state(length: int, settings: Settings, shape: str) -> Outcome:

@@ -45,14 +45,14 @@ class _Strict(BaseModel):
 class Variant(_Strict):
     """One line of a table: what kind of heads a model has, and how it is trained.
 
-    ``settings`` are fields of its heads, ``triplets`` those of triplet heads beside jump heads;
-    ``tune`` chooses ρ on held-out training data, or takes over that of the variant it names.
+    ``settings`` are fields of its heads; ``"triplet"``, ``"gfsa"`` and ``"nexus"`` are for small
+    models alone, and ``"ppr"`` is in records only. ``tune`` chooses ρ on held-out training data, or
+    takes over that of the variant it names.
     """
 
     name: str
     heads: HeadKind = "none"
     settings: dict[str, Any] = {}
-    triplets: dict[str, Any] | None = None
     options: dict[str, Any] = {}
     tune: bool | str = False
     density: float | None = Field(default=None, gt=0, lt=1)
@@ -174,7 +174,7 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on, within its sweep."""
-        variant = self.variant.model_dump(include={"heads", "settings", "triplets", "density"})
+        variant = self.variant.model_dump(include={"heads", "settings", "density"})
         found: dict[str, Any] = {"options": self.options, **variant}
         if self.variant.tune and self.sweep.tuning is not None:
             found["tuning"] = self.sweep.tuning.model_dump(mode="json")

@@ -4,57 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import product
-from typing import Any, TypeAlias
+from typing import Any
 
 from examples.sweeps.definition import Variant
 from jat_graph import JatConfig
-from jat_graph.hf import FilterConfig, TripletConfig
-
-Config: TypeAlias = JatConfig | TripletConfig | FilterConfig
 
 RELEASED_LAYERS = "2,3,7,8,11/12"  # of the released code, named for models of twelve
 
 
 def build_heads(
     variant: Variant, *, layers: int, heads: int, threshold: float | None = None
-) -> list[Config]:
-    """Return the settings of a variant's heads on a model.
+) -> list[JatConfig]:
+    """Return the settings of a variant's heads on a model; none for a model as it is.
 
     Layers may be scaled: ``"1-4/12"`` are those that layers 1 to 4 of 12 become, counted from 1, at
     least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
-    model's, at least one; of triplet heads a multiple of 3.
-
-    A threshold takes the place of the variant's own. There are no settings for a model as it is,
-    and two where triplet heads stand beside jump heads.
+    model's, at least one. A threshold takes the place of the variant's own.
 
     Reference:
         The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.
     """
-    found: list[Config] = []
     settings = scaled(variant.settings, layers, heads)
-    if variant.heads == "triplet":
-        found = [_triplets(variant.settings, layers, heads)]
-    elif variant.heads in ("gfsa", "ppr"):
-        found = [FilterConfig.from_dict({"rule": variant.heads, **settings})]
-    elif variant.heads == "nexus":
-        raise ValueError("heads must not be 'nexus' here: they project queries and keys again")
-    elif variant.heads == "none":
+    if variant.heads in ("triplet", "gfsa", "ppr", "nexus"):
+        raise ValueError(f"heads must not be {variant.heads!r} here: see docs/faithfulness.md")
+    if variant.heads == "none":
         if settings or variant.tune or variant.density:
             raise ValueError(f"variant {variant.name!r} must have heads to have settings of them")
-    else:
-        if threshold is not None:
-            settings["threshold"] = threshold
-        found = [_preset(variant.heads, settings, layers)]
-    if variant.triplets is not None:
-        found.append(_triplets(variant.triplets, layers, heads))
-    indices = [
-        set(product(config.layer_indices(layers), config.head_indices(heads))) for config in found
-    ]
-    if len(indices) == 2 and (shared := indices[0] & indices[1]):
-        layer, head = min(shared)
-        raise ValueError(f"head {head} of layer {layer} must be a jump or a triplet head, got both")
-    return found
+        return []
+    if threshold is not None:
+        settings["threshold"] = threshold
+    return [_preset(variant.heads, settings, layers)]
 
 
 def _preset(name: str, settings: dict[str, Any], layers: int) -> JatConfig:
@@ -64,13 +43,6 @@ def _preset(name: str, settings: dict[str, Any], layers: int) -> JatConfig:
         return getattr(JatConfig, name)(**settings)
     settings.setdefault("layers", scale_layers(RELEASED_LAYERS, layers))
     return JatConfig.released(efficient=name == "released-efficient", **settings)
-
-
-def _triplets(settings: Mapping[str, Any], layers: int, heads: int) -> TripletConfig:
-    found = scaled(settings, layers, heads)
-    if found.get("heads") != settings.get("heads"):  # the nearest multiple of 3 that has room
-        found["heads"] = max(3, min(3 * round(found["heads"] / 3), 3 * (heads // 3)))
-    return TripletConfig.from_dict(found)
 
 
 def scaled(settings: Mapping[str, Any], layers: int, heads: int) -> dict[str, Any]:

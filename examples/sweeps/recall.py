@@ -57,9 +57,12 @@ def read_setting(run: Run) -> Setting:
     training = validate(Training, run.sweep.study, "[study]")
     size = int(found[2])
     task = PartnersTask(pairs=size) if unit == "pairs" else FarRecallTask(filler=size)
-    heads: Heads = "nexus"
-    if run.variant.heads != "nexus":
-        heads = next(iter(build_heads(run.variant, layers=1, heads=HEADS)), None)
+    variant = run.variant
+    heads: Heads
+    if variant.heads in ("triplet", "gfsa", "nexus") and not variant.settings:
+        heads = variant.heads
+    else:
+        heads = next(iter(build_heads(variant, layers=1, heads=HEADS)), None)
     return Setting(task, int(found[1]), int(found[3] or CHANNELS), heads, training)
 
 

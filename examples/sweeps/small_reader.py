@@ -1,6 +1,6 @@
 """A small model from scratch that answers what is asked of tokens, and how it learns to.
 
-Beside jump heads its layers may have kin of theirs: triplet heads, filter heads, Nexus.
+Beside jump heads its layers may have kin of theirs: triplet heads, GFSA, Nexus.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from jat_graph import JatConfig
-from jat_graph.hf import FilterConfig, TripletConfig
-from jat_graph.hf.filters import filter_heads
-from jat_graph.nn import JumpSelfAttention, TripletAttention
+from jat_graph.nn import JumpSelfAttention
+from models.triplet_attention import TripletAttention
 
 if TYPE_CHECKING:
     from examples.tasks.recall import IdSequences, RecallTask
 
-Heads: TypeAlias = JatConfig | FilterConfig | TripletConfig | Literal["nexus"] | None
+Kin: TypeAlias = Literal["triplet", "gfsa", "nexus"]
+Heads: TypeAlias = JatConfig | Kin | None
 
 HEADS, CHANNELS = 4, 64
 _TESTED = 50  # sequences at a time, as soft votes take much memory for each
@@ -77,9 +77,9 @@ class _Layer(nn.Module):
     def __init__(self, heads: Heads, channels: int) -> None:
         super().__init__()
         self.attention: nn.Module
-        if isinstance(heads, TripletConfig):
-            self.attention = TripletHeads(channels, heads)
-        elif isinstance(heads, FilterConfig) or heads == "nexus":
+        if heads == "triplet":
+            self.attention = TripletHeads(channels)
+        elif isinstance(heads, str):
             self.attention = NeighbourHeads(channels, heads)
         else:
             self.attention = JumpSelfAttention(channels, HEADS, heads)
@@ -94,14 +94,13 @@ class _Layer(nn.Module):
 
 
 class TripletHeads(nn.Module):
-    """Triplet heads beside plain ones: each kind reads and writes the layer's features."""
+    """Three triplet heads beside a plain one: both kinds read and write the layer's features."""
 
-    def __init__(self, channels: int, config: TripletConfig) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        width, count = channels // HEADS, len(config.head_indices(HEADS))
-        settings = (config.pairs, config.seed)
-        self.triplets = TripletAttention(channels, count, *settings, head_channels=width)
-        self.plain = JumpSelfAttention(channels, HEADS - count, None, head_channels=width)
+        width = channels // HEADS
+        self.triplets = TripletAttention(channels, HEADS - 1, head_channels=width)
+        self.plain = JumpSelfAttention(channels, 1, None, head_channels=width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return features ``[B, N, C]``; those of masked tokens are not read."""
@@ -110,35 +109,38 @@ class TripletHeads(nn.Module):
 
 
 class NeighbourHeads(nn.Module):
-    """Heads whose values walk on, or Nexus, whose queries and keys are outputs of attention.
+    """GFSA, whose values walk on, or Nexus, whose queries and keys are outputs of attention.
+
+    GFSA multiplies values by w₀ I + w₁ P + w₃ [P + 2 (P² − P)] for probabilities P, and learns
+    w₀, w₁ − 1 and w₃ of each head from 0; the bracket stands for P to the power of 3.
 
     Reference:
         Choi et al., *Graph Convolutions Enrich the Self-Attention in Transformers!*, NeurIPS 2024;
-        Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021; Chen et al., *Nexus:
-        Higher-Order Attention Mechanisms in Transformers*, 2025.
+        Chen et al., *Nexus: Higher-Order Attention Mechanisms in Transformers*, 2025.
     """
 
-    def __init__(self, channels: int, config: FilterConfig | Literal["nexus"]) -> None:
+    def __init__(self, channels: int, kind: Kin) -> None:
         super().__init__()
-        self.config = config
         self.query, self.key, self.value = (
             nn.Linear(channels, channels, bias=False) for _ in range(3)
         )
         self.out = nn.Linear(channels, channels)
-        is_gfsa = config != "nexus" and config.rule == "gfsa"
-        self.theta = nn.Parameter(torch.zeros(3, HEADS)) if is_gfsa else None
+        self.theta = nn.Parameter(torch.zeros(3, HEADS)) if kind == "gfsa" else None
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return features ``[B, N, C]``; those of masked tokens are not read."""
         attend = partial(F.scaled_dot_product_attention, attn_mask=mask[:, None, None])
         query, key, value = self._project(x)
-        if self.config == "nexus":
+        if self.theta is None:
             query, key = (
                 attend(*self._project(heads.transpose(1, 2).flatten(2))) for heads in (query, key)
             )
             read = attend(query, key, value)
         else:
-            read = filter_heads(partial(attend, query, key), value, self.config, self.theta)
+            once = attend(query, key, value)
+            itself, near, high = self.theta[:, :, None, None]
+            far = once + 2 * (attend(query, key, once) - once)
+            read = once + near * once + itself * value + high * far
         out: Tensor = self.out(read.transpose(1, 2).flatten(2))
         return out
 

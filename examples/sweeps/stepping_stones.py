@@ -31,6 +31,7 @@ from examples.sweeps.small_models import (
     write_model,
 )
 from examples.tasks import get_task
+from jat_graph import JatConfig
 
 PRETRAINED, TASK = "pretrained", "steppingstones"
 _TAGGERS = 2  # layers
@@ -114,6 +115,6 @@ def _shape(run: Run) -> tuple[int, int]:
     return training.shape(run.model) if layers is None else (layers, HEADS)
 
 
-def _heads(run: Run) -> list[training.Config]:
+def _heads(run: Run) -> list[JatConfig]:
     layers, heads = _shape(run)
     return build_heads(run.variant, layers=layers, heads=heads)

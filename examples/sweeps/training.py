@@ -22,7 +22,7 @@ from filelock import FileLock
 from transformers import AutoConfig
 
 from examples.sweeps.definition import TUNING_SEED, Run
-from examples.sweeps.heads import Config, build_heads, resolve_depth
+from examples.sweeps.heads import build_heads, resolve_depth
 from examples.sweeps.rows import SECONDS, task_of
 from examples.sweeps.strengths import saved_strengths
 from examples.tasks import get_task
@@ -48,12 +48,12 @@ def shape(model: str | None) -> tuple[int, int]:
     if model is None:
         raise ValueError("a sweep of this kind needs --model, a folder or a Hub name")
     config = AutoConfig.from_pretrained(model)
-    if any(getattr(config, name, None) for name in ("jat", "triplet", "attention_filter")):
+    if getattr(config, "jat", None):
         raise ValueError(f"model {model!r} must have no jump heads to be the base")
     return config.num_hidden_layers, config.num_attention_heads
 
 
-def chosen_heads(run: Run, threshold: float | None = None) -> list[Config]:
+def chosen_heads(run: Run, threshold: float | None = None) -> list[JatConfig]:
     """Return the settings of a run's heads, on its model at its depth."""
     layers, heads = shape(run.model)
     layers = resolve_depth(run.options.get("depth", layers), layers)
@@ -73,7 +73,7 @@ def run(run: Run) -> dict[str, Any]:
 
 
 def train(
-    run: Run, folder: Path, heads: Sequence[Config] = (), do_train: bool = True, **options: Any
+    run: Run, folder: Path, heads: Sequence[JatConfig] = (), do_train: bool = True, **options: Any
 ) -> dict[str, Any]:
     """Call the run script, unless it has finished in this folder; return its ``all_results.json``.
 
@@ -91,8 +91,7 @@ def train(
     if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
         if heads:
-            settings = {_name(config): config.to_dict() for config in heads}
-            write_text(folder / "heads.json", json.dumps(settings))
+            write_text(folder / "heads.json", json.dumps({"jat": heads[0].to_dict()}))
             chosen["jat_config"] = folder / "heads.json"
             chosen["density"] = run.variant.density
         pairs = [(f"--{name}", str(x)) for name, x in chosen.items() if x is not None]
@@ -106,12 +105,6 @@ def train(
             script.main(words)
     found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
     return found
-
-
-def _name(config: Config) -> str:
-    if isinstance(config, JatConfig):
-        return "jat"
-    return "attention_filter" if hasattr(config, "rule") else "triplet"
 
 
 def multiplies_in_bf16() -> bool:

@@ -6,12 +6,9 @@ Everything here is of one sequence without padding; it is chosen once, and has n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-
-from jat_graph.kernels.running import running_sums
 
 GROUP = 16  # keys that are looked at together
 STEP = 2**20  # scores that are looked at at a time: 4 MiB in float32
@@ -25,42 +22,6 @@ def number_of_clusters(length: int, clusters: int | None) -> int:
 def landmarks(length: int, num_clusters: int, device: torch.device) -> Tensor:  # [m]
     """Return the tokens that clusters begin with, spread evenly from the first to the last."""
     return torch.arange(num_clusters, device=device) * (length - 1) // max(num_clusters - 1, 1)
-
-
-def number_of_landmarks(complete: int) -> int:
-    """Return how many landmarks are among the first tokens."""
-    return max(0, math.isqrt(max(0, 4 * complete - 1)) - 1)
-
-
-def causal_landmarks(complete: int, device: torch.device) -> Tensor:  # [m]
-    """Return the landmarks among the first tokens: positions ⌊t² / 4⌋ from t = 2 on."""
-    return torch.arange(2, number_of_landmarks(complete) + 2, device=device) ** 2 // 4
-
-
-class BlockStatistics:
-    """What all tokens of a block and of those before it say of clusters; they have no gradient."""
-
-    def __init__(self, query: Tensor, key: Tensor) -> None:  # [H, blocks, block, D] each
-        self.count = torch.arange(1, query.size(1) + 1, device=query.device) * query.size(2)
-        count = self.count.view(-1, 1).to(query.dtype)
-        some = key[:, :1].mean(2)  # taken away where numbers are squared
-        self.centred = key - some.unsqueeze(2)
-        self.query = query.sum(2).cumsum(1) / count  # the mean, [H, blocks, D]
-        self.mean = self.centred.sum(2).cumsum(1) / count
-        self.key = self.mean + some
-
-    def spreads(self, first: int, step: int) -> Iterator[Tensor]:  # [H, ≤ step, D, D]
-        """Yield the keys' covariances times their number, of some blocks at a time from one on."""
-        before = self.centred[:, :first].flatten(1, 2)
-        total = before.mT @ before
-        for start in range(first, len(self.count), step):
-            some = slice(start, start + step)
-            key, mean = self.centred[:, some], self.mean[:, some].unsqueeze(-1)
-            sums = key.mT @ key
-            sums[:, 0] += total
-            sums = running_sums(sums, 1)
-            total = sums[:, -1].clone()
-            yield sums.sub_(mean * (mean.mT * self.count[some].view(-1, 1, 1)))
 
 
 @torch.no_grad()

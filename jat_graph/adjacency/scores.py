@@ -28,7 +28,7 @@ class QueryKeyScores:
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
         """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
-        return attention_scores(self.query[:, :, rows], self.keys(index), self.scale)
+        return attention_scores(self.query[:, :, rows], _rows(self.key, index), self.scale)
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
         """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
@@ -43,12 +43,8 @@ class QueryKeyScores:
 
     def key_norms(self, index: Tensor | None) -> Tensor:
         """Return max(1, ‖K_j‖) of the keys ``index``: ``[B, H, U]``."""
-        norms: Tensor = torch.linalg.vector_norm(self.keys(index), dim=-1)
+        norms: Tensor = torch.linalg.vector_norm(_rows(self.key, index), dim=-1)
         return norms.clamp(min=1.0)
-
-    def keys(self, index: Tensor | None) -> Tensor:
-        """Return the keys ``index`` ``[B, H, U]``, or all, wherever they are."""
-        return _rows(self.key, index)
 
 
 class MapScores:

@@ -41,7 +41,7 @@ def standard_features(
         return causal_features(query, key, scale, mask.valid)[:2]
     dtype = score_dtype(query, key)
     raw = query.to(dtype), key.to(dtype)
-    inside = None if mask.valid is None else weights(mask.valid, raw[0])
+    inside = None if mask.valid is None else _weights(mask.valid, raw[0])
     count = raw[0].new_tensor(query.size(-2)) if inside is None else inside.sum(-2, keepdim=True)
     with torch.no_grad():
         shown = raw if inside is None else (inside * raw[0], inside * raw[1])
@@ -51,8 +51,8 @@ def standard_features(
         total = raw[0].new_ones(())
         for x, own in zip(raw, centred, strict=True):
             own = own if inside is None else inside * own
-            total = total * (own.mT @ own) * above_noise(own, x).any(-2, keepdim=True)
-        deviation = inverse(total.sum((-1, -2))[..., None, None], count, scale)
+            total = total * (own.mT @ own) * _above_noise(own, x).any(-2, keepdim=True)
+        deviation = _inverse(total.sum((-1, -2))[..., None, None], count, scale)
     return centred[0].mul_(deviation), centred[1]
 
 
@@ -63,14 +63,14 @@ def standard_map(scores: Tensor, mask: TokenMask) -> Tensor:
     if mask.causal:
         raise ValueError("standardize needs query and key in causal order, got a map of scores")
     scores = scores.to(score_dtype(scores, scores))
-    inside = weights(mask.valid, scores)
+    inside = _weights(mask.valid, scores)
     pairs = inside * inside.mT
     count = inside.sum(-2, keepdim=True).clamp(min=1)
     with torch.no_grad():
         rows, columns = ((pairs * scores).sum(dim, keepdim=True) / count for dim in (-1, -2))
         centres = rows + columns - (inside * rows).sum(-2, keepdim=True) / count
         total = (pairs * (scores - centres).square()).sum((-1, -2), keepdim=True)
-        deviation = inverse(total, count)
+        deviation = _inverse(total, count)
     return (scores - centres) * deviation * pairs
 
 
@@ -90,17 +90,17 @@ def causal_features(
         in_order = valid is None and before is None  # they stand in their blocks as they come
         before = Moments.of_nothing(query) if before is None else before
         x = torch.stack([query, key], dim=1)
-        centred, means, number, total = centred_so_far(x, valid, before)
+        centred, means, number, total = _centred_so_far(x, valid, before)
         if x.size(-2) == 1:
             spread = torch.addcmul(before.spread, centred.mT, centred)
-            own = squares_of(spread).unsqueeze(-1)
+            own = _squares_of(spread).unsqueeze(-1)
             squares = _where(number <= BLOCK, own, before.squares)
             rest = [spread, _where(number % BLOCK == 0, own, before.squares)]
         else:
             squares, *rest = _squares_in_blocks(centred, number, before, in_order)
         complete = (number - 1) // BLOCK * BLOCK  # tokens in the blocks before a token's own
         count = torch.as_tensor(_where(number <= BLOCK, number, complete), dtype=dtype)
-        deviation = inverse(squares, count, scale).unsqueeze(-1)
+        deviation = _inverse(squares, count, scale).unsqueeze(-1)
         if isinstance(before.number, int) and valid is None:
             last: Tensor | int = before.number + query.size(-2)
         else:  # a copy, which does not keep the others
@@ -125,7 +125,7 @@ class Moments(NamedTuple):
         return cls(0, total, spread, like.new_zeros(batch, heads, 1))
 
 
-def centred_so_far(
+def _centred_so_far(
     x: Tensor,  # queries and keys, [B, 2, H, L, D]
     valid: Tensor | None,  # [B|1, H|1, L]
     before: Moments,
@@ -148,7 +148,7 @@ def centred_so_far(
         last = totals[..., -1:, :].clone()  # of which means will be made
         means = totals.div_(count)
     centred = x - means
-    counts = above_noise(centred, x)
+    counts = _above_noise(centred, x)
     centred *= counts if shown is None else counts & shown
     return centred, means, number, last
 
@@ -182,12 +182,12 @@ def _squares_in_blocks(
     index = (number - done - 1).clamp(min=0).expand(*before.squares.shape[:2], -1)
     blocks = _in_blocks(x, None if in_order else index)
     spreads = running_sums(blocks.mT @ blocks, 3).add_(before.spread.unsqueeze(3))
-    squares = torch.cat([before.squares, squares_of(spreads)], dim=-1)  # of all before each block
+    squares = torch.cat([before.squares, _squares_of(spreads)], dim=-1)  # of all before each block
     # In the first block the sum of the squared products of all tokens up to each.
     (query, key), (queries, keys) = blocks[:, :, :, 0].unbind(1), before.spread.unbind(1)
     own = (query @ key.mT).square().cumsum(-1).cumsum(-2).diagonal(dim1=-2, dim2=-1)
     across = ((query @ keys) * query + (key @ queries) * key).sum(-1).cumsum(-1)
-    first = own + across + squares_of(before.spread).unsqueeze(-1)
+    first = own + across + _squares_of(before.spread).unsqueeze(-1)
     first = first.gather(-1, index.clamp(max=BLOCK - 1))
     complete = (number[..., -1:] - done) // BLOCK  # blocks that become so
     return (
@@ -212,27 +212,27 @@ def _in_blocks(
     return room.view(*shape, 1 + blocks, BLOCK, width)
 
 
-def squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]
+def _squares_of(spread: Tensor) -> Tensor:  # [B, 2, H, ..., D, D], [B, H, ...]
     """Return Σ_ij (q_i · k_j)², by the products of features alone."""
     queries, keys = spread.flatten(-2).unbind(1)
     squares: Tensor = torch.linalg.vecdot(queries, keys)
     return squares
 
 
-def weights(valid: Tensor | None, like: Tensor) -> Tensor:  # [B|1, H|1, L, 1]
+def _weights(valid: Tensor | None, like: Tensor) -> Tensor:  # [B|1, H|1, L, 1]
     """Return 1 for each token that counts, else 0."""
     if valid is None:
         return like.new_ones(1, 1, like.size(-2), 1)
     return valid.unsqueeze(-1).to(like.dtype)
 
 
-def above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
+def _above_noise(centred: Tensor, raw: Tensor) -> Tensor:  # [..., L, 1]
     """Return which tokens are more than rounding of the mean: equal ones have no scores at all."""
     size, whole = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (centred, raw))
     return torch.gt(size, 16 * torch.finfo(raw.dtype).eps * whole)
 
 
-def inverse(total: Tensor, count: Any, scale: float = 1.0) -> Tensor:  # by a number, or one each
+def _inverse(total: Tensor, count: Any, scale: float = 1.0) -> Tensor:  # by a number, or one each
     """Return one over the root mean square of scores, by their squares without scale, 0 for 0."""
     size = count * scale**-1 if scale else 0.0
     return torch.where(total > 0, abs(size) * total.rsqrt(), 0.0)

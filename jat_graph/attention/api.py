@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, overload
 
-import torch.distributed as dist
 from torch import Tensor
 
 from jat_graph.attention.clustered import read_heads
@@ -14,10 +13,9 @@ from jat_graph.attention.patterns.backends import attend_within
 from jat_graph.attention.propagation import graph_operator, head_groups
 from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, clean_padding
 from jat_graph.config import ClusterGraph, JatConfig, check_config
-from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask, shard_mask
+from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask
 from jat_graph.operators import BackendChoice, Operator
 from jat_graph.patterns.base import Pattern
-from jat_graph.patterns.positions import Causal
 
 
 def jump_attention(
@@ -32,7 +30,6 @@ def jump_attention(
     scale: float | None = None,
     strength: Tensor | None = None,
     excluded: Tensor | None = None,
-    group: dist.ProcessGroup | None = None,
     graph: Graph | None = None,
 ) -> Tensor:
     r"""Return softmax(scale · Σ_p w_p Âᵖ Q Kᵀ (Âᵖ)ᵀ) V, every head jumping.
@@ -60,11 +57,6 @@ def jump_attention(
             ``"learned"``. (default: None)
         excluded: Tokens that are never stones and never vote, bool ``[B, L]``. (default: None; the
             config's ``excluded_token_ids`` are ids, which are not known here)
-        group: Processes that have a part of every sequence each, in the order of their ranks; of
-            any length, at least one token. All must call this, and ``backward`` on their own share
-            of the loss. It takes stones, and no mask but padding and causal order. Softmax gathers
-            propagated keys and values in every process; with a pattern, or in causal order, those
-            alone that it reads. (default: None)
         graph: A, in the place of the graph that scores make: a PyG ``Batch`` of a graph for each
             sequence, or for each sequence and head, as :func:`jat_graph.attention_graph` gives it;
             ``edge_index`` or ``(edge_index, edge_weight)`` over all tokens, number ``b · L +
@@ -91,12 +83,11 @@ def jump_attention(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        check_clustered(strength=strength, excluded=excluded, group=group, graph=graph)
+        check_clustered(strength=strength, excluded=excluded, graph=graph)
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
-    mask = sharded(config, mask, group, query)
     query, key, value = clean_padding(mask.valid, query=query, key=key, value=value)
     if scale == 0:  # times -inf it is NaN on the fast path of SDPA
         query, scale = query * 0, 1.0
@@ -128,39 +119,13 @@ def attend_groups(
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, under a mask and within a pattern."""
-    query, shard = groups[0].query, mask.shard
-    if pattern is None and shard is not None and mask.causal:
-        pattern = Causal()  # by which later keys are not sent
     if pattern is not None:
         return attend_within(pattern, groups, mask=mask, dropout_p=dropout_p, scale=scale)
-    length = query.size(2)
-    if shard is not None:  # to the tokens of all shards, which are gathered
-        mask, length = mask.whole(), shard.total
-        groups = [
-            group._replace(key=shard.gather(group.key), value=shard.gather(group.value))
-            for group in groups
-        ]
-    attn_mask, is_causal = mask.attention_mask(length, query)
+    query = groups[0].query
+    attn_mask, is_causal = mask.attention_mask(query.size(2), query)
     return attend(
         groups, attn_mask=attn_mask, is_causal=is_causal, dropout_p=dropout_p, scale=scale
     )
-
-
-def sharded(
-    config: JatConfig, mask: TokenMask, group: dist.ProcessGroup | None, query: Tensor
-) -> TokenMask:
-    """Return the mask of a part of each sequence, where a group of processes has them together."""
-    if group is None:
-        return mask
-    if not isinstance(group, dist.ProcessGroup):
-        raise ValueError(f"group must be a process group that this process is in, got {group!r}")
-    if config.jump_graph.kind != "stones":
-        raise ValueError(f"group needs graph='stones', got {config.jump_graph.kind!r}")
-    if config.jump_graph.key_selection == "sampled_queries":
-        raise ValueError("group needs another key_selection than 'sampled_queries'")
-    if config.jump_graph.backend == "sparse":
-        raise ValueError("group needs backend='dense' or 'auto', got 'sparse'")
-    return shard_mask(mask, group, query)
 
 
 @overload
@@ -173,7 +138,6 @@ def jump_operator(
     is_causal: bool = False,
     scale: float | None = None,
     excluded: Tensor | None = None,
-    group: dist.ProcessGroup | None = None,
     explain: Literal[False] = False,
 ) -> Operator: ...
 @overload  # of the same options
@@ -189,7 +153,6 @@ def jump_operator(  # type: ignore[misc]
     is_causal: bool = False,
     scale: float | None = None,
     excluded: Tensor | None = None,
-    group: dist.ProcessGroup | None = None,
     explain: bool = False,
 ) -> Operator | tuple[Operator, BackendChoice]:
     r"""Return Â as an operator, whose ``base`` is A; with stones P, whose ``links`` are B.
@@ -197,9 +160,6 @@ def jump_operator(  # type: ignore[misc]
     Args:
         query, key, config, attention_mask, is_causal, scale, excluded: As for
             :func:`jump_attention`.
-        group: Processes that have a part of every sequence each, as for :func:`jump_attention`. The
-            operator multiplies this part ``[B, H, L_r, D]``, in all processes at once, and has its
-            rows of P, ``[B, H, L_r, L]``. (default: None)
         explain: Also return which backend was chosen and why; :func:`jump_attention` and attached
             models choose alike. (default: False)
 
@@ -229,7 +189,6 @@ def jump_operator(  # type: ignore[misc]
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     mask = exclude_tokens(resolve_mask(attention_mask, is_causal, query), excluded, query)
-    mask = sharded(config, mask, group, query)
     query, key = clean_padding(mask.valid, query=query, key=key)
     jumping = JumpHeads.everyone(config, query.size(1))
     operator, _, choice = graph_operator(query, key, jumping, mask, scale)

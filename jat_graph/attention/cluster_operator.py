@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
-from jat_graph.attention.causal_clusters import CausalClusterHeads
 from jat_graph.attention.cluster_parts import Kept
 from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Pair, Parts
 from jat_graph.graph_config import ClusterRule
@@ -57,7 +56,6 @@ def read_clusters(
     refine: int,
     dense_below: int,
     propagate: bool,
-    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
     """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
@@ -68,7 +66,7 @@ def read_clusters(
         outputs[0].zero_()  # what padding reads
 
     def read(piece: Piece) -> None:
-        reader = _reader((query, key, value), piece, rule, scale, causal)
+        reader = _reader((query, key, value), piece, rule, scale)
         output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
         _put(outputs[0], output, piece)
         if not isinstance(reader, DenseHeads):
@@ -100,7 +98,6 @@ def _read_clusters_backward(
     refine: int,
     dense_below: int,
     propagate: bool,
-    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
@@ -114,8 +111,8 @@ def _read_clusters_backward(
     def differentiate(piece: Piece) -> list[Tensor]:
         place = piece.batch, piece.heads
         chosen, *sums = (x[place][:, piece.tokens] for x in (choice, shift, weight))
-        known = _unpack(chosen, rule, causal)
-        reader = _reader((query, key, value), piece, rule, scale, causal, *known)
+        known = _unpack(chosen, rule)
+        reader = _reader((query, key, value), piece, rule, scale, *known)
         come, read = (_cut(query, piece, x, piece.tokens) for x in (grad, output))
         kept = _kept(dropout_p, seed, query, piece)
         found = list(reader.gradients(come, read, (sums[0], sums[1]), kept))
@@ -150,7 +147,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
 def _differentiate(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 12)
+    return (*found, *[None] * 11)
 
 
 read_clusters.register_autograd(_differentiate, setup_context=_keep)
@@ -190,7 +187,7 @@ def _pieces(
         everywhere = None if global_tokens is None else global_tokens[item]
         for tokens, keys, dense in _readers(indices, everywhere):
             number = length if isinstance(tokens, slice) else len(tokens)
-            wide = number_of_clusters(number, rule.clusters) + 3 * rule.block + rule.keys
+            wide = number_of_clusters(number, rule.clusters) + 3 * rule.block + (rule.keys or 0)
             step = 1 if query.device.type == "cpu" else max(1, ROOM // (number * wide))
             for first in range(0, heads, step):
                 some = slice(first, min(first + step, heads))
@@ -233,37 +230,35 @@ def _reader(
     piece: Piece,
     rule: ClusterRule,
     scale: float,
-    causal: bool,
     joined: Tensor | None = None,
     highest: Pair | None = None,
-) -> ClusterHeads | CausalClusterHeads | DenseHeads:
+) -> ClusterHeads | DenseHeads:
     places = piece.tokens, piece.keys, piece.keys
     query, key, value = map(partial(_cut, features[0], piece), features, places)
     assert rule.dense_below is not None
-    if causal:
-        return CausalClusterHeads(query, key, value, rule, scale, joined)
     if piece.dense or query.size(1) < rule.dense_below:
         return DenseHeads(query, key, value, scale)
     return ClusterHeads(query, key, value, rule, scale, joined, highest)
 
 
-def _pack(heads: ClusterHeads | CausalClusterHeads) -> Tensor:  # [heads, n, CHOICE]
+def _pack(heads: ClusterHeads) -> Tensor:  # [heads, n, CHOICE]
     """Return what tokens joined, and what clusters scored highest where there is room for it."""
     number, length = heads.joined.shape
-    highest = [] if heads.highest is None else [x.flatten(1) for x in heads.highest]
+    highest = [x.flatten(1) for x in heads.highest]
     packed = torch.cat([heads.joined.to(heads.tokens.query.dtype), *highest], dim=1)
     if packed.size(1) > CHOICE * length:
         packed = packed[:, :length]
     return F.pad(packed, (0, CHOICE * length - packed.size(1))).view(number, length, CHOICE)
 
 
-def _unpack(packed: Tensor, rule: ClusterRule, causal: bool) -> tuple[Tensor, Pair | None]:
+def _unpack(packed: Tensor, rule: ClusterRule) -> tuple[Tensor, Pair | None]:
     """Return what tokens joined, and what clusters scored highest where there was room for it."""
     heads, length, _ = packed.shape
     clusters = number_of_clusters(length, rule.clusters)
-    sizes = length, clusters * rule.keys, clusters
+    keys = rule.keys or 0
+    sizes = length, clusters * keys, clusters
     room = packed.numel() // heads - sum(sizes)
-    if room < 0 or causal:
+    if room < 0:
         return packed.flatten(1)[:, :length].long(), None
     joined, best, largest, _ = torch.split(packed.flatten(1), [*sizes, room], dim=1)
-    return joined.long(), (best.reshape(heads, clusters, rule.keys).long(), largest)
+    return joined.long(), (best.reshape(heads, clusters, keys).long(), largest)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.kernels.best_so_far import NOTHING
+NOTHING = -1e30  # score where nothing was read; infinity would give NaN
 
 Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
 
@@ -106,9 +106,9 @@ class Gradients:
         self.grad = tokens.filled(grad)
         self.delta = tokens.filled((grad * output).sum(-1, keepdim=True))
         self.shift = tokens.filled(shift.unsqueeze(-1), torch.inf)  # what is filled weighs 0
-        self.query, self.key, self.value, self.exact = (
-            torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value, self.shift)
-        )  # the last are sums over a token's exact scores
+        self.query, self.key, self.value = (
+            torch.zeros_like(x) for x in (tokens.query, tokens.key, tokens.value)
+        )
 
 
 def numbers_at_a_time(device: torch.device) -> int:
@@ -135,12 +135,6 @@ def read_values(weights: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         total[..., -1:] = weights @ value[..., -1:]
     return total
-
-
-def take(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [H, T] -> [H, T, D]
-    """Return rows of each head by its own numbers."""
-    heads = torch.arange(len(x), device=x.device).unsqueeze(-1)
-    return rows(x, index + heads * x.size(1))
 
 
 def rows(x: Tensor, index: Tensor) -> Tensor:  # [H, any, D], [a, b] -> [a, b, D]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.attention.cluster_parts import (
+    NOTHING,
     Gradients,
     Kept,
     Reading,
@@ -18,7 +19,6 @@ from jat_graph.attention.cluster_parts import (
     numbers_at_a_time,
     read_values,
 )
-from jat_graph.kernels.best_so_far import NOTHING
 from jat_graph.kernels.far_sums import gather_far, spread_far
 
 

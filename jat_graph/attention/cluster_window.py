@@ -20,25 +20,23 @@ from jat_graph.attention.cluster_parts import (
 
 
 class NearKeys:
-    """The keys in a token's own block, the one before and, but in causal order, the one after."""
+    """The keys in a token's own block, the one before and the one after."""
 
-    def __init__(self, tokens: Tokens, scale: float, causal: bool = False, first: int = 0) -> None:
+    def __init__(self, tokens: Tokens, scale: float) -> None:
         self.tokens, self.scale, self.block = tokens, scale, tokens.block
-        self.causal, self.first = causal, first  # the first block whose tokens read
-        self.width = (2 if causal else 3) * self.block
         # Scores of so many blocks stay in the cache of a core.
         size = numbers_at_a_time(tokens.key.device)
-        self.step = max(1, size // (self.width * self.block))
+        self.step = max(1, size // (3 * self.block**2))
 
     def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
         step = self.block * x.size(-1)  # each overlaps the next
-        size = blocks.stop - blocks.start, self.width, x.size(-1)
+        size = blocks.stop - blocks.start, 3 * self.block, x.size(-1)
         return x.as_strided(size, (step, *x.stride()), x.storage_offset() + blocks.start * step)
 
     def _pieces(self) -> Iterator[tuple[int, slice, slice]]:
         """Yield some blocks of each head, as blocks and as tokens."""
         for head in range(self.tokens.heads):
-            for start in range(self.first, self.tokens.blocks, self.step):
+            for start in range(0, self.tokens.blocks, self.step):
                 blocks = slice(start, min(start + self.step, self.tokens.blocks))
                 yield head, blocks, slice(start * self.block, blocks.stop * self.block)
 
@@ -46,10 +44,6 @@ class NearKeys:
         scores = (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
         first = self.block if blocks.start == 0 else 0  # nothing is before the first block
         scores[:1, :, :first] = -torch.inf
-        if self.causal:
-            later = scores.new_ones(self.block, self.block, dtype=torch.bool).triu(1)
-            scores[..., self.block :].masked_fill_(later, -torch.inf)
-            return scores  # [blocks, block, 2 · block]
         for back in (1, 2):  # what comes after the last token
             number = self.tokens.blocks - back - blocks.start
             if 0 <= number < len(scores):
@@ -83,8 +77,6 @@ class NearKeys:
             mask = draw_mask(weights, kept)
             value = self._around(self.tokens.value[head], blocks)[..., :-1]
             by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
-            if self.causal:
-                back.exact[head, inside] += by_score.view(-1, self.width).sum(-1, keepdim=True)
             by_query += by_score @ self._around(self.tokens.key[head], blocks)
             self._add(back.value[head, :, :-1], blocks, masked(weights, mask).mT @ grad)
             self._add(back.key[head], blocks, by_score.mT @ query)

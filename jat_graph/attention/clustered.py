@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.cluster_operator import read_clusters
-from jat_graph.attention.clusters import first_clustered, shortest_length
+from jat_graph.attention.clusters import shortest_length, tree_rule
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import (
@@ -21,6 +21,7 @@ from jat_graph.checks.tensors import (
     clean_padding,
     read_global,
 )
+from jat_graph.clusters.operator import tree_attention
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
@@ -37,17 +38,14 @@ def clustered_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    clusters: int | None = None,
-    keys: int = 32,
-    block: int = 64,
-    refine: int = 1,
     dense_below: float | None = None,
+    **settings: int | None,
 ) -> Tensor:
-    r"""Return attention that reads exactly where clusters say, and a cluster's row everywhere else.
+    r"""Return attention that reads exactly where clusters say, and what is like it everywhere else.
 
-    Each token joins the cluster of tokens whose rows of scores are most like its own. With P the
-    mean over clusters, E_i the keys in the three blocks around token i and the ``keys`` that its
-    cluster scores highest, and k̄ the mean key, the scores are
+    Without causal order each token joins the cluster of tokens whose rows of scores are most like
+    its own. With P the mean over clusters, E_i the keys in the three blocks around token i and the
+    ``keys`` that its cluster scores highest, and k̄ the mean key, the scores are
 
     .. math::
         S'_{ij} = \begin{cases}
@@ -60,10 +58,16 @@ def clustered_attention(
     A short sequence, and one whose keys would all be read exactly, is read by SDPA. What it cannot
     find is a single key far away that one token alone scores highly.
 
-    In causal order a token reads exactly its own block and the one before, as far as they come
-    before it, and the best keys; P is the query of one token of its cluster, the landmark at a
-    position ⌊t² / 4⌋, and clusters, k̄ and best keys are those of complete blocks before. So its
-    output is a function of the tokens before it alone, whatever comes later.
+    In causal order it is the keys that form clusters, as soon as a segment of them is complete, and
+    the clusters groups; each token descends this tree for itself. E_i are then the first four keys,
+    the last ones, and those of the clusters that the token reads; elsewhere, with a(i, j) the node
+    above key j at which it stopped, and P_a the mean over the keys of a node,
+
+    .. math::
+        S'_{ij} = \text{scale} \cdot q_i \cdot (P_{a(i, j)} K)_j
+
+    So its output is a function of the tokens before it alone, whatever comes later, and it can find
+    a single key far away.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -82,10 +86,8 @@ def clustered_attention(
         scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries; these have clusters of their own. (default: False)
-        clusters, keys, block, refine, dense_below: As for :class:`jat_graph.ClusterGraph`, the same
-            for all heads. In causal order ``clusters`` must be None, ``refine`` does not count, and
-            ``dense_below`` (None means 2048) is the position, a multiple of ``block`` above, below
-            which tokens read all that comes before them.
+        dense_below, settings: The fields of :class:`jat_graph.ClusterGraph`, the same for all
+            heads.
 
     Returns:
         The heads' outputs, in the dtype of ``value``.
@@ -108,9 +110,9 @@ def clustered_attention(
         >>> jat_graph.clustered_attention(query, key, value, keys=16).shape
         torch.Size([1, 4, 4096, 64])
     """
-    (rule,) = ClusterGraph(clusters, keys, block, refine, dense_below).rules(1)
+    (rule,) = ClusterGraph(dense_below=dense_below, **settings).rules(1)  # type: ignore[arg-type]
     if check_flag("is_causal", is_causal):
-        first_clustered(rule)  # refuses what looks ahead
+        rule.check_causal()
     check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -142,8 +144,11 @@ def read_by_clusters(
     causal = causal or mask.causal
     if causal and everywhere is not None:
         raise ValueError("global_attention_mask must be None in causal order, got a mask")
-    documents = token_documents(mask, query, causal)
-    shortest = shortest_length(rule, causal)
+    if causal:
+        options: dict[str, Any] = {"mask": mask, "dropout_p": dropout_p, "scale": scale}
+        return tree_attention(query, key, value, tree_rule(rule), **options)
+    documents, rule = token_documents(mask, query), rule.settled()
+    shortest = shortest_length(rule)
     if query.size(2) < shortest:
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)
@@ -156,11 +161,11 @@ def read_by_clusters(
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x.to(dtype) for x in (query, key, value))
-    rule = rule._replace(dense_below=shortest - causal)
+    rule = rule._replace(dense_below=shortest)
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
         output, *_ = read_clusters(
-            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule, causal
+            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:6]
         )
     return output
 

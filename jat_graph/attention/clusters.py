@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -15,6 +14,7 @@ from jat_graph.attention.cluster_keys import BestKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Reading, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
 from jat_graph.attention.cluster_window import GlobalKeys, NearKeys
+from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -27,22 +27,21 @@ ROWS = 256  # that dense heads take at a time
 CAUSAL_DENSE_BELOW = 2048  # of tokens, by position, in causal order
 
 
-def first_clustered(rule: ClusterRule) -> int:
-    """Return the first token that reads by clusters in causal order, after two whole blocks."""
-    rule.check_causal()
-    if rule.dense_below == math.inf:
-        return 2**62
-    wanted = CAUSAL_DENSE_BELOW if rule.dense_below is None else int(rule.dense_below)
-    return max(2, -(-wanted // rule.block)) * rule.block
-
-
 def shortest_length(rule: ClusterRule, causal: bool = False) -> int:
     """Return the length from which heads read by clusters; below it SDPA is faster, or the same."""
     if causal:
-        return first_clustered(rule) + 1
+        return tree_rule(rule).first + 1
     wanted = DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    all_exact = max(rule.keys, 2 * rule.block) + 1
+    all_exact = max(rule.settled().keys or 0, 2 * rule.block) + 1
     return int(min(max(wanted, all_exact), 2**62))
+
+
+def tree_rule(rule: ClusterRule) -> Rule:
+    """Return how tokens in causal order descend the tree of their keys."""
+    rule.check_causal()
+    first = CAUSAL_DENSE_BELOW if rule.dense_below is None else min(rule.dense_below, 2**40)
+    keys = rule.settled(True).keys or 0
+    return Rule(keys, rule.groups, rule.size, rule.segment, rule.window, int(first), rule.propagate)
 
 
 class ClusterHeads:
@@ -66,7 +65,7 @@ class ClusterHeads:
         joined, towards = choose_clusters(query, key, rule.clusters, rule.refine, joined)
         towards = towards * scale  # [H, m, D]
         self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
-        self.highest = highest or best_keys(towards, key, rule.keys)
+        self.highest = highest or best_keys(towards, key, rule.keys or 0)
         best, largest = self.highest
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
         self.exact: list[NearKeys | BestKeys] = [NearKeys(tokens, scale)] if rule.block else []
@@ -109,26 +108,19 @@ class ClusterHeads:
 class DenseHeads:
     """Some heads of one sequence that is too short for clusters, or of its global tokens."""
 
-    def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool = False
-    ) -> None:
-        self.parts, self.scale, self.causal = (query, key, value), scale, causal
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
+        self.parts, self.scale = (query, key, value), scale
 
-    def _rows(self) -> Iterator[tuple[int, slice, slice]]:
-        """Yield queries of a head, and the keys that they may see."""
+    def _rows(self) -> Iterator[tuple[int, slice]]:
+        """Yield some queries of a head."""
         heads, length, _ = self.parts[0].shape
         for head in range(heads):
             for start in range(0, length, ROWS):
-                stop = min(start + ROWS, length)
-                yield head, slice(start, stop), slice(stop if self.causal else None)
+                yield head, slice(start, min(start + ROWS, length))
 
-    def _weights(self, head: int, rows: slice, seen: slice) -> Tensor:
+    def _weights(self, head: int, rows: slice) -> Tensor:
         query, key, _ = self.parts
-        scores = query[head, rows] @ key[head, seen].mT * self.scale
-        if self.causal:
-            later = torch.ones_like(scores, dtype=torch.bool).triu_(rows.start + 1)
-            scores.masked_fill_(later, -torch.inf)
-        return scores.softmax(-1)
+        return (query[head, rows] @ key[head].mT * self.scale).softmax(-1)
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
@@ -136,26 +128,24 @@ class DenseHeads:
         nothing = torch.zeros(())
         if kept is None:
             query, key, value = (x.unsqueeze(0) for x in self.parts)
-            output = F.scaled_dot_product_attention(
-                query, key, value, is_causal=self.causal, scale=self.scale
-            )
+            output = F.scaled_dot_product_attention(query, key, value, scale=self.scale)
             return output[0], nothing, nothing
         output = value.new_empty(*query.shape[:2], value.size(-1))
-        for head, rows, seen in self._rows():
-            weights = self._weights(head, rows, seen)
-            output[head, rows] = masked(weights, draw_mask(weights, kept)) @ value[head, seen]
+        for head, rows in self._rows():
+            weights = self._weights(head, rows)
+            output[head, rows] = masked(weights, draw_mask(weights, kept)) @ value[head]
         return output, nothing, nothing
 
     def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
         """Return the gradients of queries, keys and values."""
         (query, key, value), deltas = self.parts, (grad * output).sum(-1, keepdim=True)
         by_query, by_key, by_value = (torch.zeros_like(x) for x in self.parts)
-        for head, rows, seen in self._rows():
-            weights, own = self._weights(head, rows, seen), grad[head, rows]
+        for head, rows in self._rows():
+            weights, own = self._weights(head, rows), grad[head, rows]
             mask = draw_mask(weights, kept)
-            by_score = masked(own @ value[head, seen].mT, mask).sub_(deltas[head, rows])
+            by_score = masked(own @ value[head].mT, mask).sub_(deltas[head, rows])
             by_score.mul_(weights).mul_(self.scale)
-            by_query[head, rows] = by_score @ key[head, seen]
-            by_key[head, seen] += by_score.mT @ query[head, rows]
-            by_value[head, seen] += masked(weights, mask).mT @ own
+            by_query[head, rows] = by_score @ key[head]
+            by_key[head] += by_score.mT @ query[head, rows]
+            by_value[head] += masked(weights, mask).mT @ own
         return by_query, by_key, by_value

@@ -50,8 +50,6 @@ def read_graph(
     from torch_geometric.utils import coalesce  # PyG takes seconds to load
 
     shape = torch.Size((*query.shape[:3], query.size(2)))
-    if mask.shard is not None:
-        raise ValueError("graph must be None with group")
     if isinstance(graph, Operator):
         if graph.shape != shape:
             raise ValueError(f"graph must be {list(shape)}, got {list(graph.shape)}")

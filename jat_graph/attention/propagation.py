@@ -21,7 +21,7 @@ from jat_graph.checks.tensors import recomputed
 from jat_graph.config import PairGraph, StoneGraph
 from jat_graph.config_fields import LEARNED
 from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import NormalizedOperator, Operator, ShardStoneOperator
+from jat_graph.operators import NormalizedOperator, Operator
 from jat_graph.operators.backends import BackendChoice, build_operator, choose_backend, work_for
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
@@ -83,9 +83,6 @@ def graph_operator(
         width, device = 2 * query.size(-1), query.device.type
         work = work_for(jumping.config, fixed, width, jumping.highest_hop, backward)
         choice = choose_backend(jumping.config, mask, work, device)
-        if mask.shard is not None:
-            links, own = fixed.links(mask.shard.rows), fixed.rule.self_weight
-            return ShardStoneOperator(links, own, mask.shard, mask.causal), fixed, choice
         operator = build_operator(jumping.config, fixed, choice.backend)
         return operator if stones else NormalizedOperator(operator), fixed, choice
 
@@ -224,7 +221,7 @@ def _gated_group(
 def _keeps_much(query: Tensor, key: Tensor, jumping: JumpHeads, mask: TokenMask) -> bool:
     """Tell whether a forward pass in causal order would keep too many links for backward."""
     graph = jumping.config.graph
-    if not (mask.causal and isinstance(graph, StoneGraph)) or mask.shard is not None:
+    if not (mask.causal and isinstance(graph, StoneGraph)):
         return False
     backward = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     if torch.compiler.is_compiling() or not backward:

@@ -21,7 +21,7 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PRESETS = ("paper", "released", "stones", "clustered")
 TABLES = (".csv", ".tsv", ".json", ".jsonl")  # whose lines are no texts
 # Of heads that a model may be saved with.
-KINDS = ("jat", "jat_clusters", "triplet", "attention_filter")
+KINDS = ("jat", "jat_clusters")
 
 
 def parse_span(text: str) -> range:

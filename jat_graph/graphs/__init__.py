@@ -2,5 +2,6 @@
 
 from jat_graph.graphs.clusters import cluster_graph
 from jat_graph.graphs.pairs import attention_graph, stone_graph, token_graph
+from jat_graph.graphs.trees import tree_graph
 
-__all__ = ["attention_graph", "cluster_graph", "stone_graph", "token_graph"]
+__all__ = ["attention_graph", "cluster_graph", "stone_graph", "token_graph", "tree_graph"]

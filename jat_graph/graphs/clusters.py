@@ -82,7 +82,7 @@ def cluster_graph(
     check_heads(query, key)
     scale = check_scale(scale, query.size(-1))
     groups = config.graph.rules(query.size(1))
-    rules = {head: rule for rule, heads in groups.items() for head in heads}
+    rules = {head: rule.settled() for rule, heads in groups.items() for head in heads}
     mask = resolve_mask(attention_mask, False, query)
     dtype, both = score_dtype(query, key), clean_padding(mask.valid, query=query, key=key)
     query, key = (x.to(dtype) for x in both)
@@ -109,7 +109,7 @@ def _head_graph(query: Tensor, key: Tensor, rule: ClusterRule, scale: float) -> 
         centres = centres[used]
     rows = (centres * scale) @ key.mT  # [m, n]
     with torch.no_grad():
-        (best,), _ = best_keys((centres * scale)[None], key[None], min(rule.keys, length))
+        (best,), _ = best_keys((centres * scale)[None], key[None], min(rule.keys or 0, length))
     read = _read_pairs(joined, best, rule.block)
     clusters = torch.arange(len(best), device=key.device).repeat_interleave(best.size(1))
     tokens = torch.arange(length, device=key.device)

@@ -16,7 +16,9 @@ from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.checks.numbers import check_integer, check_number
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
-from jat_graph.config import JatConfig, PairGraph, check_config
+from jat_graph.config import ClusterGraph, JatConfig, PairGraph, check_config
+from jat_graph.graphs.clusters import cluster_graph
+from jat_graph.graphs.trees import tree_graph
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask
 from jat_graph.operators.sparse import Edges, vote_edges
 
@@ -45,6 +47,9 @@ def attention_graph(
     torch-sparse's ``SparseTensor``, if that is installed.
 
     With ``max_neighbors`` = m nothing but O(L · m) edges is held in memory, for hard votes.
+
+    With settings of clusters they are graphs of :func:`jat_graph.cluster_graph`, in causal order
+    those of :func:`jat_graph.tree_graph`.
 
     Args:
         query: Queries ``[B, H, L, D]``; or give ``scores``. (default: None)
@@ -82,10 +87,14 @@ def attention_graph(
         >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
-    if not isinstance(config.jump_graph, PairGraph):
-        raise ValueError(
-            f"graph must be 'pairs' here, got {config.jump_graph.kind!r}; use stone_graph"
-        )
+    if isinstance(config.graph, ClusterGraph):
+        others = (scores, kind, min_weight or None, max_neighbors)
+        if query is None or key is None or any(other is not None for other in others):
+            raise ValueError("clusters need query and key, and are not pruned, got other arguments")
+        make = tree_graph if is_causal else cluster_graph
+        return make(query, key, config=config, attention_mask=attention_mask, scale=scale)
+    if not isinstance(config.graph, PairGraph):
+        raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
     check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)

@@ -1,15 +1,12 @@
 from .adapter import attach, attached_config, detach, disabled
 from .capture import CapturedLayer, capture_scores
 from .clustered import register_clustered
-from .filters import FilterConfig, TripletConfig
 from .given_graphs import keep_graphs, using_global_tokens, using_graphs
 from .positions import resize_position_embeddings
 from .saving import from_pretrained, model_card_text, save_heads, save_pretrained, summary
 
 __all__ = [
     "CapturedLayer",
-    "FilterConfig",
-    "TripletConfig",
     "attach",
     "attached_config",
     "capture_scores",

@@ -19,7 +19,6 @@ from jat_graph.config import JatConfig
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
 from jat_graph.hf.clustered import reads_by_name
-from jat_graph.hf.filters import FilterConfig, TripletConfig
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import (
     KindConfigs,
@@ -54,7 +53,7 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 def attach(
     model: ModelT,
-    config: JatConfig | TripletConfig | FilterConfig,
+    config: JatConfig,
     tokenizer: PreTrainedTokenizerBase | Sequence[int] | None = None,
     conv: ConvFactory | None = None,
 ) -> ModelT:
@@ -73,7 +72,7 @@ def attach(
 
     Args:
         model: A model of transformers, or what holds one: of PEFT, a SentenceTransformer.
-        config: The settings, of one kind of heads.
+        config: The settings.
         tokenizer: Fills the config's ``excluded_token_ids``, where they are empty: token ids, or
             with stones a tokenizer's marks of beginning, end and padding. (default: None)
         conv: A layer of PyG in the place of a product by Â or P: its class, a ``partial`` of it, or
@@ -105,8 +104,7 @@ def attach(
     base = transformer_of(model)
     kind = next((kind for kind in KINDS if kind.takes(config)), None)
     if kind is None:
-        names = " or ".join(dict.fromkeys(f"a {kind.config_class.__name__}" for kind in KINDS))
-        raise ValueError(f"config must be {names}, got {type(config).__name__}")
+        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
     if conv is not None and kind is not JumpLayer:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
@@ -188,8 +186,8 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 
     Args:
         model: What :func:`attach` got, or a wrapper around it.
-        config_class: The kind of heads to take off, by the class of its settings, or of their
-            graph: ``ClusterGraph`` for those that read by clusters. (default: None, all kinds)
+        config_class: The kind of heads to take off, by the class of their graph: ``ClusterGraph``
+            for those that read by clusters. (default: None, all kinds)
 
     Returns:
         The same model.
@@ -264,8 +262,8 @@ def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> An
 
     Args:
         model: The model, or a wrapper around it.
-        config_class: The kind of heads, by the class of its settings, or of their graph:
-            ``ClusterGraph`` for those that read by clusters. (default: ``JatConfig``, jump heads)
+        config_class: The kind of heads, by the class of their graph: ``ClusterGraph`` for those
+            that read by clusters. (default: ``JatConfig``, jump heads)
 
     Returns:
         The config that :func:`attach` got; None if the model has no such heads.

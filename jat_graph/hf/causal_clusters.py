@@ -1,28 +1,28 @@
-"""Heads of decoders that read by clusters: what earlier tokens left behind stays in the cache."""
+"""Heads of decoders that read along trees of keys: what these leave behind stays in the cache."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from types import FrameType
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.attention.past import Past
 from jat_graph.graph_config import ClusterRule
-from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.inputs import AttentionInputs, KeepingLayer, check_cache, keeps_all_tokens
 from jat_graph.masks.tokens import TokenMask, split_additive
+
+if TYPE_CHECKING:
+    from jat_graph.clusters.state import Kept
 
 ORDER = (
     "attention_mask must be causal order and padding, or documents, the same for all heads, for "
     "causal cluster heads, got later tokens or biases"
 )
+Rules = Mapping[ClusterRule, tuple[int, ...]]  # the heads of each, all of a layer
 
 
 def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
@@ -40,12 +40,7 @@ def check_global(inputs: AttentionInputs, causal: bool) -> None:
         raise ValueError(f"{name} is causal, so that none of its tokens can be global")
 
 
-def read_rules(
-    inputs: AttentionInputs,
-    owner: Any,  # whose state the cache keeps
-    rules: Mapping[ClusterRule, tuple[int, ...]],  # of all heads
-    causal: bool,
-) -> HeadParts:
+def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) -> HeadParts:
     """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
     # Which few sessions need, and which loads the operators.
     from jat_graph.attention.clustered import read_by_clusters
@@ -75,23 +70,111 @@ def read_rules(
     return parts
 
 
-def _past(
-    inputs: AttentionInputs, owner: Any, rules: Mapping[ClusterRule, tuple[int, ...]]
-) -> Past | None:
+def _past(inputs: AttentionInputs, owner: Any, rules: Rules) -> TreePast | None:
     """Return what earlier tokens left behind; None where nothing of these can be kept."""
-    from jat_graph.attention.past_clusters import ClusterPast, ClusterReaders
-
-    features = inputs.query, inputs.key, inputs.value
+    features, cache, module = (inputs.query, inputs.key, inputs.value), inputs.cache, inputs.module
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
     if recorded or inputs.dropout or torch.compiler.is_compiling():
         inputs.check_whole("cluster heads with gradients, dropout or torch.compile")
         return None
-    times = inputs.query.size(1) // inputs.key.size(1)
-    readers = tuple(
-        ClusterReaders(rule, heads, tuple(head // times for head in heads))
-        for rule, heads in rules.items()
-    )
-    return inputs.past(owner, partial(ClusterPast, readers))
+    if inputs.is_whole and (cache is None or not keeps_all_tokens(cache, module)):
+        return None
+    before = inputs.key.size(2) - inputs.query.size(2)
+    if cache is None:  # which a module by name does not hand on at its first call
+        mask, new = inputs.attention_mask, TreePast(rules)
+        if mask is not None and not bool(split_additive(mask)[0][:, :, -1, -1].any()):
+            raise ValueError("a cache with room needs heads that are told of it, got a first call")
+        new.adopt(before, mask)
+        return new
+    check_cache(cache, module, inputs.key.size(2))
+    layer = cache.layers[module.layer_idx]
+    if not isinstance(layer, KeepingLayer) or layer.owner != owner:
+        new = TreePast(rules)
+        cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new)
+    past = layer.past
+    assert isinstance(past, TreePast)
+    if past.length != before:  # these were added without heads of ours
+        past.adopt(before, inputs.attention_mask)
+    return past
+
+
+@dataclass(eq=False)
+class TreePast(Past):
+    """What earlier tokens left behind for heads that read along trees of keys."""
+
+    heads: Rules
+    kept: list[list[Kept | None]] = field(default_factory=list)  # for each rule, of each sequence
+
+    def adopt(self, length: int, attention_mask: Tensor | None) -> None:
+        """Take over a cache of so many tokens: keys say all that is to be known of them."""
+        self.reset()
+        self.length = length
+        if attention_mask is not None and length:
+            last = split_additive(attention_mask)[0][:, :, -1, :length]
+            self.valid = None if bool(last.all()) else last
+
+    @torch.no_grad()
+    def append(
+        self,
+        own: tuple[Tensor, Tensor, Tensor],
+        mask: TokenMask,
+        scale: float,
+        strength: Tensor | None = None,
+    ) -> HeadParts:
+        from jat_graph.attention.clusters import tree_rule
+        from jat_graph.clusters.state import read_next
+
+        query, key, value = own
+        rules = [(tree_rule(rule), heads) for rule, heads in self.heads.items()]
+        self.count(query, mask)
+        self.kept = self.kept or [[None] * len(query) for _ in rules]
+        sharing = len(rules) == 1
+        spans = [_span(self.valid, row, self.length, query.size(2)) for row in range(len(query))]
+        longest = max(number for _, _, number in spans)
+        times = query.size(1) // key.size(1)
+        parts = list[HeadGroup | HeadOutput]()
+        for (rule, heads), kept in zip(rules, self.kept, strict=True):
+            shared = slice(None) if sharing else torch.tensor(heads, device=key.device) // times
+            asked = query if sharing else query[:, list(heads)]
+            if longest <= rule.first:
+                pair = (key, value) if sharing else (key[:, shared], value[:, shared])
+                parts.append(HeadGroup(heads, asked, *pair, jumps=False))
+                continue
+            output = value.new_zeros(len(query), query.size(2), len(heads), value.size(-1))
+            output = output.transpose(1, 2)  # heads of a token stand together
+            for row, (tokens, new, _) in enumerate(spans):
+                some = [x[row][shared][:, tokens] for x in (key, value)]
+                with torch.autocast(key.device.type, enabled=False):
+                    found, kept[row] = read_next(
+                        asked[row][:, new], some[0], some[1], rule, scale, kept[row]
+                    )
+                output[row][:, new] = found
+            parts.append(HeadOutput(heads, output))
+        return parts
+
+    def crop(self, length: int) -> None:
+        super().crop(length)
+        for own in self.kept:
+            for row, kept in enumerate(own):
+                if kept is not None:
+                    own[row] = kept.crop(_span(self.valid, row, self.length, 0)[2])
+
+    def reorder(self, order: Tensor) -> None:
+        kept, self.kept = self.kept, []
+        super().reorder(order)
+        self.kept = [[own[row] for row in order.tolist()] for own in kept]
+
+
+def _span(valid: Tensor | None, row: int, length: int, new: int) -> tuple[Any, Any, int]:
+    """Return which tokens of a sequence are no padding, which of the next ones, and how many."""
+    if valid is None:
+        return slice(0, length), slice(None), length
+    own = valid[row if len(valid) > 1 else 0].any(0)
+    first, count = int(own.int().argmax()), int(own.sum())
+    if bool(own[first : first + count].all()):  # a view of them
+        end, start = first + count, length - new
+        return slice(first, end), slice(max(0, first - start), max(0, end - start)), count
+    return own.nonzero().squeeze(-1), own[length - new :].nonzero().squeeze(-1), count
 
 
 def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
@@ -110,14 +193,3 @@ def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
             ahead = valid is None or int(valid.sum(-1).max()) > 1
     if biased or by_head or ahead:
         raise ValueError(ORDER)
-
-
-def cache_of(module: nn.Module) -> Cache | None:
-    """Return the cache of earlier tokens that a module's forward, which is running, was given."""
-    # Nobody hands it on to attention by name, and a hook on the module would miss its first call.
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_locals.get("self") is not module:
-        frame = frame.f_back
-    found = {} if frame is None else frame.f_locals
-    cache = next((x for x in found.values() if isinstance(x, Cache | EncoderDecoderCache)), None)
-    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache

@@ -18,10 +18,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale, hidden, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.causal_clusters import cache_of, check_global, in_causal_order, read_rules
+from jat_graph.hf.causal_clusters import check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
-from jat_graph.hf.interface import SDPA_IGNORES, jat_mask
-from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule
+from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
+from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.state import GLOBAL
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, shared_row
@@ -30,6 +30,7 @@ CLUSTERED = "clustered"
 LEFT = "runs on SDPA instead of clusters"
 ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
+_following = weakref.WeakSet[nn.Module]()  # modules that hand their cache on from the next call on
 
 
 def register_clustered(**settings: Any) -> str:
@@ -99,6 +100,7 @@ def _attend(
     from jat_graph.attention.clusters import shortest_length
 
     name, mask, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
+    cache = kwargs.pop(INPUTS, None)
     for argument in (*SDPA_IGNORES, "softcap", "graphs"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
@@ -117,7 +119,7 @@ def _attend(
     local = kwargs.get("sliding_window") is not None  # as it is meant to be
     inputs = _with_global(inputs, None if reason else everywhere, ordered)
     if reason is None and not local and ordered:
-        output = _read_in_order(inputs, rule)
+        output = _read_in_order(replace(inputs, cache=cache), rule)
     elif reason is None and not local and query.size(2) >= shortest_length(rule):
         mask = _padding_or_documents(attention_mask, query)
         reason = None if mask else "its mask has more than padding and documents"
@@ -147,17 +149,18 @@ def _with_global(inputs: AttentionInputs, mask: object, ordered: bool) -> Attent
 
 def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
-    from jat_graph.attention.clusters import first_clustered
+    from jat_graph.attention.clusters import shortest_length
 
     module, heads = inputs.module, tuple(range(inputs.query.size(1)))
-    compiling, first = torch.compiler.is_compiling(), first_clustered(rule)
-    if rule.dense_below == float("inf") or (compiling and inputs.key.size(2) <= first):
+    compiling = torch.compiler.is_compiling()
+    if inputs.key.size(2) < shortest_length(rule, True):
         return None
     if compiling and not inputs.is_whole:
         _warn(module, f"{LEFT} under torch.compile, which hides its cache")
         return None
-    if not compiling:
-        inputs = replace(inputs, cache=cache_of(module))
+    if not compiling and module not in _following and takes_any_argument(type(module)):
+        _following.add(module)
+        module.register_forward_pre_hook(hand_cache, with_kwargs=True)
     try:
         (part,) = read_rules(inputs, rule, {rule: heads}, causal=True)
     except ValueError as error:

@@ -35,7 +35,6 @@ class AttentionInputs:
     is_causal: bool  # whether SDPA masks later tokens, for want of a mask
     dropout: float  # of the attention probabilities
     scale: float
-    hidden: Tensor | None = None  # what the module made the queries of, [B, Lq, C]
     cache: Cache | None = None  # of the keys of earlier tokens
     excluded: Tensor | None = None  # tokens that never vote and are never stones, bool [B, Lq]
     external: Any = None  # graphs, in the place of those of jump heads

@@ -43,7 +43,7 @@ from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
 from jat_graph.patterns.base import Pattern
 
-INPUTS = "jat_inputs"  # what a module hands on to its attention: hidden states and cache
+INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 
 # What stock SDPA would silently leave out ...
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
@@ -93,13 +93,15 @@ def hand_inputs(
             f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
             f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
         )
-    if not hands_on:
-        return args, kwargs
-    hidden = args[0] if args else kwargs.get("hidden_states")
+    return hand_cache(module, args, kwargs) if hands_on else (args, kwargs)
+
+
+def hand_cache(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Hand on to attention the cache that its module is given."""
     cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
     if isinstance(cache, EncoderDecoderCache):
         cache = cache.self_attention_cache
-    return args, {**kwargs, INPUTS: (hidden, cache)}
+    return args, {**kwargs, INPUTS: cache}
 
 
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
@@ -131,7 +133,7 @@ def jat_attention_forward(
     _check_arguments(module, query, kwargs, state, runs or recorded)
     marks = kwargs.pop(GLOBAL, None)
     given = (
-        *kwargs.pop(INPUTS, (None, None)),
+        kwargs.pop(INPUTS, None),
         kwargs.pop(ARGUMENT, None),
         kwargs.pop(GRAPHS, None),
         None if marks is None else _global_tokens(query, marks, state),

@@ -28,11 +28,9 @@ from jat_graph.masks.tokens import TokenMask
 class ClusterLayer(LayerHeads):
     """The heads of one attention module that read by clusters."""
 
-    config: JatConfig
     # The settings of the heads, counted from 0, and which of them share them.
     rules: dict[ClusterRule, tuple[int, ...]] = field(init=False, compare=False, repr=False)
 
-    config_class = JatConfig
     graphs = (ClusterGraph,)
     name = "jat_clusters"
     word = "cluster"
@@ -142,7 +140,6 @@ class JumpLayer(LayerHeads):
     fixed: bool = field(init=False, compare=False, repr=False)  # whether some jump at any rate
     learning: bool = field(init=False, compare=False, repr=False)  # whether a strength is learned
 
-    config_class = JatConfig
     graphs = (PairGraph, StoneGraph)
     name = "jat"
     word = "jump"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -13,8 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from jat_graph.attention.heads import HeadParts
-from jat_graph.checks.numbers import check_indices
-from jat_graph.config_fields import Settings, check_fields, check_layers, checked, to_plain
+from jat_graph.config import JatConfig
 from jat_graph.hf.inputs import AttentionInputs
 
 CROSS = "it is cross-attention"
@@ -168,16 +167,14 @@ class LayerHeads(ABC):
     index: int  # of the layer, as the library counts
     heads: tuple[int, ...]  # in rising order
     num_heads: int  # of the layer
-    config: Any  # over ``heads`` where they differ from head to head
+    config: JatConfig  # over ``heads`` where they differ from head to head
 
-    config_class: ClassVar[type[Any]]  # what attach takes for the kind
-    graphs: ClassVar[tuple[type[Any], ...]] = ()  # of its settings, if another kind shares them
+    graphs: ClassVar[tuple[type[Any], ...]]  # of its settings
     name: ClassVar[str]  # where a model's configuration holds and saves the settings
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = False  # whether it takes the keys of grouped heads as they are
-    looks_ahead: ClassVar[bool] = False  # whether a token takes in later ones, whatever the mask
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
@@ -197,24 +194,18 @@ class LayerHeads(ABC):
         cls, entry: AttentionModule, index: int, row: int, config: Any
     ) -> LayerHeads | None:
         """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
-        if cls.looks_ahead and entry.is_causal:
-            raise ValueError(
-                f"{type(entry.module).__name__} of layer {index} is causal: {cls.word} heads take "
-                "in later tokens; an encoder's layers can be named by layers=(0, 1, ...)"
-            )
         heads = config.head_indices(entry.num_heads)
         return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
 
     @classmethod
     def takes(cls, config: Any) -> bool:
         """Tell whether some settings are of this kind."""
-        known = isinstance(config, cls.config_class)
-        return known and (not cls.graphs or isinstance(config.graph, cls.graphs))
+        return isinstance(config, JatConfig) and isinstance(config.graph, cls.graphs)
 
     @classmethod
     def goes_by(cls, config_class: type[Any] | None) -> bool:
         """Tell whether a class of settings, or of a graph, means this kind; None means all."""
-        return config_class in (None, cls.config_class, *cls.graphs)
+        return config_class in (None, JatConfig, *cls.graphs)
 
     @classmethod
     def learns(cls, config: Any) -> bool:
@@ -236,31 +227,3 @@ class LayerHeads(ABC):
     @abstractmethod
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return how each of the heads reads; the inputs are of these alone, counted from 0."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerConfig(Settings):
-    """Settings of heads in some layers of a model; a subclass says what the heads are."""
-
-    layers: tuple[int, ...] | None = checked(None, check_indices)
-
-    def head_indices(self, num_heads: int) -> tuple[int, ...]:
-        """Return the heads of a layer that are such heads: all of them."""
-        return tuple(range(num_heads))
-
-    def layer_indices(self, num_layers: int) -> tuple[int, ...]:
-        """Return the layers with such heads in a model of so many."""
-        return check_layers(self.layers, num_layers)
-
-    def for_layer(self, row: int, heads: tuple[int, ...]) -> LayerConfig:
-        """Return the settings of one layer: all are alike."""
-        return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings in JSON's types."""
-        return dict(to_plain(asdict(self)))
-
-    @classmethod
-    def from_dict(cls, settings: dict[str, Any]) -> LayerConfig:
-        """Return the settings that :meth:`to_dict` gave."""
-        return cls(**check_fields(cls.__name__, settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from jat_graph.config import JatConfig
-from jat_graph.hf.filters import FilterLayer, TripletLayer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import AttentionModule, KindConfigs, LayerHeads, why_left_alone
@@ -24,7 +23,7 @@ from jat_graph.patterns.base import Pattern
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.
 SAVED_NAME = "jat (import jat_graph.hf first)"
-NAMES = (NAME, SAVED_NAME, "triplet")  # folders of before hold the last one
+NAMES = (NAME, SAVED_NAME)
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
@@ -81,21 +80,30 @@ def heads_of(module: nn.Module) -> tuple[LayerHeads, ...]:
     return () if state is None else state.heads
 
 
-KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, ClusterLayer, TripletLayer, FilterLayer)
-# What settings of ours always hold, filter heads the second.
-OURS = ({"heads", "layers"}, {"rule", "layers"})
+KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, ClusterLayer)
+OURS = {"heads", "layers"}  # what settings of ours always hold
+# Kinds that version 0.2.0 had, and what their settings held.
+GONE = {"triplet": {"pairs", "layers"}, "attention_filter": {"rule", "layers"}}
 
 
 def saved_configs(settings: object) -> KindConfigs:
     """Return the settings of each kind of heads that a configuration, or a dict, holds of ours."""
-    return {kind: kind.config_class.from_dict(own) for kind, own in _saved(settings).items()}
+    for name, own in _held(settings, GONE).items():
+        if {*own} >= GONE[name]:
+            raise ValueError(f"{name} heads were saved, which version 0.2.0 of jat_graph had last")
+    return {kind: JatConfig.from_dict(own) for kind, own in _saved(settings).items()}
 
 
 def _saved(settings: object) -> dict[type[LayerHeads], dict[str, Any]]:
     """Return the same, unread: they may be of a newer version."""
+    found = _held(settings, [kind.name for kind in KINDS])
+    return {k: found[k.name] for k in KINDS if {*found.get(k.name, ())} >= OURS}
+
+
+def _held(settings: object, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what a configuration, or a dict, holds by some names, if those are dicts."""
     fields = settings if isinstance(settings, dict) else vars(settings)
-    found = {kind: fields.get(kind.name) for kind in KINDS}
-    return {k: v for k, v in found.items() if isinstance(v, dict) and any(o <= {*v} for o in OURS)}
+    return {name: fields[name] for name in names if isinstance(fields.get(name), dict)}
 
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
@@ -174,9 +182,7 @@ def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> Layer
     """Return the heads of a kind in a module; None where its layer has none."""
     module, settings = entry.module, entry.module.config
     index: Any = getattr(module, "layer_idx", None)
-    # Triplets have a seed of their own in each layer, and tables have rows.
-    graph = getattr(config, "graph", None)
-    alike = graph is not None and not any(isinstance(x, tuple) for x in vars(graph).values())
+    alike = not any(isinstance(x, tuple) for x in vars(config.graph).values())  # no tables
     if index is None and (config.layers is not None or not alike):
         raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")
     index = index or 0

@@ -61,7 +61,7 @@ def calibrate(
     and blocks of 4 to 4√n, 64 and 64, whose mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and
     is dense (``dense_below=inf``) where none of them is, or none is cheaper; cost is the number of
     keys that a query reads exactly plus that of clusters, and n the length of the longest input. A
-    decoder's number of clusters is settled, so that it has six settings.
+    head in causal order reads 16, 32, 64 or 128 keys.
     Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
     sequences of all lengths are on clusters for them.
 
@@ -252,7 +252,9 @@ def _measure_tables(
     chosen = [[dense] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
-        own = (rule._replace(clusters=None) for rule in rules) if relay.causal[row] else rules
+        own = rules
+        if relay.causal[row]:
+            own = [r._replace(clusters=None, block=64, keys=2 * (r.keys or 0)) for r in rules]
         rungs = list(dict.fromkeys([dense, *own]))
         error, read = _measure(relay.captured(row), rungs, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
@@ -265,6 +267,7 @@ def _ladder(batches: list[Inputs], config: JatConfig) -> list[ClusterRule]:
     tensors = [x for batch in batches for x in batch.values() if isinstance(x, Tensor)]
     longest = max(x.size(1) for x in tensors if x.dim() > 1)
     graph = config.cluster_graph
+    groups = 32 if isinstance(graph.groups, tuple) else graph.groups
     return [
         ClusterRule(
             # By default the number grows with the length.
@@ -274,6 +277,10 @@ def _ladder(batches: list[Inputs], config: JatConfig) -> list[ClusterRule]:
             graph.refine,
             0,
             graph.propagate,
+            groups,
+            graph.size,
+            graph.segment,
+            graph.window,
         )
         for times, keys, block in LADDER
     ]

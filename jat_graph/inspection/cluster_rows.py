@@ -7,15 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import (
-    best_keys,
-    causal_landmarks,
-    choose_clusters,
-    number_of_clusters,
-)
-from jat_graph.attention.clusters import first_clustered, shortest_length
+from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
+from jat_graph.attention.clusters import shortest_length, tree_rule
+from jat_graph.clusters.attend import choose
+from jat_graph.clusters.choice import Choice, Nodes
+from jat_graph.clusters.tree import SINKS, node_of_keys
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
 from jat_graph.masks.tokens import document_tokens
@@ -93,15 +92,15 @@ def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  
     keys = is_read.sum(-1).to(exact.dtype)
     share = keys / (tokens + 1 if sequence.causal else length)
     mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    keys += number_of_clusters(length, rule.clusters)
+    keys += 0 if sequence.causal else number_of_clusters(length, rule.clusters)
     return torch.stack([share, mass, tv, lost, keys, torch.zeros_like(share)], -1).mean(1)
 
 
 class ClusterRows(NamedTuple):
     """Rows of some queries over all keys, ``[H, r, n]`` each."""
 
-    near: Tensor  # keys in the blocks around, bool
-    best: Tensor  # keys that their cluster names, bool
+    near: Tensor  # keys in the blocks around, or the last ones and the first, bool
+    best: Tensor  # keys that their cluster names, or that are in clusters read, bool
     exact: Tensor  # attention by exact scores
     given: Tensor  # attention by clusters
 
@@ -113,16 +112,16 @@ def cluster_rows(
 ) -> ClusterRows:
     """Return what some queries read, in memory for r·n numbers a head."""
     if sequence.causal:
-        parts = [_causal_rows(sequence, rule, token) for token in tokens.T.unsqueeze(-1)]
-        return ClusterRows(*(torch.stack(x, 1) for x in zip(*parts, strict=True)))
+        return _tree_rows(sequence, rule, tokens)
     query, key, _, scale, _ = sequence
+    keys = min(rule.settled().keys or 0, key.size(1))
     key = key - key.mean(1, keepdim=True)  # softmax does not see it
     joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
     chosen = (query, tokens), (centres, joined.gather(1, tokens))
     queries, towards = (x.take_along_dim(i.unsqueeze(-1), 1) * scale for x, i in chosen)
     scores, rows = queries @ key.mT, towards @ key.mT
     best = torch.zeros_like(rows, dtype=torch.bool)
-    best.scatter_(-1, best_keys(towards, key, min(rule.keys, key.size(1)))[0], True)
+    best.scatter_(-1, best_keys(towards, key, keys)[0], True)
     block = torch.arange(key.size(1), device=key.device) // max(rule.block, 1)
     near = ((block[tokens].unsqueeze(-1) - block).abs() <= 1) & (rule.block > 0)
     rest = rows if rule.propagate else torch.full_like(rows, -torch.inf)
@@ -130,39 +129,47 @@ def cluster_rows(
     return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
 
 
-def _causal_rows(sequence: Sequence, rule: ClusterRule, token: Tensor) -> ClusterRows:
-    """Return the rows [H, n] of one token of each head, [H, 1], which chooses anew."""
+def _tree_rows(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> ClusterRows:
+    """Return the same in causal order, along the tree of the keys."""
     query, key, _, scale, _ = sequence
-    position = torch.arange(key.size(1), device=key.device)
-    complete = token // rule.block * rule.block
-    joined = _causal_landmark(query, key, token, complete)
-    scores, rows = (
-        (query.take_along_dim(i.unsqueeze(-1), 1) @ key.mT).squeeze(1) * scale
-        for i in (token, joined)
-    )
-    seen = position <= token
-    far = (position < complete - rule.block) & (token >= first_clustered(rule))
-    order = rows.masked_fill(~far, -torch.inf).sort(descending=True, stable=True).indices
-    best = torch.zeros_like(far).scatter_(-1, order[:, : rule.keys], True) & far
-    shares = far.to(key.dtype) / far.sum(-1, keepdim=True).clamp(min=1)
-    offset = (shares * (scores - rows)).sum(-1, keepdim=True)  # scale · (q_i − q_a) · k̄
-    rest = rows + offset if rule.propagate else torch.full_like(rows, -torch.inf)
-    given = torch.where(far & ~best, rest, scores)
-    exact, given = (x.masked_fill(~seen, -torch.inf).softmax(-1) for x in (scores, given))
-    return ClusterRows(seen & ~far, best, exact, given)
+    choice = choose(query, key, tree_rule(rule), scale)
+    nodes = Nodes.of(choice.tree, key, key[..., :0])
+    holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.levels))]
+    parts = [
+        torch.stack(
+            [_tree_row(query[h, t] * scale, key[h], choice, nodes, holders, h, t) for t in own]
+        )
+        for h, own in enumerate(tokens.tolist())
+    ]
+    scores, given, near, best = torch.stack(parts).unbind(2)
+    return ClusterRows(near > 0, best > 0, scores.softmax(-1), given.softmax(-1))
 
 
-@torch.no_grad()
-def _causal_landmark(query: Tensor, key: Tensor, token: Tensor, complete: Tensor) -> Tensor:
-    """Return the landmark that a token joins, [H, 1]; all that counts is in complete blocks."""
-    position = torch.arange(key.size(1), device=key.device)
-    before = (position < complete).to(key.dtype).unsqueeze(1)  # [H, 1, n]
-    shares = before / before.sum(-1, keepdim=True).clamp(min=1)
-    query, key = query - shares @ query, (key - shares @ key) * before.mT
-    known = causal_landmarks(key.size(1), key.device)
-    centres = query[:, known]
-    towards = centres @ (key.mT @ key)
-    squares = (towards * centres).sum(-1).clamp(min=torch.finfo(key.dtype).tiny)
-    own = query.take_along_dim(token.unsqueeze(-1), 1)
-    likeness = (own @ towards.mT).squeeze(1) / squares.sqrt()
-    return known[likeness.masked_fill(known >= complete, -torch.inf).argmax(-1, keepdim=True)]
+def _tree_row(
+    query: Tensor,
+    key: Tensor,
+    choice: Choice,
+    nodes: Nodes,
+    holders: list[Tensor],  # the node that holds each key, of each level, [H, keys]
+    head: int,
+    token: int,
+) -> Tensor:  # [4, n]
+    """Return exact scores, those that are read, and which keys are near, and in clusters read."""
+    position, seen = torch.arange(len(key), device=key.device), int(choice.seen[token])
+    length = seen * choice.tree.segment
+    scores = (key @ query).masked_fill(position > token, -torch.inf)
+    near = (position <= token) & ((position < SINKS) | (position >= SINKS + length))
+    near = near if seen else position <= token
+    given, best = scores.clone(), torch.zeros_like(near)
+    left = torch.ones(length, dtype=torch.bool, device=key.device)  # keys that are not met yet
+    for level, (_, stop) in reversed([*enumerate(choice.tree.spans(seen, choice.top))]):
+        holder = holders[level][head, :length].long()
+        chosen = choice.opened[head, token, level - 1] if level else choice.read[head, token]
+        holder = F.pad(holder, (0, length - len(holder)), value=stop)
+        stands = left & (holder < stop) & ~torch.isin(holder, chosen.long())
+        means = nodes.keys[level][head] @ query
+        inside = SINKS + stands.nonzero().squeeze(-1)
+        given[inside] = means[holder[stands]] if choice.rest else -torch.inf
+        left &= ~stands
+    best[SINKS : SINKS + length] = left
+    return torch.stack([scores, given, near.to(scores.dtype), best.to(scores.dtype)])

@@ -1,4 +1,4 @@
-"""Which query may attend to which key, and which tokens of a sequence are of this process."""
+"""Which query may attend to which key."""
 
 from jat_graph.masks.tokens import TokenMask
 

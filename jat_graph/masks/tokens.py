@@ -1,4 +1,4 @@
-"""Which query may attend to which key: every kind of mask in one form; documents and shards."""
+"""Which query may attend to which key: every kind of mask in one form; documents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
-import torch.distributed as dist
-import torch.distributed._functional_collectives as collectives
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -25,7 +22,6 @@ class TokenMask:
         pairs: M itself, ``[B|1, H|1, L, L]`` bool, if it is neither padding nor causal; else None.
         bias: Finite additive biases, ``[B|1, H|1, L, L]``, for the final scores only; else None.
         excluded: Tokens that never vote and are never stones, ``[B|1, H|1, L]`` bool; else None.
-        shard: Which tokens of a sequence these are, if other processes have the rest; else None.
     """
 
     valid: Tensor | None = None
@@ -33,7 +29,6 @@ class TokenMask:
     pairs: Tensor | None = None
     bias: Tensor | None = None
     excluded: Tensor | None = None
-    shard: SequenceShard | None = None
 
     @property
     def voting(self) -> Tensor | None:
@@ -94,17 +89,7 @@ class TokenMask:
             part if part is None or part.size(1) == 1 else part[:, list(heads)]
             for part in (self.valid, self.pairs, self.bias, self.excluded)
         )
-        return TokenMask(valid, self.causal, pairs, bias, excluded, self.shard)
-
-    def whole(self) -> TokenMask:
-        """Return the mask of all tokens, where other processes have some of them."""
-        if self.shard is None:
-            return self
-        valid, excluded = (
-            None if x is None else self.shard.gather(x.byte().unsqueeze(-1)).squeeze(-1).bool()
-            for x in (self.valid, self.excluded)
-        )
-        return TokenMask(valid, self.causal, excluded=excluded)
+        return TokenMask(valid, self.causal, pairs, bias, excluded)
 
 
 def causal_rows(num_queries: int, num_keys: int, device: torch.device) -> Tensor:
@@ -148,27 +133,6 @@ def exclude_tokens(
         got = f"{excluded.dtype} {list(excluded.shape)}"
         raise ValueError(f"excluded must be bool {list(wanted)}, got {got}")
     return replace(mask, excluded=excluded.unsqueeze(1).to(query.device))
-
-
-def shard_mask(
-    mask: TokenMask,
-    group: dist.ProcessGroup,  # whose processes have a shard of each sequence
-    query: Tensor,  # [B, H, L, D], of this one
-) -> TokenMask:
-    """Return the mask of a shard, which says of each token whether it is valid, and excluded."""
-    if mask.pairs is not None or mask.bias is not None:
-        got = "pairs" if mask.bias is None else "biases"
-        raise ValueError(f"group needs a mask of padding [B, L], got one of {got}")
-    shard = SequenceShard.of(group, query)
-    nobody = torch.zeros(query.size(0), 1, query.size(2), dtype=torch.bool, device=query.device)
-    valid = ~nobody if mask.valid is None else ~nobody & mask.valid
-    excluded = nobody if mask.excluded is None else mask.excluded
-    # Some process may have padding, or excluded tokens, where others have none.
-    given = torch.tensor([mask.valid is not None, mask.excluded is not None], dtype=torch.long)
-    padded, some = shard.sum(given.to(query.device)).tolist()
-    return TokenMask(
-        valid if padded else None, mask.causal, excluded=excluded if some else None, shard=shard
-    )
 
 
 def shared_row(mask: Tensor) -> Tensor:  # [B|1, H|1, 1, L]
@@ -247,12 +211,12 @@ def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Ten
     return documents.expand(query.size(0), -1)
 
 
-def document_tokens(mask: TokenMask, query: Tensor) -> Iterator[tuple[int, Tensor]]:
+def document_tokens(
+    mask: TokenMask, query: Tensor, causal: bool = False
+) -> Iterator[tuple[int, Tensor]]:
     """Yield the sequence and the tokens of each document; of padding alone, one of no token."""
-    documents = token_documents(mask, query)
-    if documents is None:
-        documents = torch.zeros_like(query[:, 0, :, 0], dtype=torch.int32)
-    for sequence, own in enumerate(documents):
+    found = token_documents(mask, query, causal)
+    for sequence, own in enumerate(torch.zeros_like(query[:, 0, :, 0]) if found is None else found):
         for name in torch.unique(own[own >= 0]).tolist() or [0]:
             yield sequence, (own == name).nonzero().squeeze(-1)
 
@@ -291,92 +255,3 @@ def _(pairs: Tensor, causal: bool) -> Tensor:
 @_without_biases.register_fake
 def _(documents: Tensor, bias: Tensor) -> Tensor:
     return torch.empty_like(documents)
-
-
-@dataclass(frozen=True)
-class SequenceShard:
-    """The tokens of a sequence that this process has; sums and gathered tokens have gradients."""
-
-    # Where each process calls `backward` on its own share of a loss, each gets the gradient of all
-    # shares together. All of them must do so, and in one order.
-
-    group: dist.ProcessGroup
-    lengths: tuple[int, ...]  # of the shards, in the order of the group's ranks
-    start: int  # of this shard in the sequence
-
-    @classmethod
-    def of(cls, group: dist.ProcessGroup, x: Tensor) -> SequenceShard:  # [B, H, L_r, D]
-        """Return the shard that is as long as this tensor."""
-        own = torch.tensor([x.size(2)], device=x.device)
-        lengths = tuple(collectives.all_gather_single(own, 0, group).tolist())
-        return cls(group, lengths, sum(lengths[: dist.get_rank(group)]))
-
-    @property
-    def rank(self) -> int:
-        """Number of this process in the group."""
-        return dist.get_rank(self.group)
-
-    @property
-    def total(self) -> int:
-        """Tokens of the whole sequence, L."""
-        return sum(self.lengths)
-
-    @property
-    def rows(self) -> slice:
-        """Where this shard is in the sequence."""
-        return slice(self.start, self.start + self.lengths[self.rank])
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes, of one shape in each."""
-        found: Tensor = collectives.all_reduce(x.contiguous(), "sum", self.group)
-        return found
-
-    def highest(self, x: Tensor) -> Tensor:
-        """Return the largest numbers of all processes, without a gradient."""
-        found: Tensor = collectives.all_reduce(x.detach().contiguous(), "max", self.group)
-        return found
-
-    def each(self, x: Tensor) -> Tensor:
-        """Return a tensor of one shape of every process, ``[processes, ...]``."""
-        found: Tensor = collectives.all_gather_single(x[None].contiguous(), 0, self.group)
-        return found
-
-    def before(self, x: Tensor) -> Tensor:
-        """Return the sum of a tensor over the processes before this one."""
-        return self.each(x)[: self.rank].sum(0)
-
-    def after(self, x: Tensor) -> Tensor:
-        """Return the sum of a tensor over the processes after this one."""
-        return self.each(x)[self.rank + 1 :].sum(0)
-
-    def counts(self, valid: Tensor | None, batch: int) -> Tensor:  # [B|1, L_r]; [processes, B]
-        """Return how many valid tokens of each sequence each process has."""
-        if valid is None:
-            return torch.tensor(self.lengths).unsqueeze(1).expand(-1, batch)
-        return self.each(valid.sum(-1).expand(batch)).cpu()
-
-    def gather(self, x: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, L, D]
-        """Return the tokens of all shards."""
-        longest = max(self.lengths)
-        padded = F.pad(x, (0, 0, 0, longest - x.size(2))).contiguous()
-        gathered = collectives.all_gather_single(padded, 0, self.group)
-        parts = gathered.chunk(len(self.lengths))
-        pairs = zip(parts, self.lengths, strict=True)
-        return torch.cat([part[:, :, :length] for part, length in pairs], dim=2)
-
-    def at(self, x: Tensor, index: Tensor) -> Tensor:  # [B, H, L_r, D], [B, H, n]; [B, H, n, D]
-        """Return the tokens at some positions of the whole sequence: who has one gives it."""
-        position = (index - self.start).unsqueeze(-1)
-        elsewhere = (position < 0) | (position >= x.size(2))
-        own = x.take_along_dim(position.clamp(0, x.size(2) - 1), 2)
-        return self.sum(own.masked_fill(elsewhere, 0.0))
-
-    def fetch(self, x: Tensor, owner: Tensor, row: Tensor) -> Tensor:  # [rows, ...], [n], [n]
-        """Return rows that processes have, each from its owner, ``[n, ...]``."""
-        order = owner.argsort(stable=True)
-        asked = owner.bincount(minlength=len(self.lengths))
-        given = collectives.all_to_all_single(asked, None, None, self.group)
-        sizes = asked.tolist(), given.tolist()
-        wanted = collectives.all_to_all_single(row[order], *sizes[::-1], self.group)
-        found = collectives.all_to_all_single(x.index_select(0, wanted), *sizes, self.group)
-        return found.index_select(0, order.argsort())

@@ -10,7 +10,6 @@ from jat_graph.nn.transformer_attention import (
     EncoderDecoderAttention,
     EncoderSelfAttention,
 )
-from jat_graph.nn.triplet_attention import TripletAttention
 
 __all__ = [
     "ClusterConv",
@@ -22,5 +21,4 @@ __all__ = [
     "SelfAttention",
     "SequenceSelfAttention",
     "StoneConv",
-    "TripletAttention",
 ]

@@ -27,8 +27,11 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     reference to read and to change. It has no parameters, and a message for each pair of tokens;
     without the rest, for each edge. ``torch.jit.script`` does not take it.
 
+    In causal order, on graphs of :func:`jat_graph.tree_graph`, nodes of the tree stand for the
+    rest: they send the mean of their values, a message for each edge.
+
     Args:
-        rest: Read all other keys with the cluster's scores, or else not at all, as with
+        rest: Read all other keys with the scores of clusters, or else not at all, as with
             ``propagate=False``. (default: True)
 
     Raises:
@@ -36,7 +39,7 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     Shapes:
         - **input:** values ``[N, F]``, of all tokens of all graphs in their order; a ``HeteroData``
-          or a ``Batch`` of :func:`jat_graph.cluster_graph`
+          or a ``Batch`` of :func:`jat_graph.cluster_graph` or :func:`jat_graph.tree_graph`
         - **output:** ``[N, F]``
 
     Reference:
@@ -79,14 +82,20 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             raise ValueError(f"x must be [{number}, F] for the graph's tokens, got {list(x.shape)}")
         read = graph["token", "read_by", "token"]
         edge_index, score = read.edge_index, read.score
-        if self.rest:
+        if self.rest and ("cluster", "read_by", "token") in graph.edge_types:
+            nodes = graph["cluster", "read_by", "token"]
+            below = nodes.edge_index + nodes.edge_index.new_tensor([[number], [0]])
+            edge_index = torch.cat([edge_index, below], dim=1)
+            x, score = torch.cat([x, node_means(x, graph)]), torch.cat([score, nodes.score])
+        elif self.rest:
             others = other_pairs(graph)
             key, token = others
             cluster = graph["token", "joined", "cluster"].edge_index[1, token]
             row = (graph["cluster"].query[cluster] * graph["token"].key[key]).sum(-1)
             edge_index, score = torch.cat([edge_index, others], 1), torch.cat([score, row])
         weight = softmax(score, edge_index[1], num_nodes=number)
-        out: Tensor = self.propagate(edge_index, x=x, weight=weight.to(x.dtype))
+        weight, size = weight.to(x.dtype), (len(x), number)
+        out: Tensor = self.propagate(edge_index, x=(x, None), weight=weight, size=size)
         return out
 
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
@@ -94,6 +103,19 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rest={self.rest})"
+
+
+def node_means(x: Tensor, graph: HeteroData | Batch) -> Tensor:  # [M, F]
+    """Return the mean over the keys of each node of the trees, level by level."""
+    nodes = graph["cluster"]
+    token, cluster = graph["token", "in", "cluster"].edge_index
+    sums: Tensor = x.new_zeros(nodes.num_nodes, x.size(1)).index_add(0, cluster, x[token])
+    child, parent = graph["cluster", "in", "cluster"].edge_index
+    for level in nodes.level.unique().tolist()[1:]:
+        own = nodes.level[parent] == level
+        sums = sums.index_add(0, parent[own], sums[child[own]])
+    size: Tensor = nodes.size
+    return sums / size.unsqueeze(1)
 
 
 def other_pairs(graph: HeteroData | Batch) -> Tensor:  # [2, E']

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from jat_graph.attention.api import attend_groups, check_clustered, sharded
+from jat_graph.attention.api import attend_groups
 from jat_graph.attention.clustered import layer_rules, read_heads
 from jat_graph.attention.heads import JumpHeads, JumpStrength
 from jat_graph.attention.layers import HeadLayers
@@ -50,9 +49,6 @@ class JumpSelfAttention(SelfAttention):
         config: The settings; None if no head jumps.
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
-        group: Processes that have a shard of every sequence each, in the order of their ranks, as
-            :func:`jat_graph.jump_attention` takes them. Gradients of the parameters are each
-            process's share: add them up. (default: None)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
             PyTorch's own random state. (default: None, that of the config)
 
@@ -90,7 +86,6 @@ class JumpSelfAttention(SelfAttention):
         attn_out_bias: bool = True,
         dropout: float = 0.0,
         is_causal: bool = False,
-        group: dist.ProcessGroup | None = None,
         conv: ConvFactory | None = None,
     ) -> None:
         if config is not None:
@@ -105,7 +100,6 @@ class JumpSelfAttention(SelfAttention):
         if config is not None:
             config.layer_indices(1)
             if isinstance(config.graph, ClusterGraph):
-                check_clustered(group=group)
                 self._rules = layer_rules(config.graph, self.jump_heads, heads)
                 for rule in self._rules if is_causal else ():
                     rule.check_causal()
@@ -113,7 +107,6 @@ class JumpSelfAttention(SelfAttention):
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, () if self._rules else self.jump_heads)
-        self.group = group
         theta = self._jumping.new_strength()
         self.strength = None if theta is None else JumpStrength(theta)
         self.jump_conv: HeadLayers | None = None
@@ -135,11 +128,6 @@ class JumpSelfAttention(SelfAttention):
                 state_dict[f"{prefix}jump_conv.{rest}"] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _check_input(self, x: Tensor, mask: Tensor | None, batch: Tensor | None) -> None:
-        super()._check_input(x, mask, batch)
-        if self.group is not None and batch is not None:
-            raise ValueError("group needs dense x [B, N, C], got flat x and batch")
-
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
         jumping, scale = self._jumping, default_scale(self.head_channels)
@@ -147,7 +135,6 @@ class JumpSelfAttention(SelfAttention):
         if self._rules:
             options: dict[str, Any] = {"mask": token_mask, "dropout_p": 0.0, "scale": scale}
             return read_heads(query, key, value, self._rules, **options)
-        token_mask = sharded(jumping.config, token_mask, self.group, query)
         groups = head_groups(
             query,
             key,

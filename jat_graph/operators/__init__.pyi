@@ -1,7 +1,7 @@
 from .backends import BackendChoice
 from .base import DenseOperator, NormalizedOperator, Operator, PowerOperator, laplacian_eigenvalues
 from .sparse import SparseOperator
-from .stones import ShardStoneOperator, SparseStoneOperator, StoneOperator
+from .stones import SparseStoneOperator, StoneOperator
 from .threshold import BlockedOperator, ThresholdOperator
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "NormalizedOperator",
     "Operator",
     "PowerOperator",
-    "ShardStoneOperator",
     "SparseOperator",
     "SparseStoneOperator",
     "StoneOperator",

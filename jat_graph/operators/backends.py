@@ -132,8 +132,6 @@ def choose_backend(
 ) -> BackendChoice:
     """Return the config's backend; for ``"auto"`` the cheaper one of two that could run."""
     graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
-    if mask.shard is not None:
-        return BackendChoice("dense", "each process holds the links of its own shard")
     if isinstance(graph, PairGraph) and (
         config.conv is not None or graph.min_weight > 0 or graph.max_neighbors is not None
     ):

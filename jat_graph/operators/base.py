@@ -29,7 +29,6 @@ class Operator(ABC):
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    first_row: int = 0  # of the matrix; other processes may have those before it
 
     @abstractmethod
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
@@ -76,10 +75,9 @@ class Operator(ABC):
         return PowerOperator(self, exponent)
 
     def to_dense(self) -> Tensor:
-        """Return the matrix, ``[B, H, L, L]``, in ``dtype``; of a shard of a sequence its rows."""
-        rows = slice(self.first_row, self.first_row + self.shape[-2])
+        """Return the matrix, ``[B, H, L, L]``, in ``dtype``."""
         eye = torch.eye(self.shape[-1], dtype=self.dtype, device=self.device)
-        return self.matmul(eye[rows].expand(self.shape))
+        return self.matmul(eye.expand(self.shape))
 
     def to_edge_index(self) -> tuple[Tensor, Tensor]:
         """Return the non-zero entries as one PyG graph over all sequences and heads.
@@ -92,7 +90,6 @@ class Operator(ABC):
         graph, target, source = matrix.nonzero(as_tuple=True)
         offset = graph * self.shape[-1]
         weight = matrix[graph, target, source]
-        target = target + self.first_row
         return torch.stack([offset + source, offset + target]), weight
 
     def _check(self, x: Tensor) -> None:
@@ -156,7 +153,6 @@ class PowerOperator(Operator):
             raise ValueError(f"exponent must be at least 0, got {exponent}")
         self.base, self.exponent = base, exponent
         self.shape, self.dtype, self.device = base.shape, base.dtype, base.device
-        self.first_row = base.first_row
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         y = x

@@ -14,7 +14,6 @@ from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.kernels.compiling import in_transform, steps
 from jat_graph.kernels.running import running_sums
 from jat_graph.kernels.stone_means import StoneScores, give_back, share_out
-from jat_graph.masks.tokens import SequenceShard
 from jat_graph.operators.base import Operator
 
 BLOCK = 64  # tokens that a causal product takes at a time
@@ -153,56 +152,6 @@ def _causal_gradients(links: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, T
     to_shares /= sizes
     shrinking = (to_shares * shares).flip(-1).cumsum(-1).flip(-1)
     return to_x.flatten(1, 2)[:, :length], to_links.add_(to_shares).sub_(shrinking).mT
-
-
-class ShardStoneOperator(StoneOperator):
-    r"""The rows of P of one shard of a sequence, where other processes have the rest.
-
-    It multiplies the same shard of features ``[B, H, L_r, D]``, in all processes at once: they add
-    up each stone's size and sum, U · (D + 1) numbers a head. In causal order what stood on a stone
-    before this shard is one more token, which begins it.
-
-    Args:
-        links: B of this shard, ``[B, H, L_r, U]``.
-        self_weight, causal: As for :class:`StoneOperator`.
-        shard: Which shard it is.
-    """
-
-    def __init__(
-        self, links: Tensor, self_weight: float, shard: SequenceShard, causal: bool = False
-    ) -> None:
-        super().__init__(links, self_weight, causal)
-        self.shard, self.first_row = shard, shard.start
-        self.shape = torch.Size((*links.shape[:3], shard.total))
-        if causal:
-            self.before = shard.before(links.sum(-2)).unsqueeze(-1)  # sizes, [B, H, U, 1]
-            begun = torch.cat([self.before.squeeze(-1).diag_embed(), links], dim=-2)
-            self.begun = StoneOperator(begun, self_weight, causal)
-
-    def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        if self.causal:
-            means = self.shard.before(self.links.mT @ x) / without_zeros(self.before)
-            product = self.begun.matmul(torch.cat([means, x], dim=-2))
-            return product[:, :, means.size(-2) :] + diagonal * x
-        means = self._shared(F.pad(x, (0, 1), value=1.0))
-        return (self.links @ means + self.loops * x) * self.weight + diagonal * x
-
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        weighted = x * self.weight
-        if self.causal:
-            stones, links = self.links.size(-1), self.begun.links
-            shares = (links / _sizes(links.mT, True).mT)[:, :, stones:]
-            own = self.begun.rmatmul(F.pad(x, (0, 0, stones, 0)))[:, :, stones:]
-            return own + self.links @ self.shard.after(shares.mT @ weighted) + diagonal * x
-        ones = torch.ones_like(x[..., :1])
-        shared = self.links @ self._shared(torch.cat([weighted, ones], dim=-1))
-        return shared + self.loops * weighted + diagonal * x
-
-    def _shared(self, x: Tensor) -> Tensor:  # [B, H, L_r, D + 1], the last 1; [B, H, U, D]
-        """Return each stone's sum over its size."""
-        sums = self.shard.sum(self.links.mT @ x)
-        sizes = sums[..., -1:]
-        return sums[..., :-1] / sizes.masked_fill(sizes == 0, 1.0)
 
 
 def running_product(

@@ -307,15 +307,11 @@ def pairs_of(
     return mask.expand(*queries.shape, keys.size(-1))
 
 
-def key_blocks(
-    pattern: Pattern,
-    length: int,
-    wanted: range | None = None,  # queries; all if None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def key_blocks(pattern: Pattern, length: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield blocks of queries, and the keys among which theirs are."""
     import torch
 
-    blocks = _query_blocks(pattern, range(length) if wanted is None else wanted)
+    blocks = _query_blocks(pattern, length)
     step = max(1, pattern.spacing)
     first, last = torch.tensor([(block[0], block[-1]) for block in blocks]).unbind(-1)
     runs = pattern.key_ranges(first, last, step, length)
@@ -328,13 +324,13 @@ def key_blocks(
             yield torch.arange(block.start, block.stop, step), torch.tensor(sorted(keys))
 
 
-def _query_blocks(pattern: Pattern, queries: range) -> list[range]:
+def _query_blocks(pattern: Pattern, length: int) -> list[range]:
     """Cut queries at the pattern's breaks, along its grain, and into lines of its spacing."""
     step, grain = max(1, pattern.spacing), pattern.grain
-    cuts = {queries.start, queries.stop, *(x for x in pattern.breaks(queries.stop) if x in queries)}
+    cuts = {0, length, *(x for x in pattern.breaks(length) if 0 <= x < length)}
     if step == 1:
         height = BLOCK if grain == 1 else grain * -(-LEAST // grain)
-        cuts.update(range(queries.start + -queries.start % grain, queries.stop, height))
+        cuts.update(range(0, length, height))
     return [
         line[start : start + BLOCK]
         for low, high in pairwise(sorted(cuts))

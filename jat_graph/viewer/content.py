@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.inspection.reports import Jump
+from jat_graph.inspection.selection import EncodedText
 
 # Of a head: what it gives, what it would without jumps, what these change, what they go along.
 # Of one that reads by clusters the first three, before standing for exact scores.
@@ -23,6 +24,7 @@ JUMP_SIZE = 300  # with its stones, in digits
 CLUSTER_SIZE, KEY_SIZE = 8, 14  # what of clusters a token takes, and a best key, in digits
 MOST_LINKS, MOST_JUMPS = 4096, 60  # of a matrix and of a head: more than the eye takes in
 MOST_KEYS = 32  # of a cluster
+MOST_NODES = 16  # of a token: those that it reads, and those that stand for their keys
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,17 @@ class ClusterContent:
 
 
 @dataclass(frozen=True)
+class TreeContent:
+    """What the tokens that are shown read of the tree over a head's keys."""
+
+    members: Sequence[Sequence[int]]  # keys that are shown, of each node that is named below
+    sizes: Sequence[int]  # how many keys it has in all
+    exact: Sequence[float]  # the share of each token's attention that is exact
+    read: Sequence[Sequence[tuple[int, float]]]  # clusters of such keys, and their shares
+    means: Sequence[Sequence[tuple[int, float]]]  # nodes that stand for their keys, as well
+
+
+@dataclass(frozen=True)
 class HeadContent:
     """One head on one text."""
 
@@ -146,6 +159,7 @@ class HeadContent:
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
     clusters: ClusterContent | None = None  # of a head that reads by them
+    tree: TreeContent | None = None  # of one in causal order
     change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
 
 
@@ -198,3 +212,11 @@ def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Link
     weak, hidden = max(0.0, visible - float(own[queries, keys].sum())), max(0.0, total - visible)
     total = total or 1.0
     return Links(queries, keys, matrix[queries, keys], weak / total, hidden / total)
+
+
+def shown_links(matrix: Tensor, text: EncodedText, most: int) -> Links:
+    """Return the strongest links between shown tokens, those hidden counted."""
+    shown = [token.index for token in text.shown]
+    others = sorted(set(range(len(matrix))) - set(shown))
+    matrix = matrix.detach().cpu().float()
+    return strongest_links(matrix[shown][:, shown + others], most, len(shown))

@@ -40,12 +40,12 @@ from jat_graph.viewer.content import (
     MOST_KEYS,
     ClusterContent,
     HeadContent,
-    Links,
     ParsedWords,
     TextContent,
     links_with_room,
-    strongest_links,
+    shown_links,
 )
+from jat_graph.viewer.trees import tree_head
 
 
 def read_texts(
@@ -114,11 +114,13 @@ def _read_text(
     heads = []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
         if (layer, head) not in layers:
-            links = _shown_links(outputs.attentions[layer][0, head], text, most_links)
+            links = shown_links(outputs.attentions[layer][0, head], text, most_links)
             heads.append(HeadContent(layer, head, {AFTER: links}))
             continue
         own = layers[layer, head].of_head(head)
-        if isinstance(own.config.graph, ClusterGraph):
+        if isinstance(own.config.graph, ClusterGraph) and own.mask.causal:
+            heads.append(tree_head(own, text, most_links, room))
+        elif isinstance(own.config.graph, ClusterGraph):
             heads.append(_cluster_head(ClusterTrace.of(own), text, most_links, room))
         else:
             most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
@@ -129,14 +131,6 @@ def _read_text(
         parse = replace(parse, tokens=tuple(words[index] for index in positions))
     tokens = tuple(token.text for token in text.shown)
     return TextContent(text.text, tokens, tuple(heads), positions, parse)
-
-
-def _shown_links(matrix: Tensor, text: EncodedText, most: int) -> Links:
-    """Return the strongest links between shown tokens, those hidden counted."""
-    shown = [token.index for token in text.shown]
-    others = sorted(set(range(len(matrix))) - set(shown))
-    matrix = matrix.detach().cpu().float()
-    return strongest_links(matrix[shown][:, shown + others], most, len(shown))
 
 
 def _jump_head(
@@ -151,7 +145,7 @@ def _jump_head(
     strengths = [] if theta is None else theta.flatten().tolist()
     note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
-    links = [_shown_links(matrix, text, most_links) for matrix in matrices]
+    links = [shown_links(matrix, text, most_links) for matrix in matrices]
     jumps = tuple(strongest_jumps(text, trace, most_jumps))
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
@@ -171,7 +165,7 @@ def _cluster_head(
         note += " A text this short is read densely: this is what clusters would do."
     *_, before, attention = trace.rows
     matrices = attention, before, attention - before
-    links = (_shown_links(matrix, text, most_links) for matrix in matrices)
+    links = (shown_links(matrix, text, most_links) for matrix in matrices)
     rows = {token.index: row for row, token in enumerate(text.shown)}
     of_token = {
         member.token.index: (number, round(member.exact, 2))

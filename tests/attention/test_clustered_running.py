@@ -286,15 +286,17 @@ def test_the_operators_keep_torchs_rules():
         heads = [x.to(dtype) for x in random_tensors(8, *((2, h, 30, 4) for h in (4, 2, 2)))]
         documents = torch.arange(30).expand(2, -1).int() // 20 - 1
         for own, seed in ((None, None), (documents, torch.tensor(3))):
-            for causal in (False, True):
-                everywhere = None if causal or own is None else own.roll(5, -1) == 0
-                settings = (own, everywhere, seed, 0.5, 0.2, None, 3, 2, 1, 8, True, causal)
-                torch.library.opcheck(operators.read_clusters, (*leaves_of(heads), *settings))
-                results = operators.read_clusters(*heads, *settings)
-                torch.library.opcheck(
-                    operators.read_clusters_backward,
-                    (torch.ones_like(results[0]), *heads, *results, *settings),
-                )
+            everywhere = None if own is None else own.roll(5, -1) == 0
+            rules = {"clusters": (everywhere, seed, 0.5, 0.2, None, 3, 2, 1, 8, True)}
+            rules["tree"] = (seed, 0.5, 0.2, 4, 1, 2, 4, 2, 0, True)
+            for name, rule in rules.items():
+                settings = (own, *rule)
+                forward = getattr(operators, f"read_{name}")
+                backward = getattr(operators, f"read_{name}_backward")
+                torch.library.opcheck(forward, (*leaves_of(heads), *settings))
+                results = forward(*heads, *settings)
+                given = (torch.ones_like(results[0]), *heads, *results, *settings)
+                torch.library.opcheck(backward, given)
     mask = documents[:, :, None] == documents[:, None]
     torch.library.opcheck(operators.packed_documents, (mask, False))
     torch.library.opcheck(operators.without_biases, (documents, torch.zeros(2, 1, 1, 30)))
@@ -388,7 +390,6 @@ TRIANGLE = torch.ones(1, 1, 6, 6).tril()
         ({"clusters": 1.5}, "clusters must be an integer, got 1.5"),
         ({"clusters": math.inf}, "clusters must be an integer, got inf"),
         ({"keys": -1}, "keys must be at least 0, got -1"),
-        ({"keys": None}, "keys must be an integer, got None"),
         ({"keys": True}, "keys must be an integer, got True"),
         ({"block": -64}, "block must be at least 0, got -64"),
         ({"block": "64"}, "block must be an integer, got '64'"),

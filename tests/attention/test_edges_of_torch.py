@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import jat_graph
 from jat_graph import JatConfig, PairGraph, clustered_attention, jump_attention
-from jat_graph.nn import JumpSelfAttention, TripletAttention
+from jat_graph.nn import JumpSelfAttention
 from tests.inputs import random_heads
 
 CLUSTERS = {"clusters": 2, "keys": 1, "block": 1, "dense_below": 0}
@@ -38,7 +38,6 @@ CALLS = [
     lambda x: jat_graph.jump_operator(x, x, config=KINDS["stones"]),
     lambda x: jat_graph.attention_graph(x, x, config=KINDS["pairs"]),
     *(JumpSelfAttention(12, 2, KINDS[kind]) for kind in ("pairs", "stones", "clusters")),
-    TripletAttention(12, 2),
 ]
 
 

@@ -8,7 +8,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from examples.depth import change_depth
-from jat_graph.hf import TripletConfig, attach, attached_config
+from jat_graph.hf import attach, attached_config
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 
 DEPTH = 3  # of the tiny models
@@ -99,7 +99,6 @@ def test_a_head_on_top_stays() -> None:
         (tiny_model("bart"), 2, "depth needs a model with one stack of layers, got BartModel"),
         (tiny_model("modernbert"), 2, "whose layers are all of one kind, got ModernBertModel"),
         (tiny_jump_model("bert"), 2, "depth must be changed before heads are attached"),
-        (attach(tiny_model("bert"), TripletConfig()), 2, "before heads are attached"),
         (nn.Linear(2, 2), 2, "model must be a model of transformers, or hold one, got Linear"),
     ],
     ids=[
@@ -109,7 +108,6 @@ def test_a_head_on_top_stays() -> None:
         "two stacks",
         "mixed",
         "jump heads",
-        "triplet heads",
         "no model",
     ],
 )

@@ -18,7 +18,7 @@ from examples.data import draw_groups
 from examples.run_classification import main
 from examples.tasks import get_task
 from jat_graph import JatConfig
-from jat_graph.hf import TripletConfig, attached_config
+from jat_graph.hf import attached_config
 from tests.examples.conftest import Rows, Write, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,8 +142,6 @@ def test_what_may_not_be_meant_is_said(
 HEADS: dict[str, tuple[str, ...]] = {
     "pairs": JUMPS,
     "stones": ("--jat_preset", "stones", "--strength_learning_rate", "0.1"),
-    "triplet": ("--jat_preset", "triplet", "--jat_set", "pairs=sum"),
-    "gfsa": ("--jat_preset", "gfsa"),
 }
 
 
@@ -221,14 +219,11 @@ def test_strengths_learn_by_a_rate_of_their_own(
     assert learned["0"] == 0 and learned["0.1"] > 0.05
 
 
-def test_both_kinds_of_heads_come_from_a_file(
-    files: tuple[str, ...], tiny_model: str, tmp_path: Path
-) -> None:
-    both = {"jat": JatConfig(heads=(0,)).to_dict(), "triplet": TripletConfig().to_dict()}
-    (tmp_path / "heads.json").write_text(json.dumps(both))
+def test_heads_come_from_a_file(files: tuple[str, ...], tiny_model: str, tmp_path: Path) -> None:
+    (tmp_path / "heads.json").write_text(json.dumps({"jat": JatConfig(heads=(0,)).to_dict()}))
     run(tiny_model, tmp_path / "run", *files, "--jat_config", str(tmp_path / "heads.json"))
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["triplet"] == both["triplet"] and config["jat"]["heads"] == [0]
+    assert config["jat"]["heads"] == [0]
 
 
 def test_thresholds_are_calibrated_on_training_rows(
@@ -372,7 +367,6 @@ BAD = [
     (("--jat_preset", "stone"), "jat_preset must be one of paper, "),
     (("--jat_set", "thresold=3"), "thresold"),
     (("--jat_set", "threshold"), "jat_set must be NAME=VALUE"),
-    (("--jat_preset", "gfsa", "--density", "0.1"), "density must be of jump heads"),
     (("--max_length", "2"), "max_length must be at least 3"),
     (("--held_out", "1"), "held_out must be a share below 1"),
     (("--train_file", "/nowhere.csv"), "/nowhere.csv must be a file"),

@@ -22,11 +22,10 @@ from examples.sweeps.small_reader import (
 from examples.tasks import get_task
 from examples.tasks.recall import FarRecallTask, PartnersTask
 from jat_graph import JatConfig, attach
-from jat_graph.hf import FilterConfig, TripletConfig
 from jat_graph.testing import assert_within_budget
-from tests.oracles import reference_nexus, reference_ppr
+from tests.oracles import reference_gfsa, reference_nexus
 
-KIN: list[Heads] = [FilterConfig(), FilterConfig("ppr"), TripletConfig(), "nexus"]
+KIN: list[Heads] = ["gfsa", "triplet", "nexus"]
 
 
 def kinds_of(types: Sequence[str | None], i: int, j: int) -> list[str]:
@@ -133,13 +132,16 @@ def _projected(layer: NeighbourHeads, x: Tensor) -> list[Tensor]:
     return [part.unflatten(-1, (4, -1)).transpose(0, 1) for part in parts]
 
 
-def test_attention_diffusion_is_the_formula_without_its_padding() -> None:
+def test_gfsa_is_the_formula_without_its_padding() -> None:
     torch.manual_seed(0)
-    layer = NeighbourHeads(16, FilterConfig("ppr", order=4, restart=0.2)).double()
+    layer = NeighbourHeads(16, "gfsa").double()
+    assert layer.theta is not None
+    torch.nn.init.normal_(layer.theta)
     x, mask = torch.randn(1, 7, 16, dtype=torch.float64), torch.arange(7)[None] < 5
     query, key, value = _projected(layer, x[0, :5])
     rows = (query @ key.mT / 2).softmax(-1)
-    heads = [reference_ppr(p, v, 0.2, 4) for p, v in zip(rows, value, strict=True)]
+    learned = zip(rows, value, layer.theta.T, strict=True)
+    heads = [reference_gfsa(p, v, (own[0], 1 + own[1], own[2]), 3) for p, v, own in learned]
     want = layer.out(torch.stack(heads).transpose(0, 1).flatten(1))
     torch.testing.assert_close(layer(x, mask)[0, :5], want, rtol=1e-10, atol=1e-10)
 
@@ -162,7 +164,7 @@ def test_second_order_attention_is_the_formula(length: int) -> None:
 
 def test_gfsa_begins_as_plain_attention() -> None:
     torch.manual_seed(0)
-    layer = NeighbourHeads(16, FilterConfig()).double()
+    layer = NeighbourHeads(16, "gfsa").double()
     x, mask = torch.randn(2, 5, 16, dtype=torch.float64), torch.ones(2, 5, dtype=torch.bool)
     before = layer(x, mask)
     query, key, value = _projected(layer, x[0])

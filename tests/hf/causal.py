@@ -14,9 +14,10 @@ from jat_graph import JatConfig, attach
 from tests.hf.encoders import built
 from tests.hf.models import ENCODER, PAD, SPECIAL, VOCABULARY, place, tiny_model
 
-LONG = 40  # tokens, so that most are far from the last ones
+LONG = 52  # tokens, so that there are clusters of clusters
 LENGTHS = (LONG, LONG - 9)
-CLUSTERS: dict[str, Any] = {"keys": 3, "block": 2, "dense_below": 0}
+RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 4, "window": 2}
+CLUSTERS = RULE | {"dense_below": 0}
 
 _GROUPED: dict[str, Any] = ENCODER | SPECIAL | {"num_key_value_heads": 2}
 _LOCAL: dict[str, Any] = _GROUPED | {"num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8}

@@ -157,7 +157,7 @@ def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
 def test_what_is_no_model_or_no_config_is_refused() -> None:
     with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
         attach(nn.Linear(2, 2), tiny_config())
-    wanted = "config must be a JatConfig .* got dict"
+    wanted = "config must be a JatConfig, got dict"
     with pytest.raises(ValueError, match=wanted):
         attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
 

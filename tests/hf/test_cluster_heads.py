@@ -15,8 +15,6 @@ from torch_geometric.nn import GCNConv
 
 from jat_graph import ClusterGraph, JatConfig, clustered_attention
 from jat_graph.hf import (
-    FilterConfig,
-    TripletConfig,
     attach,
     attached_config,
     capture_scores,
@@ -36,9 +34,8 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
-from tests.hf.test_adapter import lora
+from tests.hf.test_adapter import lora, traces
 from tests.hf.test_interface_training import gradients
-from tests.hf.test_triplet import traces
 
 SOME = JatConfig.clustered(**SETTINGS, heads=(1, 3))
 ALL = JatConfig.clustered(**SETTINGS)
@@ -137,23 +134,16 @@ def test_layers_are_chosen_and_windows_of_a_models_own_are_left() -> None:
     attach(tiny_model("bart"), ALL.replace(layers=(0, 1)))  # its encoder
 
 
-def test_heads_of_four_kinds_live_in_one_model(tmp_path: Path) -> None:
+def test_heads_of_both_kinds_live_in_one_model(tmp_path: Path) -> None:
     configs: list[Any] = [
         tiny_config(heads=1, layers=(0, 1)),
         SOME.replace(layers=(0,)),
-        TripletConfig(layers=(1,), pairs="sum"),
-        FilterConfig(rule="ppr", layers=(2,)),
     ]
     model, inputs = tiny_model("bert"), tiny_inputs("bert", LENGTHS)
     base = run(model, inputs)
     for config in configs:
         attach(model, config)
-    words = [
-        "jump heads 0 of 4",
-        "cluster heads 1, 3 of 4",
-        "triplet heads 1-3",
-        "filter heads 0-3",
-    ]
+    words = ["jump heads 0 of 4", "cluster heads 1, 3 of 4"]
     assert all(word in summary(model).replace("\n    ", " ") for word in words)
     _, got = heads_read(model, inputs)
     _, alone = heads_read(attach(tiny_model("bert"), configs[1]), inputs)
@@ -172,10 +162,9 @@ def test_heads_of_four_kinds_live_in_one_model(tmp_path: Path) -> None:
     assert "cluster heads" not in summary(loaded)
     attach(loaded, configs[1])
     assert torch.equal(run(loaded, inputs), want)
-    detach(loaded, JatConfig)  # both kinds whose settings these are
-    assert attached_config(loaded, TripletConfig) == configs[2]
+    detach(loaded, JatConfig)  # both kinds
     assert (attached_config(loaded), attached_config(loaded, ClusterGraph)) == (None, None)
-    assert torch.equal(run(detach(loaded), inputs), base)
+    assert torch.equal(run(loaded, inputs), base)
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "modernbert"])
@@ -254,10 +243,6 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "clusters must be None for causal heads, got 5": (
         lambda: attach(tiny_model("bart"), ALL.replace(clusters=5)),
         "its half",
-    ),
-    "block must be at least 1 for causal heads, got 0": (
-        lambda: attach(tiny_model("gpt2"), JatConfig.clustered(block=0)),
-        "no window",
     ),
     "layers must leave out 1, whose ModernBertAttention reads within a window of its own": (
         lambda: attach(tiny_model("modernbert"), ALL.replace(layers=(0, 1))),

@@ -235,7 +235,8 @@ def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
     model = hf.BertModel(hf.BertConfig(**tiny_model("bert").config.to_dict() | settings)).eval()
     inputs: dict[str, Any] = tiny_inputs("bert")
     inputs["encoder_hidden_states"] = torch.randn(3, LENGTH, 32)
-    model.config.clustered = SETTINGS | {"clusters": None}
+    rule = {"keys": 2, "groups": 1, "size": 2, "segment": 4, "window": 1, "dense_below": 0}
+    model.config.clustered = rule
     model.set_attn_implementation("clustered")
     with pytest.warns(UserWarning, match="CrossAttention .* where its keys come from elsewhere"):
         run(model, inputs)

@@ -103,10 +103,8 @@ def test_a_model_generates_without_a_cache_only() -> None:
 
 
 def test_only_jump_heads_have_layers() -> None:
-    from jat_graph.hf import TripletConfig
-
-    with pytest.raises(ValueError, match="conv needs a JatConfig of jump heads, got triplet heads"):
-        attach(tiny_model("bert"), TripletConfig(), conv=GCNConv)
+    with pytest.raises(ValueError, match="conv needs a JatConfig of jump heads, got cluster heads"):
+        attach(tiny_model("bert"), JatConfig.clustered(), conv=GCNConv)
     with pytest.raises(ValueError, match="causal: a layer on stones would use later tokens"):
         attach(tiny_model("gpt2"), JatConfig.stones(key_selection="all"), conv=StoneConv)
     model = tiny_model("bert")

@@ -11,7 +11,6 @@ from torch import nn
 
 import jat_graph
 from jat_graph import JatConfig, attach, disabled
-from jat_graph.hf import FilterConfig, TripletConfig
 from tests.hf.models import tiny_model
 from tests.hf.test_adapter import lora
 
@@ -29,8 +28,6 @@ CASES: list[tuple[Any, list[str]]] = [
     (GROUPS, ["pairs, vote rate 0.05, hop weights (0.5, 0.5) or (0, 1)"]),
     (FIXED, ["threshold 1, within window:4", "keys 0.2, then 0, values 0.3, then 1"]),
     (LAYER, ["layer 0: jump heads 0 of 4", "layer APPNP, learned, queries 0, keys 0, values 0"]),
-    (TripletConfig(layers=(1,)), ["layer 1: triplet heads 1-3 of 4: pairs partner"]),
-    (FilterConfig("ppr", 5, layers=(1, 2)), ["layers 1-2: filter heads", "5 steps, restart 0.15"]),
 ]
 
 

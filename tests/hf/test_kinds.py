@@ -1,4 +1,4 @@
-"""Jump heads and triplet heads in one model: each reads as it does alone, and keeps its place."""
+"""Jump heads and cluster heads in one model: each reads as it does alone, and keeps its place."""
 
 import copy
 import json
@@ -12,37 +12,31 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from jat_graph.config import JatConfig
-from jat_graph.hf import (
-    TripletConfig,
-    attach,
-    attached_config,
-    capture_scores,
-    detach,
-    disabled,
-    from_pretrained,
-)
+from jat_graph.graph_config import ClusterGraph, PairGraph
+from jat_graph.hf import attach, attached_config, capture_scores, detach, disabled, from_pretrained
+from tests.hf.encoders import SETTINGS
 from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
-from tests.hf.test_adapter import tiny_clip
-from tests.hf.test_triplet import ENCODERS, HEAD_DIM, traces
+from tests.hf.test_adapter import tiny_clip, traces
 
+ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert", "vit")
+HEAD_DIM = 8  # of the tiny models
 JUMP = tiny_config(heads=1)
-TRIPLETS = TripletConfig(seed=5)  # the last three of four heads
+CLUSTERS = JatConfig.clustered(**SETTINGS, heads=(1, 2, 3))
 ORDERS = [
-    pytest.param((JUMP, TRIPLETS), id="jump first"),
-    pytest.param((TRIPLETS, JUMP), id="last"),
+    pytest.param((JUMP, CLUSTERS), id="jump first"),
+    pytest.param((CLUSTERS, JUMP), id="last"),
 ]
 
 
-def triplet_config(model: nn.Module) -> TripletConfig | None:
-    """Return the settings of a model's triplet heads, as they are saved."""
-    settings = getattr(model.config, "triplet", None)
-    return None if settings is None else TripletConfig.from_dict(settings)
+def configs_of(model: nn.Module) -> tuple[Any, Any]:
+    """Return the settings of a model's heads, of each kind."""
+    return attached_config(model), attached_config(model, ClusterGraph)
 
 
 def both(name: str, *configs: Any) -> hf.PreTrainedModel:
     """Return a tiny model with heads of both kinds."""
     model = tiny_model(name)
-    for config in configs or (JUMP, TRIPLETS):
+    for config in configs or (JUMP, CLUSTERS):
         attach(model, config)
     return model
 
@@ -62,10 +56,10 @@ def test_each_kind_reads_what_it_reads_alone(configs: tuple[Any, Any]) -> None:
     inputs = tiny_inputs("bert", (LENGTH, 8, 5))
     got = first_layer(both("bert", *configs), inputs)
     jumping = first_layer(attach(tiny_model("bert"), JUMP), inputs)
-    triplets = first_layer(attach(tiny_model("bert"), TRIPLETS), inputs)
+    clustered = first_layer(attach(tiny_model("bert"), CLUSTERS), inputs)
     base = first_layer(tiny_model("bert"), inputs)
     assert_close(got[:, :, :1], jumping[:, :, :1], rtol=0, atol=1e-6)
-    assert_close(got[:, :, 1:], triplets[:, :, 1:], rtol=0, atol=1e-6)
+    assert_close(got[:, :, 1:], clustered[:, :, 1:], rtol=0, atol=1e-6)
     assert not torch.allclose(got[:, :, :1], base[:, :, :1], atol=1e-3)
     assert not torch.allclose(got[:, :, 1:], base[:, :, 1:], atol=1e-3)
 
@@ -74,8 +68,8 @@ def test_each_kind_reads_what_it_reads_alone(configs: tuple[Any, Any]) -> None:
 def test_all_are_switched_off_and_taken_off_together(name: str) -> None:
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
     base, settings, weights = run(model, inputs), model.config.to_dict(), list(model.state_dict())
-    attach(attach(model, JUMP), TRIPLETS)
-    assert (attached_config(model), triplet_config(model)) == (JUMP, TRIPLETS)
+    attach(attach(model, JUMP), CLUSTERS)
+    assert configs_of(model) == (JUMP, CLUSTERS)
     assert not torch.allclose(run(model, inputs), base, atol=1e-3)
     with disabled(model):
         assert torch.equal(run(model, inputs), base)
@@ -85,38 +79,41 @@ def test_all_are_switched_off_and_taken_off_together(name: str) -> None:
 
 
 def test_one_kind_is_taken_off_and_the_other_keeps_what_it_learned() -> None:
-    model, inputs = both("bert"), tiny_inputs("bert")
+    learning, inputs = JatConfig.stones(heads=1), tiny_inputs("bert")
+    model = both("bert", learning, CLUSTERS)
     with torch.no_grad():
-        model.encoder.layer[0].attention.self.key2.weight.add_(1.0)
-    detach(model, JatConfig)
+        model.encoder.layer[0].attention.self.strength.theta.add_(1.0)
+    before = run(model, inputs)
+    detach(model, ClusterGraph)
     alone = run(model, inputs)
-    assert (attached_config(model), triplet_config(model)) == (None, TRIPLETS)
-    with pytest.raises(ValueError, match="must have jump or cluster heads, got a BertModel"):
-        detach(model, JatConfig)
-    attach(model, JUMP)
-    assert not torch.allclose(run(model, inputs), alone, atol=1e-3)
-    assert torch.equal(run(detach(model, JatConfig), inputs), alone)
-    detach(attach(model, JUMP), TripletConfig)
-    assert torch.equal(run(model, inputs), run(attach(tiny_model("bert"), JUMP), inputs))
-    assert not any("key2" in key for key in model.state_dict())
+    assert configs_of(model) == (learning, None)
+    assert not torch.allclose(alone, before, atol=1e-3)
+    with pytest.raises(ValueError, match="must have cluster heads, got a BertModel"):
+        detach(model, ClusterGraph)
+    assert torch.equal(run(attach(model, CLUSTERS), inputs), before)
+    detach(model, PairGraph)
+    assert torch.equal(run(model, inputs), run(attach(tiny_model("bert"), CLUSTERS), inputs))
+    assert not any("theta" in key for key in model.state_dict())
+    with pytest.raises(ValueError, match="must have jump heads, got a BertModel"):
+        detach(model, PairGraph)
 
 
 def test_a_kind_is_attached_once_and_a_head_given_once() -> None:
     model, inputs = both("bert"), tiny_inputs("bert")
     before = run(model, inputs)
-    for config, word in ((JUMP, "jump"), (TRIPLETS, "triplet")):
+    for config, word in ((JUMP, "jump"), (CLUSTERS, "cluster")):
         message = f"BertModel already has {word} heads; detach them first"
         with pytest.raises(ValueError, match=message):
             attach(model, config)
     assert torch.equal(run(model, inputs), before)
     jumping = tiny_jump_model("bert")
     before = run(jumping, inputs)
-    with pytest.raises(ValueError, match="head 2 of layer 0 is a jump head and cannot be a tr"):
-        attach(jumping, TRIPLETS)
+    with pytest.raises(ValueError, match="head 2 of layer 0 is a jump head and cannot be a cl"):
+        attach(jumping, CLUSTERS)
     assert torch.equal(run(jumping, inputs), before)
     detach(jumping)
-    attach(jumping, TripletConfig(layers=(0, 2)))
-    with pytest.raises(ValueError, match="head 2 of layer 0 is a triplet head and cannot be a"):
+    attach(jumping, CLUSTERS.replace(layers=(0, 2)))
+    with pytest.raises(ValueError, match="head 2 of layer 0 is a cluster head and cannot be a"):
         attach(jumping, tiny_config())
     attach(jumping, tiny_config(layers=(1,)))  # other layers
 
@@ -126,34 +123,32 @@ def test_only_the_whole_model_gets_another_kind() -> None:
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     attach(model, tiny_config(layers=(1,)))
     with pytest.raises(ValueError, match="must be the one with the other heads, got a BartE"):
-        attach(model.model.encoder, TripletConfig(layers=(0,)))
-    attach(model, TripletConfig(layers=(0,)))
-    with pytest.raises(ValueError, match="BartAttention of layer 2 is causal: triplet heads"):
-        attach(detach(model), TripletConfig())
+        attach(model.model.encoder, CLUSTERS.replace(layers=(0,)))
+    attach(model, CLUSTERS.replace(layers=(0,)))
     towers, _ = tiny_clip()
     attach(towers.text_model, JUMP)
     with pytest.raises(ValueError, match="must be the one with the other heads, got a CLIP"):
-        attach(towers, TripletConfig(layers=(2, 3)))
+        attach(towers, CLUSTERS.replace(layers=(2, 3)))
 
 
-def test_within_a_pattern_there_are_no_triplet_heads() -> None:
+def test_within_a_pattern_there_are_no_cluster_heads() -> None:
     pattern = tiny_config(heads=1, pattern="window:4")
-    for configs in ((pattern, TRIPLETS), (TRIPLETS, pattern)):
-        with pytest.raises(ValueError, match="pattern must be None beside triplet heads"):
+    for configs in ((pattern, CLUSTERS), (CLUSTERS, pattern)):
+        with pytest.raises(ValueError, match="pattern must be None beside cluster heads"):
             both("bert", *configs)
 
 
-def test_scores_of_jump_heads_are_recorded_beside_triplet_heads() -> None:
+def test_scores_of_jump_heads_are_recorded_beside_cluster_heads() -> None:
     model, inputs = both("bert"), tiny_inputs("bert")
     with torch.no_grad(), capture_scores(model) as layers:
         outputs = model(**inputs, output_attentions=True)
     assert [(layer.layer, layer.heads) for layer in layers] == [(0, (0,)), (1, (0,)), (2, (0,))]
-    assert not outputs.attentions  # triplet heads have none, and fewer rows would be shifted ones
+    assert not outputs.attentions  # cluster heads have none, and fewer rows would be shifted ones
     with disabled(model), torch.no_grad():
         assert len(model(**inputs, output_attentions=True).attentions) == 3
     with (
         pytest.raises(ValueError, match="must have jump heads"),
-        capture_scores(attach(tiny_model("bert"), TRIPLETS)),
+        capture_scores(attach(tiny_model("bert"), CLUSTERS)),
     ):
         pass
 
@@ -161,33 +156,49 @@ def test_scores_of_jump_heads_are_recorded_beside_triplet_heads() -> None:
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_model_comes_back_with_both(name: str, tmp_path: Path) -> None:
     model, inputs = both(name), tiny_inputs(name, (LENGTH, 8))
-    with torch.no_grad():  # other weights than those that the seed gives
-        for key, weight in model.named_parameters():
-            if "key2" in key:
-                weight += 1.0
     want, twin = run(model, inputs), copy.deepcopy(model)
     model.save_pretrained(tmp_path)
     kwargs = {"add_pooling_layer": False} if name == "vit" else {}
     loaded = from_pretrained(hf.AutoModel, tmp_path, **kwargs)
-    assert (attached_config(loaded), triplet_config(loaded)) == (JUMP, TRIPLETS)
+    assert configs_of(loaded) == (JUMP, CLUSTERS)
     detach(model)
     assert torch.equal(run(loaded, inputs), want)
     assert torch.equal(run(twin, inputs), want)
 
 
-@pytest.mark.parametrize("config", [JUMP, TRIPLETS], ids=["jat", "triplet"])
-def test_folders_that_name_the_kind_as_their_attention_load(config: Any, tmp_path: Path) -> None:
-    """Folders of version 0.1 with triplet heads name ``"triplet"``."""
-    model, inputs = attach(tiny_model("bert"), config), tiny_inputs("bert")
+def test_folders_that_name_the_kind_as_their_attention_load(tmp_path: Path) -> None:
+    """Folders of version 0.1 name ``"jat"``."""
+    model, inputs = attach(tiny_model("bert"), JUMP), tiny_inputs("bert")
     model.save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
-    settings["attn_implementation"] = "jat" if config is JUMP else "triplet"
+    settings["attn_implementation"] = "jat"
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    loaded = from_pretrained(hf.AutoModel, tmp_path)
-    assert torch.equal(run(loaded, inputs), run(model, inputs))
-    if config is JUMP:  # triplets have weights of their own
-        assert torch.equal(run(hf.AutoModel.from_pretrained(tmp_path), inputs), run(model, inputs))
-    assert detach(loaded).config._attn_implementation == "sdpa"
+    for loaded in (from_pretrained(hf.AutoModel, tmp_path), hf.AutoModel.from_pretrained(tmp_path)):
+        assert torch.equal(run(loaded, inputs), run(model, inputs))
+        assert detach(loaded).config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("triplet", {"heads": 3, "pairs": "partner", "seed": 0, "layers": None}),
+        ("attention_filter", {"rule": "gfsa", "order": 3, "restart": None, "layers": [0]}),
+    ],
+)
+def test_kinds_of_version_0_2_are_refused_in_a_line(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    model = attach(tiny_model("bert"), JUMP)
+    setattr(model.config, name, settings)
+    model.save_pretrained(tmp_path)
+    by_name = hf.AutoModel.from_pretrained(tmp_path)
+    for call in (
+        lambda: from_pretrained(hf.AutoModel, tmp_path),
+        lambda: run(by_name, tiny_inputs("bert")),
+        lambda: attach(by_name, CLUSTERS),
+    ):
+        with pytest.raises(ValueError, match=rf"\A{name} heads were saved, .* 0\.2\.0 [^\n]*\Z"):
+            call()
 
 
 def test_gradients_reach_both_kinds() -> None:
@@ -195,4 +206,20 @@ def test_gradients_reach_both_kinds() -> None:
     model(**inputs).last_hidden_state[..., 0].square().sum().backward()
     grads = {name: p.grad for name, p in model.named_parameters() if ".self." in name}
     assert all(grad is not None and bool(grad.isfinite().all()) for grad in grads.values())
-    assert all(bool(grad.any()) for name, grad in grads.items() if "key2.weight" in name)
+    for grad in (grad for name, grad in grads.items() if "query.weight" in name):
+        assert all(bool(rows.any()) for rows in grad.split(HEAD_DIM))  # of each head
+
+
+class Fixed(hf.BertModel):
+    """A model whose attention transformers cannot change."""
+
+    def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
+        """Leave it as it is."""
+
+
+def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> None:
+    model = Fixed(tiny_model("bert").config)
+    before = (model.config.to_dict(), list(model.state_dict()))
+    with pytest.raises(ValueError, match="cannot change the attention of BertSelfAttention"):
+        attach(model, JUMP)
+    assert (model.config.to_dict(), list(model.state_dict())) == before and traces(model) == []

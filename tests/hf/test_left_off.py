@@ -11,7 +11,7 @@ import transformers as hf
 from transformers import AutoModel
 
 from jat_graph import JatConfig, attach, from_pretrained
-from jat_graph.hf import FilterConfig, TripletConfig, save_pretrained
+from jat_graph.hf import save_pretrained
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
 peft: Any = pytest.importorskip("peft")
@@ -23,8 +23,6 @@ KINDS: dict[str, Any] = {
     "pairs": tiny_config(),
     "stones": JatConfig.stones(),  # with weights of their own
     "clusters": JatConfig.clustered(),
-    "triplets": TripletConfig(),
-    "filters": FilterConfig(),
 }
 INPUTS = tiny_inputs("bert")
 

@@ -15,7 +15,6 @@ from transformers import AutoModel, PreTrainedModel
 
 from jat_graph.config import JatConfig
 from jat_graph.hf import (
-    TripletConfig,
     attach,
     attached_config,
     detach,
@@ -202,7 +201,6 @@ def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path
     wanted = "jat_graph.from_pretrained"
     cases: list[tuple[str, Any, Any]] = [
         ("bert", JatConfig.stones(), {}),
-        ("bert", TripletConfig(), {}),
         ("bert", tiny_config(conv="GCNConv"), {}),
         ("distilbert", tiny_config(layers=(1,)), {}),  # whose modules do not know their layer
         (
@@ -231,17 +229,16 @@ def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path
         run(plain, tiny_inputs("bert"))
 
 
-@pytest.mark.parametrize("kind", ["strengths", "triplets", "layers"])
+@pytest.mark.parametrize("kind", ["strengths", "layers"])
 def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "strengths": JatConfig.stones(excluded_token_ids=(17, 29)),
-        "triplets": TripletConfig(),
         "layers": tiny_config(conv="GCNConv", strength="learned"),
     }
     model, inputs = attach(tiny_model("bert"), settings[kind]), tiny_inputs("bert")
     with torch.no_grad():
         for path, weight in model.named_parameters():
-            if any(part in path for part in ("strength", "key2", "jump_conv")):
+            if any(part in path for part in ("strength", "jump_conv")):
                 weight.add_(0.3)
     want = run(model, inputs)
     with disabled(model):

@@ -10,8 +10,8 @@ import torch
 import transformers as hf
 from huggingface_hub import ModelCard
 
+from jat_graph import JatConfig
 from jat_graph.hf import (
-    TripletConfig,
     attach,
     attached_config,
     detach,
@@ -20,6 +20,7 @@ from jat_graph.hf import (
     save_heads,
     save_pretrained,
 )
+from tests.hf.encoders import SETTINGS
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 from tests.hf.test_adapter import lora
 
@@ -44,7 +45,9 @@ def adapted(base: Path, config: Any) -> Any:
 
 
 @pytest.mark.parametrize("at_hand", [None, "plain", "jumping"])
-@pytest.mark.parametrize("config", [tiny_config(), TripletConfig()], ids=["jump", "triplet"])
+@pytest.mark.parametrize(
+    "config", [tiny_config(), JatConfig.clustered(**SETTINGS)], ids=["jump", "cluster"]
+)
 def test_an_adapter_brings_its_heads(
     config: Any, at_hand: str | None, base: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 
 import jat_graph
 from jat_graph.config import JatConfig, PairGraph
-from jat_graph.hf import TripletConfig, attached_config
+from jat_graph.hf import attached_config
 
 PAIRS = JatConfig(PairGraph(threshold=4.0), heads=1, layers=(1,))
 FIELDS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 9}
@@ -43,10 +43,10 @@ def test_a_card_is_that_of_the_last_save(tmp_path: Path) -> None:
     attached = jat_graph.attach(model(), PAIRS)
     jat_graph.save_pretrained(attached, tmp_path)
     first = (tmp_path / "README.md").read_text(encoding="utf-8")
-    jat_graph.attach(attached, TripletConfig(layers=(0,)))
+    jat_graph.attach(attached, JatConfig.clustered(layers=(0,)))
     jat_graph.save_pretrained(attached, tmp_path)
     both = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "triplet" in both and "triplet" not in first
+    assert "cluster heads" in both and "cluster heads" not in first
     with pytest.raises(ValueError, match="must have heads of jat_graph to save"):
         jat_graph.save_pretrained(jat_graph.detach(attached), tmp_path / "plain")
     assert not (tmp_path / "plain").exists()

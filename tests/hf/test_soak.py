@@ -22,7 +22,7 @@ from transformers.masking_utils import eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from jat_graph import JatConfig, attach
-from jat_graph.hf import FilterConfig, TripletConfig, from_pretrained, save_pretrained
+from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import FAMILIES as DECODERS
 from tests.hf.encoders import FAMILIES as ENCODERS
 from tests.hf.encoders import TEXTS
@@ -30,20 +30,17 @@ from tests.hf.models import PAD, VOCABULARY, main_output, place, run
 from tests.hf.test_patterns import RULES
 from tests.oracles import (
     masked_softmax,
-    reference_causal_clusters,
     reference_clustered_attention,
-    reference_gfsa,
     reference_jump_attention,
     reference_mask,
     reference_pairs,
-    reference_ppr,
-    reference_triplet_attention,
+    reference_tree_attention,
     stone_attention,
 )
 from tests.support import HOPS, SELECTIONS, oracle_settings
 
 TRIALS = int(os.environ.get("JAT_SOAK", "48"))
-LENGTH, HEADS = 17, 4
+LENGTH, LONG, HEADS = 17, 30, 4  # LONG so that there are clusters of clusters
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools:UserWarning"),
@@ -60,8 +57,6 @@ KINDS = {
     "causal pairs": CAUSAL,
     "causal stones": CAUSAL,
     "causal clusters": CAUSAL,
-    "filters": ("bert", "roberta", "distilbert", "electra", "albert", "modernbert"),
-    "triplets": ("bert", "roberta", "distilbert", "electra", "albert", "vit"),
 }
 
 
@@ -93,7 +88,8 @@ class Trial:
             inputs = ENCODERS[self.family].inputs((LENGTH,) * rows, "right")
             return None, {name: value.double() for name, value in inputs.items()}
         side = self.draw.choice(["left", "right"])
-        lengths = [self.draw.randint(1, LENGTH) for _ in range(rows)]
+        longest = LONG if self.kind == "causal clusters" else LENGTH
+        lengths = [self.draw.randint(1, longest) for _ in range(rows)]
         width = max(lengths) + self.draw.choice([0, 0, 3])
         mask = torch.zeros(rows, width, dtype=torch.bool)
         for row, length in enumerate(lengths):
@@ -180,23 +176,16 @@ class Trial:
     def _clusters(self) -> JatConfig:
         chosen: dict[str, Any] = {
             "keys": self.draw.randint(1, 6),
-            "block": self.draw.choice([1, 2, 4]),
             "propagate": self.draw.random() < 0.7,
             "dense_below": 0,
         }
-        if not self.causal:
+        if self.causal:
+            chosen |= {"groups": self.draw.randint(1, 2), "size": self.draw.randint(1, 2)}
+            chosen |= {"segment": self.draw.randint(2, 4), "window": self.draw.randint(1, 4)}
+        else:
+            chosen |= {"block": self.draw.choice([1, 2, 4]), "refine": self.draw.randint(0, 2)}
             chosen["clusters"] = self.draw.choice([None, 2, 5])
-            chosen["refine"] = self.draw.randint(0, 2)
         return JatConfig.clustered(**chosen, **self._places())
-
-    def _filters(self) -> FilterConfig:
-        rule = self.draw.choice(["gfsa", "ppr"])
-        restart = self.draw.random() if rule == "ppr" else None
-        return FilterConfig(rule, self.draw.randint(1, 6), restart, layers=self._places()["layers"])
-
-    def _triplets(self) -> TripletConfig:
-        pairs = self.draw.choice(["sum", "max"])
-        return TripletConfig(pairs=pairs, layers=None if self.family == "albert" else (1,))
 
 
 def read(trial: Trial, layer: int, parts: tuple[Tensor, ...], mask: Tensor | None, scale: float,
@@ -213,7 +202,7 @@ def read(trial: Trial, layer: int, parts: tuple[Tensor, ...], mask: Tensor | Non
     if config.layers is not None and layer not in config.layers:
         return plain
     heads: Any = getattr(config, "heads", None)
-    heads = list(range(1, HEADS) if trial.kind == "triplets" else heads or range(HEADS))
+    heads = list(heads or range(HEADS))
     chosen = tuple(part[:, heads] for part in (query, key, value))
     function = globals()[f"read_{trial.kind.split()[-1]}"]
     found = function(trial, chosen, rows[:, heads], mask, scale, learned)
@@ -262,43 +251,16 @@ def read_clusters(
     trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, _: Any
 ) -> Tensor:
     graph = trial.config.graph
-    settings = {"keys": graph.keys, "block": graph.block, "propagate": graph.propagate}
+    settings = {"keys": graph.keys, "scale": scale}
     if trial.valid is not None:
         settings["sequence"] = trial.valid.long() - 1
     if trial.causal:
-        return reference_causal_clusters(*parts, scale=scale, **settings)
-    settings |= {"clusters": graph.clusters, "refine": graph.refine}
-    return reference_clustered_attention(*parts, scale=scale, **settings)
-
-
-def read_filters(
-    trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, learned: Any
-) -> Tensor:
-    config, output = trial.config, torch.zeros_like(parts[2])
-    for row, head in [(row, head) for row in range(len(rows)) for head in range(HEADS)]:
-        own = slice(None) if trial.valid is None else trial.valid[row].nonzero().squeeze(-1)
-        walk, value = rows[row, head][own][:, own], parts[2][row, head, own]
-        if config.rule == "ppr":
-            output[row, head, own] = reference_ppr(walk, value, config.restart, config.order)
-        else:
-            first, near, far = learned.filter()[:, head]
-            output[row, head, own] = reference_gfsa(
-                walk, value, (first, 1 + near, far), config.order
-            )
-    return output
-
-
-def read_triplets(
-    trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, _: Any
-) -> Tensor:
-    flat = [part.transpose(1, 2).flatten(2) for part in parts]
-    output = torch.zeros_like(flat[2])
-    for row in range(len(rows)):
-        own = slice(None) if trial.valid is None else trial.valid[row].nonzero().squeeze(-1)
-        output[row, own] = reference_triplet_attention(
-            *(part[row, own] for part in flat), aggregation=trial.config.pairs
-        )
-    return output.unflatten(-1, (rows.size(1), -1)).transpose(1, 2)
+        names = ("groups", "size", "segment", "window")
+        settings |= {name: getattr(graph, name) for name in names} | {"rest": graph.propagate}
+        return reference_tree_attention(*parts, **settings)
+    for name in ("clusters", "block", "refine", "propagate"):
+        settings[name] = getattr(graph, name)
+    return reference_clustered_attention(*parts, **settings)
 
 
 def by_slow_functions(trial: Trial, attached: nn.Module) -> PreTrainedModel:
@@ -323,10 +285,10 @@ def by_slow_functions(trial: Trial, attached: nn.Module) -> PreTrainedModel:
 
 
 def learn(model: nn.Module, seed: int) -> None:
-    """Give strengths and filters numbers that they might have learned."""
+    """Give strengths numbers that they might have learned."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
-        if name.endswith((".theta", ".filter.theta")):
+        if name.endswith(".theta"):
             weight.data.copy_(torch.rand(weight.shape, generator=generator) - 0.2)
 
 

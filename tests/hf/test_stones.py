@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import (
-    TripletConfig,
     attach,
     capture_scores,
     detach,
@@ -308,7 +307,6 @@ def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
     assert tokens(JatConfig(), Marks()) == []
     assert tokens(JatConfig(), [5, 2]) == [2, 5]
     assert tokens(stones(excluded_token_ids=(9,)), Marks()) == [9]
-    attach(tiny_model("bert"), TripletConfig(), Marks())
 
 
 def heads_of(model: Any, inputs: dict[str, Any]) -> Tensor:

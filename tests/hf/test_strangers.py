@@ -11,7 +11,7 @@ import transformers as hf
 
 import jat_graph
 from jat_graph import JatConfig, attach, detach
-from jat_graph.hf import TripletConfig, attached_config, from_pretrained
+from jat_graph.hf import attached_config, from_pretrained
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,7 +112,7 @@ def test_models_of_one_configuration_are_each_right(tmp_path: Path) -> None:
     inputs = tiny_inputs("bert")
     plain = [run(model, inputs) for model in models]
     configs: list[Any] = [tiny_config(threshold=0.0), JatConfig.stones(strength=0.5, threshold=0.5)]
-    configs.append(TripletConfig(pairs="sum"))
+    configs.append(JatConfig.clustered(clusters=3, keys=1, block=2, dense_below=0))
     for model, config in zip(models, configs, strict=True):
         attach(model, config)
     assert shared.to_dict() == before and shared._attn_implementation == "sdpa"

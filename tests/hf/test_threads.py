@@ -8,7 +8,7 @@ import torch
 import transformers as hf
 from torch.testing import assert_close
 
-from jat_graph.hf import TripletConfig, attach
+from jat_graph.hf import attach
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 from tests.hf.test_stones import tiny_stones
 
@@ -19,7 +19,7 @@ def test_another_thread_takes_nothing(name: str) -> None:
     if name == "stones":  # which exclude tokens
         model = tiny_stones("bert")
     else:
-        model = attach(tiny_model(name), tiny_config() if name == "gpt2" else TripletConfig())
+        model = attach(tiny_model(name), tiny_config())
     ids = tiny_inputs("bert" if name == "stones" else name)["input_ids"]
     wanted = [run(model, {"input_ids": row[None]}) for row in ids[:2]]
     got: list[torch.Tensor] = []

@@ -13,7 +13,7 @@ from accelerate.hooks import ModelHook, add_hook_to_module
 from torch import nn
 
 from jat_graph import JatConfig, calibrate
-from jat_graph.hf import TripletConfig, attach, attached_config, detach
+from jat_graph.hf import attach, attached_config, detach
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
 KINDS: dict[str, Any] = {
@@ -21,7 +21,6 @@ KINDS: dict[str, Any] = {
     "layers": tiny_config(hop_weights=(0.0, 1.0), conv="GATv2Conv"),
     "stones": JatConfig.stones(),
     "clusters": JatConfig.clustered(clusters=3, keys=1, block=2, dense_below=0),
-    "triplets": TripletConfig(),
 }
 
 
@@ -94,7 +93,7 @@ def held(model: hf.PreTrainedModel) -> Any:
     return [(name, id(x[name])) for x, name in names], inner, model.config.to_dict()
 
 
-@pytest.mark.parametrize("config", [JatConfig.stones(heads=1), TripletConfig(layers=(9,))])
+@pytest.mark.parametrize("config", [JatConfig.stones(heads=1), tiny_config(layers=(9,))])
 @pytest.mark.parametrize("before", ["nothing", "clusters", "by name", "by a wrong name"])
 def test_a_model_that_gets_no_heads_is_as_it_was(before: str, config: Any, tmp_path: Path) -> None:
     model = tiny_model("bert")

@@ -13,12 +13,13 @@ import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import capture_scores, register_clustered
 from jat_graph.inspection import Fidelity
+from tests.hf.causal import CLUSTERS
 from tests.hf.models import VOCABULARY, tiny_model
 from tests.inspection.test_fidelity import measures
-from tests.oracles import causal_choice, causal_cluster_scores
+from tests.oracles import tree_descent, tree_levels, tree_means, tree_sizes
 
 LENGTH = 48
-CONFIG = JatConfig.clustered(keys=4, block=4, dense_below=0)
+CONFIG = JatConfig.clustered(**CLUSTERS)
 
 
 def padded_batch() -> dict[str, Tensor]:
@@ -31,16 +32,15 @@ def padded_batch() -> dict[str, Tensor]:
 
 def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -> Tensor:  # [n, 4]
     """Compare all rows of one head, by their definition."""
-    scale, rows = query.size(-1) ** -0.5, []
-    for token in range(len(query)):
-        choice = causal_choice(query, key, token, scale=scale, keys=graph.keys, block=graph.block)
-        if token < math.ceil(graph.dense_below / graph.block) * graph.block:
-            choice = None
-        exact = scale * key[: token + 1] @ query[token]
-        given = causal_cluster_scores(query, key, token, choice, scale)
-        is_read = torch.ones_like(exact, dtype=torch.bool)
-        if choice is not None:
-            is_read[: len(choice.best)] = choice.best
+    levels, rows = tree_levels(key, graph.size, graph.segment), []
+    best = [-(-graph.keys // graph.size)] + [graph.groups] * len(levels)
+    for token, own in enumerate(query * query.size(-1) ** -0.5):
+        seen = max(0, token - 3 - graph.window) // graph.segment * (token >= graph.dense_below)
+        sizes = tree_sizes(seen, graph.segment // graph.size, 16 * graph.groups)
+        stopped = tree_descent(own, key, levels, sizes, best)[:, : token + 1]
+        exact, is_read = key[: token + 1] @ own, ~stopped.any(0)
+        means = stopped.T.to(key.dtype) @ tree_means(stopped, key[: token + 1]) @ own
+        given = torch.where(is_read, exact, means)
         if not graph.propagate:
             given = given.masked_fill(~is_read, -torch.inf)
         p, q = exact.softmax(-1), given.softmax(-1)
@@ -106,7 +106,7 @@ def test_the_loss_is_that_of_two_runs() -> None:
     single = jat_graph.fidelity(model, [alone])
     assert single.next_tokens is not None and single.next_tokens.low is None
     named = tiny_model("llama").double()
-    named.set_attn_implementation(register_clustered(keys=4, block=4, dense_below=0))
+    named.set_attn_implementation(register_clustered(**CLUSTERS))
     assert jat_graph.fidelity(named, [alone]) == single
 
 
@@ -128,10 +128,11 @@ def test_only_what_foretells_has_a_loss() -> None:
 def test_a_tolerance_gives_settings_of_decoders() -> None:
     ids = torch.randint(3, VOCABULARY, (2, 160), generator=torch.Generator().manual_seed(0))
     model, batches = tiny_model("llama"), [{"input_ids": own[None]} for own in ids]
-    config = jat_graph.calibrate(model, batches, tolerance=0.25, config=CONFIG)
+    config = CONFIG.replace(groups=8)
+    config = jat_graph.calibrate(model, batches, tolerance=0.25, config=config)
     graph: Any = config.graph
     assert {x for row in graph.clusters for x in row} == {None}
-    assert {x for row in graph.keys for x in row} & {8, 16}
+    assert {x for row in graph.keys for x in row} & {16, 32, 64}
     report = jat_graph.fidelity(model, batches[:1], config)
     assert all(0 < head.error <= 0.3 for head in report.heads)
     strict: Any = jat_graph.calibrate(model, batches, tolerance=1e-9, config=CONFIG).graph

@@ -17,6 +17,7 @@ import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import attached_config, register_clustered
 from jat_graph.inspection import Fidelity, HeadFidelity
+from tests.hf.causal import CLUSTERS
 from tests.hf.models import tiny_model
 from tests.oracles import (
     cluster_exact_set,
@@ -235,7 +236,7 @@ def test_a_model_is_measured_as_it_reads_and_comes_back() -> None:
 )
 def test_layers_that_clusters_serve_are_measured(name: str, layers: list[int]) -> None:
     batch = {"input_ids": torch.arange(3, 43)[None]}
-    config = JatConfig.clustered(keys=4, block=4, dense_below=0)
+    config = JatConfig.clustered(block=4, **CLUSTERS)
     report = jat_graph.fidelity(tiny_model(name), [batch], config)
     assert list(dict.fromkeys(head.layer for head in report.heads)) == layers
     assert all(0 < head.share < 1 and head.error > 0 for head in report.heads)

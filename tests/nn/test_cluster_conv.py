@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from jat_graph import JatConfig, cluster_graph, clustered_attention
+from jat_graph import JatConfig, attention_graph, cluster_graph, clustered_attention
 from jat_graph.nn import ClusterConv
 from tests.inputs import random_padding_mask
 from tests.support import assert_equal, random_tensors
@@ -70,6 +70,37 @@ def test_without_the_rest_it_reads_nothing_else(own, seed):
     scores = (query @ key.mT / 2).masked_fill(~read, -torch.inf)
     weights = scores.softmax(-1).nan_to_num()  # with no key, nothing
     assert_same(found, weights @ value, tensors)
+
+
+@given(
+    own=st.fixed_dictionaries(
+        {
+            "keys": st.sampled_from((1, 4, 50)),
+            "groups": st.sampled_from((1, 2)),
+            "size": st.sampled_from((1, 2, 4)),
+            "segment": st.sampled_from((4, 8)),
+            "window": st.sampled_from((1, 6)),
+            "propagate": st.booleans(),
+        }
+    ),
+    length=st.sampled_from((1, 7, 33, 120)),
+    side=st.sampled_from(("right", "left", "scattered")),
+    seed=st.integers(0, 999),
+)
+def test_in_causal_order_it_gives_what_the_fast_path_gives(own, length, side, seed):
+    shapes = (2, 4, length, 4), (2, 2, length, 4), (2, 2, length, 3)
+    tensors = [x.requires_grad_() for x in random_tensors(seed, *shapes)]
+    query, key, value = tensors
+    mask = random_padding_mask(2, length, side=side, seed=seed)
+    options = {"attention_mask": mask, "is_causal": True}
+    rows = valid_rows(mask, query)
+    values = value.repeat_interleave(2, 1)[rows]
+    wanted = clustered_attention(*tensors, enable_gqa=True, dense_below=0, **options, **own)
+    graphs = attention_graph(query, key, config=JatConfig.clustered(**own), **options)
+    assert_same(ClusterConv()(values, graphs), wanted[rows], tensors)
+    config = JatConfig.clustered(**own | {"propagate": True})
+    graphs = attention_graph(query, key, config=config, **options)
+    assert_equal(ClusterConv(rest=own["propagate"])(values, graphs), wanted[rows])
 
 
 def test_a_far_key_that_no_cluster_names_counts_by_its_clusters_score():

@@ -50,15 +50,16 @@ def test_graphs_of_a_batch_are_sequences_of_their_own() -> None:
 
 
 def test_in_causal_order_no_later_node_counts() -> None:
-    config = JatConfig.clustered(heads=(0, 2), keys=3, block=2, dense_below=0)
+    rule: dict[str, Any] = {"keys": 2, "groups": 1, "size": 2, "segment": 4, "window": 2}
+    config = JatConfig.clustered(heads=(0, 2), dense_below=0, **rule)
     made = JumpSelfAttention(CHANNELS, HEADS, config, is_causal=True).double()
     x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
     other = torch.cat([x[:, :15], torch.randn_like(x[:, 15:])], dim=1)
     assert_close(made(x)[:, :15], made(other)[:, :15], rtol=0, atol=1e-12)
     dense = JumpSelfAttention(CHANNELS, HEADS, None, is_causal=True).double()
     dense.load_state_dict(made.state_dict())
-    assert_close(made(x)[:, :4], dense(x)[:, :4], rtol=0, atol=1e-12)
-    assert not torch.allclose(made(x)[:, 6:], dense(x)[:, 6:], atol=1e-4)
+    assert_close(made(x)[:, :9], dense(x)[:, :9], rtol=0, atol=1e-12)
+    assert not torch.allclose(made(x)[:, 20:], dense(x)[:, 20:], atol=1e-4)
 
 
 def test_an_encoders_layer_takes_them_too() -> None:

@@ -26,12 +26,6 @@ from tests.oracles.blocks import (
     reference_feature_attention,
     reference_source_to_token,
 )
-from tests.oracles.causal_clusters import (
-    causal_choice,
-    causal_cluster_scores,
-    causal_landmarks,
-    reference_causal_clusters,
-)
 from tests.oracles.clusters import (
     ReferenceClusters,
     cluster_best_keys,
@@ -48,7 +42,7 @@ from tests.oracles.clusters import (
     reference_clustered_attention,
     reference_clusters,
 )
-from tests.oracles.filters import reference_gfsa, reference_ppr
+from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
     ReferenceGraph,
     masked_softmax,
@@ -113,5 +107,15 @@ from tests.oracles.stones import (
     stone_attention,
     stone_pairs,
     stone_propagation,
+)
+from tests.oracles.trees import (
+    ReferenceLevel,
+    reference_tree_attention,
+    tree_descent,
+    tree_kmeans,
+    tree_levels,
+    tree_means,
+    tree_output,
+    tree_sizes,
 )
 from tests.oracles.triplets import reference_triplet_attention, reference_triplet_partner

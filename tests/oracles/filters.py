@@ -29,24 +29,3 @@ def reference_gfsa(
     own, near, far = weights
     filtered: Tensor = own * identity + near * probabilities + far * power
     return filtered @ value
-
-
-def reference_ppr(probabilities: Tensor, value: Tensor, restart: float, order: int) -> Tensor:
-    """Return what a head reads by attention diffusion, after K steps.
-
-    The steps Z ← (1 − α) P Z + α V from Z = V are summed up to the matrix that they are,
-    Σ_{k<K} α (1 − α)ᵏ Pᵏ + (1 − α)ᴷ Pᴷ, personalised PageRank cut off at K.
-
-    Shapes:
-        - probabilities: ``[n, n]``
-        - value, output: ``[n, D]``
-
-    Reference:
-        Wang et al., *Multi-hop Attention Graph Neural Networks*, IJCAI 2021, attention diffusion.
-    """
-    diffused = (1 - restart) ** order * torch.linalg.matrix_power(probabilities, order)
-    for hop in range(order):
-        power = torch.linalg.matrix_power(probabilities, hop)
-        diffused = diffused + restart * (1 - restart) ** hop * power
-    result: Tensor = diffused @ value
-    return result

@@ -28,17 +28,14 @@ def reference_triplet_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    second_key: Tensor | None = None,
-    *,
-    aggregation: str = "sum",
-    shuffled: Sequence[int] = (),
+    second_key: Tensor,
+    shuffled: Sequence[int],
     scale: float = 3**-0.5,
 ) -> Tensor:
     """Return triplet attention: the features three by three are the heads.
 
     Token i reads token l with the score det(q_i, k, k'): k' is l's second key, and k the key of l's
-    partner. Without second keys k' is l's key, and k × k' is the sum, or the largest of each
-    feature, over all tokens as partners.
+    partner.
 
     Shapes:
         - query, key, value, second_key, output: ``[n, F]``, F a multiple of 3
@@ -55,12 +52,8 @@ def reference_triplet_attention(
         kind = kinds[min(head // max(heads // 5, 1), 4)]
         crossed = []
         for token in range(length):
-            if second_key is None:
-                all_pairs = torch.stack([torch.linalg.cross(first, k[token]) for first in k])
-                crossed.append(all_pairs.sum(0) if aggregation == "sum" else all_pairs.amax(0))
-            else:
-                partner = reference_triplet_partner(kind, token, length, shuffled)
-                crossed.append(torch.linalg.cross(k[partner], second_key[token, features]))
+            partner = reference_triplet_partner(kind, token, length, shuffled)
+            crossed.append(torch.linalg.cross(k[partner], second_key[token, features]))
         rows = []
         for token in range(length):
             scores = torch.stack([(q[token] * other).sum() for other in crossed])

@@ -205,6 +205,35 @@ def test_a_decoder_looks_at_nothing_later(tokenizer: PreTrainedTokenizerBase) ->
     assert [(head.layer, head.head) for head in jumping] == [(1, 0), (1, 2)]
 
 
+def test_a_decoder_on_clusters_shows_what_each_token_reads(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    torch.manual_seed(0)
+    shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": tokenizer.vocab_size}
+    decoder = GPT2Model(GPT2Config(**shape)).eval()
+    settings = {"keys": 4, "groups": 1, "size": 2, "segment": 8, "window": 4, "dense_below": 0}
+    attach(decoder, JatConfig.clustered(layers=(1,), heads=(0, 2), **settings))
+    (shown,) = view(decoder, tokenizer, 3 * TEXT).texts
+    assert [(head.layer, head.head) for head in shown.heads] == [(1, 0), (1, 2)]
+    for head in shown.heads:
+        assert "% of the attention is exact" in head.note
+        assert head.clusters is None
+        assert head.tree is not None
+        attention = dense(head.links["attention"], len(shown.tokens))
+        means = [dict(own) for own in head.tree.means]
+        for row, read in enumerate(head.tree.read):
+            shares = [*read, *means[row].items()]
+            for node, share in shares:
+                own = float(attention[row, list(head.tree.members[node])].sum())
+                assert own == pytest.approx(share, abs=0.002)
+                assert len(head.tree.members[node]) <= head.tree.sizes[node]
+            assert len(read) <= 2
+            assert head.tree.exact[row] + sum(means[row].values()) == pytest.approx(1, abs=0.03)
+        assert len(head.tree.read[-1]) == 2
+        assert len(means[-1]) > 2
+        assert not means[0]
+
+
 @pytest.mark.parametrize(
     ("texts", "options", "wanted"),
     [

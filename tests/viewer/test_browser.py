@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,6 +166,21 @@ def test_a_token_shows_its_cluster_its_best_keys_and_what_is_exact(opened: Opene
         for key in keys:
             tab.keyboard.press(key)
         assert f"How it is read: {wanted}." in details.inner_text()
+
+
+def test_a_token_shows_the_clusters_that_it_reads_and_what_stands_for_the_rest(
+    opened: Opened,
+) -> None:
+    (text,) = clustered_page(WORDS).texts
+    shares: Any = {"exact": (0.5,) * 4, "read": (((0, 0.25),),) * 4, "means": (((1, 0.0625),),) * 4}
+    tree: Any = SimpleNamespace(members=((0, 2), (3,)), sizes=(3, 1), **shares)
+    head = replace(text.heads[0], clusters=None, tree=tree)
+    tab = opened(Page("Trees", (replace(text, heads=(head,)),)))
+    go(tab, "One head")
+    tab.get_by_role("button", name="book (1), looks").click()
+    assert "50 % of its attention is exact" in tab.locator("#details").inner_text()
+    nodes = [entry.strip() for entry in tab.locator("li.node").all_inner_texts()]
+    assert nodes == ["25 %: the (0) costs (2) and 1 more", "6.3 %: more (3)"]
 
 
 def test_hostile_tokens_in_a_cluster_are_text(opened: Opened) -> None:

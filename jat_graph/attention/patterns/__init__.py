@@ -1,4 +1,4 @@
-"""How patterns are run: four backends, the choice among them, and attention as a function."""
+"""How patterns are run: two backends, the choice among them, and attention as a function."""
 
 import lazy_loader
 

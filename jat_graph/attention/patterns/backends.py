@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from jat_graph.checks.tensors import check_dropout, check_heads, check_scale, cl
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.patterns.base import Pattern
 
-BACKENDS = ("dense", "blocked", "flex", "graph")
+BACKENDS = ("dense", "blocked")
 
 # Judged, not measured: up to the first length one dense call should be faster whatever the pattern,
 # above the second blocks should be.
@@ -29,7 +28,7 @@ class PatternChoice:
     """Which backend runs a pattern, and why.
 
     Args:
-        backend: ``"dense"``, ``"blocked"``, ``"flex"`` or ``"graph"``.
+        backend: ``"dense"`` or ``"blocked"``.
         why: One sentence.
     """
 
@@ -45,12 +44,10 @@ def attend_within(
 ) -> Tensor:  # [B, H, L, Dv]
     """Return attention of all heads on their features, each query within a pattern."""
     pattern.check_size(groups[0].value.size(0), groups[0].value.size(2))
-    run, outputs = run_pattern, []
-    if mask.shard is not None:
-        from jat_graph.attention.patterns.shards import run_shard as run  # dynamo comes with it
+    outputs = []
     for group in groups:
         own = mask.select_heads(group.heads)
-        output = run(PatternInputs(*group[:4], pattern, own, dropout_p, scale))
+        output = run_pattern(PatternInputs(*group[:4], pattern, own, dropout_p, scale))
         outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 
@@ -58,13 +55,8 @@ def attend_within(
 def run_pattern(inputs: PatternInputs, backend: str = "auto") -> Tensor:  # [B, H, L, Dv]
     """Return attention under a pattern and a mask, by the backend asked for."""
     name = choose(backend, inputs).backend
-    # Loaded at its first use: PyG or dynamo comes with each but "dense".
-    if name == "blocked":
+    if name == "blocked":  # loaded at its first use: dynamo comes with it
         from jat_graph.attention.patterns.blocked import run
-    elif name == "flex":
-        from jat_graph.attention.patterns.flex import run
-    elif name == "graph":
-        from jat_graph.attention.patterns.graph import run
     else:
         from jat_graph.attention.patterns.dense import run
     output: Tensor = run(inputs)
@@ -99,27 +91,13 @@ def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
 
 def unsupported(backend: str, inputs: PatternInputs) -> list[str]:
     """Say why a backend cannot run, one phrase a reason."""
-    query, mask, length = inputs.query, inputs.mask, inputs.query.size(2)
+    mask, length = inputs.mask, inputs.query.size(2)
     if backend == "dense":
         if length**2 <= LARGEST_MASK:
             return []
         return [f"a mask of {length}×{length} is too large; use 'blocked'"]
     general = mask.pairs is not None or mask.bias is not None
-    reasons = {"it takes padding and causal masks only; use 'dense'": general}
-    if backend == "flex":
-        gradients = torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in (query, inputs.key, inputs.value)
-        )
-        reasons |= {
-            "it does not support dropout": inputs.dropout_p > 0,
-            "all heads must share their padding": mask.valid is not None and mask.valid.size(1) > 1,
-            "it does not support float64": query.dtype == torch.float64,
-            "it does not support gradients on the CPU; use 'blocked'": gradients
-            and not query.is_cuda,
-            "it needs Triton": query.is_cuda and find_spec("triton") is None,
-            "it must have all heads of a layer": inputs.heads != tuple(range(len(inputs.heads))),
-        }
-    return [reason for reason, holds in reasons.items() if holds]
+    return ["it takes padding and causal masks only; use 'dense'"] if general else []
 
 
 def pattern_attention(
@@ -143,8 +121,8 @@ def pattern_attention(
         query, key, value, attention_mask, is_causal, dropout_p, scale: As for
             :func:`jat_graph.jump_attention`.
         pattern: Which pairs a head may attend to; positions in it count valid tokens.
-        backend: ``"dense"``, ``"blocked"``, ``"flex"`` or ``"graph"``, which never falls back, or
-            ``"auto"``. (default: ``"auto"``)
+        backend: ``"dense"`` or ``"blocked"``, which never falls back, or ``"auto"``. (default:
+            ``"auto"``)
 
     Returns:
         The heads' outputs ``[B, H, L, Dv]``; zeros for padding and for a query that may attend to

@@ -41,8 +41,8 @@ def _run_rule(inputs: PatternInputs, rule: Pattern, valid: Tensor | None) -> Ten
 
 def attend_rows(
     query: Tensor,  # [rows, H, F]
-    key: Tensor,  # [rows of keys, H, F]
-    value: Tensor,  # [rows of keys, H, Dv]
+    key: Tensor,  # [rows, H, F]
+    value: Tensor,  # [rows, H, Dv]
     groups: list[BatchGroup],
     dropout_p: float,
     scale: float,

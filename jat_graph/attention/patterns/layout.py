@@ -39,22 +39,16 @@ class BlockGroup(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def kept_layout(
-    pattern: Pattern, length: int, device: torch.device, part: range | None = None
-) -> tuple[BlockGroup, ...]:
+def kept_layout(pattern: Pattern, length: int, device: torch.device) -> tuple[BlockGroup, ...]:
     """Return the layout of a pattern on a device, made once."""
-    return tuple(group.to(device) for group in layout(pattern, length, part))
+    return tuple(group.to(device) for group in layout(pattern, length))
 
 
-def layout(
-    pattern: Pattern,
-    length: int,
-    part: range | None = None,  # the queries that are wanted; all if None
-) -> list[BlockGroup]:
+def layout(pattern: Pattern, length: int) -> list[BlockGroup]:
     """Return which keys each block of queries needs, in a sequence without padding."""
     sizes: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = defaultdict(list)
     with torch.device("cpu"):  # wherever new tensors go by default
-        for queries, keys in key_blocks(pattern, length, part):
+        for queries, keys in key_blocks(pattern, length):
             sizes[len(queries), len(keys)].append((queries, keys))
         return [
             group
@@ -96,30 +90,21 @@ class Piece(NamedTuple):
     mask: Tensor | None  # which attend to which, [m|1, 1, height, width]; None if all do
 
 
-class Lookup(NamedTuple):
-    """Which rows hold the tokens that some blocks name, for each sequence."""
-
-    indices: Tensor  # of the blocks' tokens among those that are held, [n, size]
-    rows: Tensor  # number of the row of each that is held, [m, held]
-
-
 class BatchGroup(NamedTuple):
     """Blocks of one layout, and where the sequences that have it are."""
 
     group: BlockGroup
-    queries: Lookup
-    keys: Lookup
+    rows: Tensor  # number of the row of each token, [m, L]
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Yield the blocks of all sequences, some at a time."""
         blocks, width = self.group.keys.shape
-        rows = self.queries.rows
-        total, some = blocks * rows.size(0), max(1, most // width)
+        total, some = blocks * self.rows.size(0), max(1, most // width)
         for start in range(0, total, some):
-            index = torch.arange(start, min(start + some, total), device=rows.device)
+            index = torch.arange(start, min(start + some, total), device=self.rows.device)
             own, block = (index // blocks).unsqueeze(-1), index % blocks
-            queries = rows[own, self.queries.indices[block]]
-            keys = self.keys.rows[own, self.keys.indices[block]]
+            queries = self.rows[own, self.group.queries[block]]
+            keys = self.rows[own, self.group.keys[block]]
             yield Piece(queries, keys, self.group.masks(block))
 
 
@@ -138,19 +123,16 @@ def batch_groups(
         sizes = defaultdict(list)
         for index, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(index)
-    found: list[tuple[BlockGroup, Tensor]] = []
+    found: list[BatchGroup] = []
     for count, indices in sizes.items():
         own = rows[:, :count] if len(indices) == batch else rows[indices, :count]
         if count and not pattern.num_sequences:
-            found += [(group, own) for group in kept_layout(pattern, count, device)]
+            found += [BatchGroup(group, own) for group in kept_layout(pattern, count, device)]
         elif count:
             for index, row in zip(indices, own.unsqueeze(1), strict=True):
                 rule = pattern.of_sequence(index).at(row % length)
-                found += [(group.to(device), row) for group in layout(rule, count)]
-    return [
-        BatchGroup(group, Lookup(group.queries, own), Lookup(group.keys, own))
-        for group, own in found
-    ]
+                found += [BatchGroup(group.to(device), row) for group in layout(rule, count)]
+    return found
 
 
 def valid_rows(

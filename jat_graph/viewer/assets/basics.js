@@ -8,6 +8,7 @@ const KINDS = {
 };
 const OF_CLUSTERS = { before: "by exact scores", difference: "what clusters change" };
 const [FEW, MANY] = [40, 300]; // links drawn at first: some of each token, between these
+const MOST_MEMBERS = 16; // keys of a node that are written out
 const [STEP, NUMBER] = [20, 50]; // from token to token, and the room for numbers beside them
 const BINS = 32; // squares of a small matrix, each way
 const LEVELS = 10; // of strength, each a path: thousands of squares need no elements of their own
@@ -101,7 +102,7 @@ const head = () => text().heads[state.head];
 const headName = (own) => `layer ${own.layer}, head ${own.head}`;
 const token = (index) => shown(text().tokens[index]);
 const place = (index) => `${token(index)} (${text().positions[index]})`;
-const kindName = (kind) => (text().heads.some((own) => own.clusters) && OF_CLUSTERS[kind]) || KINDS[kind];
+const kindName = (kind) => (text().heads.some((own) => own.clusters || own.tree) && OF_CLUSTERS[kind]) || KINDS[kind];
 const kindsOf = (own) => Object.keys(own.links);
 const kindOf = (own) => (own.links[state.kind] ? state.kind : "attention");
 

@@ -1,4 +1,4 @@
-// A token of a head that reads by clusters: who is in its cluster, and what it reads exactly.
+// A token of a head that reads by clusters: what it reads exactly, and how it reads all else.
 
 /** How a token reads another one: with the score of the pair, or with its cluster's. */
 function howRead({ clusters }, i, k) {
@@ -28,5 +28,21 @@ function describeToken(index) {
     el("h3", {}, "Best keys, and the cluster's scores"),
     el("table", { class: "keys" }, el("tbody", {}, ...rows)),
     others ? el("p", {}, `${rows.length ? "and " : ""}${others} not shown`) : null,
+  );
+}
+
+/** What a token reads that descends a tree over the keys. */
+function describeDescent(index) {
+  const { members, sizes, exact, read, means } = head().tree;
+  const list = (nodes) => el("ol", {}, ...nodes.map(([node, share]) => {
+    const shown = members[node].slice(0, MOST_MEMBERS), hidden = sizes[node] - shown.length;
+    return el("li", { class: "node" }, `${percent(share)}: `, ...shown.flatMap((row) => [named(row), " "]),
+      hidden ? `and ${hidden} more` : null);
+  }));
+  detail(
+    el("h3", {}, named(index)),
+    el("p", {}, `${percent(exact[index])} of its attention is exact: on the first keys, on those near it, and on the keys of some clusters.`),
+    ...(read[index].length ? [el("h3", {}, "Clusters whose keys it reads"), list(read[index])] : []),
+    ...(means[index].length ? [el("h3", {}, "Nodes that stand for their keys, as their mean"), list(means[index])] : []),
   );
 }

@@ -223,6 +223,7 @@ function drawHead() {
   say(`${which} are drawn as lines. ${leftOut(links)} Full colour is ${
     valueText(kind, fullColour(kind, [own])).replace("+", "±")}.${kind === "difference"
     ? " Blue and whole: more than before; orange, dashed or small: less." : ""} ${own.note}`);
-  if (own.clusters && state.token?.side === 0 && !state.pair) describeToken(state.token.index);
+  const describe = own.tree ? describeDescent : own.clusters && describeToken;
+  if (describe && state.token?.side === 0 && !state.pair) describe(state.token.index);
   else describePair(state.pair);
 }

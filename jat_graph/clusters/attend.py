@@ -1,0 +1,154 @@
+"""Choosing what tokens read, and reading it: who decides and who computes are two functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jat_graph.clusters import cpu, naive
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
+from jat_graph.clusters.tree import SINKS, Tree, grow, new_tree, spread_gradients
+from jat_graph.kernels.compiling import HAS_NUMBA
+
+Parts = tuple[Tensor, Tensor, Tensor]
+
+
+class Kernel(NamedTuple):
+    """How a kind of device computes: three functions, as :mod:`jat_graph.clusters.naive` has them.
+
+    Args:
+        choose: Lets tokens descend the tree, and fills in a choice.
+        read: Returns what tokens read, and the logarithm of the sum of e to their scores.
+        differentiate: Returns the gradients of queries, keys and values, and of the nodes' means.
+        partial: Whether it can do without the means of clusters that are in groups, from their
+            keys. (default: False)
+    """
+
+    choose: Callable[..., Choice]
+    read: Callable[..., tuple[Tensor, Tensor]]
+    differentiate: Callable[..., tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]]
+    partial: bool = False
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+def register_kernel(device: str, kernel: Kernel | ModuleType) -> None:
+    """Let a kernel choose and read on a kind of device, in the place of the one that did.
+
+    Args:
+        device: The type of a ``torch.device``, as ``"cuda"``.
+        kernel: Three functions; or a module that has them, under their names.
+    """
+    partial = getattr(kernel, "partial", False)
+    KERNELS[device] = Kernel(kernel.choose, kernel.read, kernel.differentiate, partial)
+
+
+def kernel_for(device: torch.device, dropout: bool = False) -> Kernel:
+    """Return what computes on a device: the formula where nothing else does, and for dropout."""
+    return KERNELS["naive"] if dropout else KERNELS.get(device.type, KERNELS["naive"])
+
+
+register_kernel("naive", naive)
+if HAS_NUMBA:
+    register_kernel("cpu", cpu)
+
+
+def choose(
+    query: Tensor, key: Tensor, rule: Rule | None = None, scale: float | None = None
+) -> Choice:
+    r"""Return what tokens read that descend the tree of their keys, in causal order.
+
+    Args:
+        query: Queries of the last T of n tokens, ``[H, T, D]``.
+        key: Keys of all tokens, ``[Hkv, n, D]``, each for as many neighbouring heads of queries.
+        rule: How they descend it. (default: None, which means ``Rule()``)
+        scale: Factor of the scores. (default: None, which means 1/√D)
+
+    Returns:
+        The choice: constants, for :func:`attend` to read.
+
+    Shapes:
+        - **output:** ``opened`` ``[H, T, levels, groups]``, ``read`` ``[H, T, clusters]``
+
+    Reference:
+        This library's own: clusters of keys as in Multipole Attention (Hooper et al. 2025), a tree
+        of them, and a descent for each token in prefill, generation and training alike.
+    """
+    rule = Rule() if rule is None else rule
+    own, key = (wide(x.detach()) for x in (query, key))
+    tree = grow(new_tree(rule.size, rule.segment), key)
+    empty = empty_choice(own, key.size(1), tree, rule)
+    own = own * (query.size(-1) ** -0.5 if scale is None else scale)
+    return kernel_for(key.device).choose(own, key, empty, Nodes.of(tree, key, key))
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, choice: Choice, scale: float | None = None
+) -> Tensor:
+    r"""Return what tokens read along a choice: some keys exactly, all others by means.
+
+    With E_i the keys that token i reads exactly, and a(i, j) the node at which it stopped above key
+    j, its scores are
+
+    .. math::
+        s_{ij} = \begin{cases}
+            \text{scale} \cdot q_i \cdot k_j & j \in E_i \\
+            \text{scale} \cdot q_i \cdot (P_{a(i, j)} k)_j & \text{elsewhere}
+        \end{cases}
+
+    where P_a is the mean over the keys of a node, and the output is softmax(s) V. Gradients are
+    exact, the choice being constant.
+
+    Args:
+        query: Queries of the last T of n tokens, ``[H, T, D]``.
+        key: Keys of all tokens, ``[Hkv, n, D]``.
+        value: Values of all tokens, ``[Hkv, n, Dv]``.
+        choice: Of :func:`choose`, or any other that fits.
+        scale: Factor of the scores. (default: None, which means 1/√D)
+
+    Returns:
+        The heads' outputs.
+
+    Shapes:
+        - **output:** ``[H, T, Dv]``
+
+    Reference:
+        This library's own.
+    """
+    scale = query.size(-1) ** -0.5 if scale is None else scale
+    own, key, rows = (wide(x) for x in (query, key, value))
+    output: Tensor = _Attend.apply(own * scale, key, rows, choice)
+    return output.to(value.dtype)
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> Tensor:
+        nodes = Nodes.of(choice.tree, key, value)
+        output, lse = kernel_for(key.device).read(query, key, value, choice, nodes)
+        ctx.save_for_backward(query, key, value, output, lse)
+        ctx.choice = choice
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, output, lse = ctx.saved_tensors
+        nodes = Nodes.of(ctx.choice.tree, key, value)
+        given = grad, output, lse, query, key, value, ctx.choice, nodes
+        return (*differentiate(kernel_for(key.device), given), None)
+
+
+def differentiate(kernel: Kernel, given: tuple[Any, ...], **options: Any) -> Parts:
+    """Return the gradients of queries, keys and values, those of means among them."""
+    by_query, by_key, by_value, by_keys, by_values = kernel.differentiate(*given, **options)
+    tree: Tree = given[-2].tree
+    inside = slice(SINKS, SINKS + tree.segments * tree.segment)
+    if tree.levels:
+        by_key[:, inside] += spread_gradients(tree, by_keys)
+        by_value[:, inside] += spread_gradients(tree, by_values)
+    return by_query, by_key, by_value

@@ -1,0 +1,174 @@
+"""Attention by trees over whole batches, with padding and documents, as one operator of torch.
+
+``torch.compile`` and ``torch.export`` see nothing of what is inside: any length is the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from jat_graph.clusters.attend import Parts, differentiate, kernel_for
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
+from jat_graph.clusters.tree import grow, new_tree
+from jat_graph.kernels.compiling import in_transform
+from jat_graph.masks.tokens import TokenMask, token_documents
+
+
+def tree_attention(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    rule: Rule,
+    *,
+    mask: TokenMask,  # of padding, or of documents; all of it in causal order
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return what heads read along trees of their keys, or by SDPA where nobody meets a cluster."""
+    documents = token_documents(mask, query, True)
+    if query.size(2) <= rule.first:
+        attn_mask, is_causal = mask.attention_mask(query.size(2), query)
+        gqa = key.size(1) != query.size(1)
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
+        )
+    if in_transform():
+        raise ValueError("torch.func does not support clusters; torch.autograd does")
+    seed = torch.randint(2**62, ()) if dropout_p > 0 else None
+    if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (x.to(dtype) for x in (query, key, value))
+    output: Tensor
+    with torch.autocast(query.device.type, enabled=False):
+        output, _ = read_tree(query, key, value, documents, seed, scale, dropout_p, *rule)
+    return output
+
+
+def sequences(documents: Tensor | None, batch: int) -> Iterator[tuple[int, Any]]:
+    """Yield the sequence of a batch and the tokens of each document: all, or their positions."""
+    for row in range(batch):
+        if documents is None:
+            yield row, slice(None)
+            continue
+        own = documents[row]
+        for name in torch.unique(own[own >= 0]).tolist():
+            yield row, (own == name).nonzero().squeeze(-1)
+
+
+def _kept(dropout_p: float, seed: Tensor | None, number: int, device: torch.device) -> Any:
+    """Return how a sequence draws for dropout."""
+    if seed is None:
+        return {}
+    return {"kept": (1 - dropout_p, torch.Generator(device).manual_seed(int(seed) + number))}
+
+
+def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
+    """Return an empty choice, and the means of the tree of a whole sequence."""
+    tree = grow(new_tree(rule.size, rule.segment), key)
+    return empty_choice(query, key.size(1), tree, rule), Nodes.of(tree, key, value)
+
+
+@torch.library.custom_op("jat_graph::read_tree", mutates_args=())
+def read_tree(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    documents: Tensor | None,  # of each token, integers [B, L]; negative for padding
+    seed: Tensor | None,  # of dropout, an integer
+    scale: float,
+    dropout_p: float,
+    keys: int,
+    groups: int,
+    size: int,
+    segment: int,
+    window: int,
+    dense_below: int,
+    rest: bool,
+) -> tuple[Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L]
+    """Return what heads read, and the logarithms of the sums of e to their scores."""
+    rule = Rule(keys, groups, size, segment, window, dense_below, rest)
+    output, lse = _outputs(query, value)
+    if documents is not None:
+        output.zero_()  # what padding reads
+    kernel = kernel_for(query.device, seed is not None)
+    for number, (row, tokens) in enumerate(sequences(documents, len(query))):
+        own, *others = [wide(x[row][:, tokens]) for x in (query, key, value)]
+        more = _kept(dropout_p, seed, number, query.device)
+        choice, nodes = _chosen(own, others[0], others[1], rule)
+        parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, **more)
+        output[row][:, tokens], lse[row][:, tokens] = parts[0].to(output.dtype), parts[1]
+    return output, lse
+
+
+@torch.library.custom_op("jat_graph::read_tree_backward", mutates_args=())
+def _read_tree_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    documents: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    dropout_p: float,
+    keys: int,
+    groups: int,
+    size: int,
+    segment: int,
+    window: int,
+    dense_below: int,
+    rest: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and values."""
+    rule = Rule(keys, groups, size, segment, window, dense_below, rest)
+    totals = [torch.zeros_like(x) for x in (query, key, value)]
+    kernel = kernel_for(query.device, seed is not None)
+    for number, (row, tokens) in enumerate(sequences(documents, len(query))):
+        parts = [wide(x[row][:, tokens]) for x in (grad, output, lse, query, key, value)]
+        parts[3] = parts[3] * scale
+        choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
+        choice = kernel.choose(parts[3], parts[4], choice, nodes)
+        more = _kept(dropout_p, seed, number, query.device)
+        found = differentiate(kernel, (*parts, choice, nodes), **more)
+        for total, part, factor in zip(totals, found, (scale, 1.0, 1.0), strict=True):
+            total[row][:, tokens] = (part * factor).to(total.dtype)
+    return totals[0], totals[1], totals[2]
+
+
+@read_tree.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    return _outputs(query, value)
+
+
+@_read_tree_backward.register_fake
+def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Parts:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+
+
+def _outputs(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return room for outputs; the heads of a token stand together, as SDPA has them."""
+    batch, heads, length, _ = query.shape
+    output = value.new_empty(batch, length, heads, value.size(-1)).transpose(1, 2)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    return output, query.new_zeros(batch, heads, length, dtype=dtype)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:5])
+    ctx.settings = inputs[5:]
+    ctx.mark_non_differentiable(output[1])
+
+
+def _backward(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
+    with torch.autocast(grad.device.type, enabled=False):
+        found = _read_tree_backward(grad, *ctx.saved_tensors, *ctx.settings)
+    return (*found, *[None] * 11)
+
+
+read_tree.register_autograd(_backward, setup_context=_keep)

@@ -1,0 +1,86 @@
+"""Heads and rules at random, and what trees of ours and of the oracle make of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from jat_graph.clusters.attend import attend, choose
+from jat_graph.clusters.choice import Rule
+from tests.oracles import reference_tree_attention
+from tests.support import random_tensors
+
+SCALE = 0.7
+
+
+class Deep(Rule):
+    """A rule with many levels, whatever it opens: the highest has at most 8 nodes, if it can."""
+
+    top = 8
+
+
+RULE = Deep(keys=6, groups=2, size=2, segment=8, window=5)
+
+
+def run(function: Callable[..., Tensor], heads: list[Tensor], *options: Any) -> list[Tensor]:
+    """Return a function's output for heads, and its gradients."""
+    leaves = [x.detach().clone().requires_grad_() for x in heads]
+    output = function(*leaves, *options)
+    cotangent = random_tensors(9, tuple(output.shape))[0].to(output.dtype)
+    return [output.detach(), *torch.autograd.grad(output, leaves, cotangent)]
+
+
+def tree_heads(query: Tensor, key: Tensor, value: Tensor, rule: Rule = RULE) -> Tensor:
+    """Return what the last tokens read of all: ``[H, T, D]``, ``[Hkv, n, D]``, ``[Hkv, n, Dv]``."""
+    return attend(query, key, value, choose(query, key, rule, SCALE), SCALE)
+
+
+def oracle_heads(query: Tensor, key: Tensor, value: Tensor, rule: Rule = RULE) -> Tensor:
+    """Return the same by the oracle."""
+    before = query.new_zeros(len(query), key.size(1) - query.size(1), query.size(2))
+    heads = torch.cat([before, query], dim=1), key, value
+    settings: dict[str, Any] = rule._asdict() | {"top": rule.top, "scale": SCALE}
+    output = reference_tree_attention(*(x[None] for x in heads), **settings)[0]
+    return output[:, before.size(1) :]
+
+
+def assert_same(ours: list[Tensor], theirs: list[Tensor], within: float = 1e-10) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=within, atol=within)
+
+
+def random_heads(
+    length: int, heads: tuple[int, int] = (4, 2), *, rows: int = 0, seed: int = 0
+) -> list[Tensor]:
+    """Return heads of so many tokens, of which the last ``rows`` ask, or all."""
+    shapes = (heads[0], rows or length, 5), (heads[1], length, 5), (heads[1], length, 3)
+    return random_tensors(seed, *shapes)
+
+
+def with_twins(key: Tensor, size: int, segment: int) -> Tensor:
+    """Let the first two centres of each segment start at equal keys: one of them stays empty."""
+    first = torch.arange(4, max(4, key.size(1) - segment + 1), segment)
+    second = first + segment // max(1, segment // size) % segment
+    return key.index_copy(1, second, key[:, first])
+
+
+@st.composite
+def cases(draw: st.DrawFn, longest: int = 120) -> tuple[list[Tensor], Rule]:
+    """Draw trees of up to four levels; clusters may have no key, or all of a segment."""
+    settings = {
+        "keys": draw(st.sampled_from((0, 1, 4, 9))),
+        "groups": draw(st.integers(0, 3)),
+        "size": draw(st.sampled_from((1, 2, 3, 4, 20))),
+        "segment": draw(st.sampled_from((2, 5, 8, 12))),
+        "window": draw(st.sampled_from((1, 3, 16))),
+        "dense_below": draw(st.sampled_from((0, 0, 50))),
+        "rest": draw(st.integers(0, 3)) > 0,
+    }
+    length, seed = draw(st.integers(1, longest)), draw(st.integers(0, 999))
+    number = draw(st.sampled_from(((1, 1), (2, 2), (3, 1), (4, 2))))
+    heads = random_heads(length, number, rows=min(draw(st.integers(0, 17)), length), seed=seed)
+    if draw(st.booleans()):
+        heads[1] = with_twins(heads[1], settings["size"], settings["segment"])
+    return heads, draw(st.sampled_from((Rule, Deep)))(**settings)

@@ -1,0 +1,209 @@
+"""Each token descends the tree of its keys: what it reads is the oracle's, and nothing leaks."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.nn import avg_pool_x
+
+from jat_graph import clustered_attention
+from jat_graph.clusters.attend import KERNELS, choose
+from jat_graph.clusters.choice import Rule
+from jat_graph.clusters.state import read_next
+from jat_graph.testing import assert_within_budget
+from tests.clusters.support import (
+    RULE,
+    SCALE,
+    Deep,
+    assert_same,
+    cases,
+    oracle_heads,
+    random_heads,
+    run,
+    tree_heads,
+)
+from tests.inputs import random_padding_mask
+from tests.kernels.support import threads
+from tests.oracles import reference_tree_attention
+from tests.support import random_tensors
+
+
+@pytest.fixture(params=["naive", "cpu"], autouse=True, scope="module")
+def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each kernel there is computes on the CPU."""
+    if request.param not in KERNELS:
+        pytest.skip("numba is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KERNELS, "cpu", KERNELS[request.param])
+        yield
+
+
+def sdpa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=SCALE, enable_gqa=True
+    )
+
+
+@given(case=cases())
+def test_each_token_reads_what_it_reads_alone(case):
+    assert_same(run(tree_heads, *case), run(oracle_heads, *case))
+
+
+@pytest.mark.parametrize("side", ["left", "right", "scattered", "documents"])
+def test_padding_is_no_token_and_sequences_are_on_their_own(side):
+    heads = random_tensors(1, *((3, number, 90, 4) for number in (4, 2, 2)))
+    if side == "documents":
+        sequence = torch.randint(3, (3, 90), generator=torch.Generator().manual_seed(0)).sort()[0]
+        mask = (sequence[:, :, None] == sequence[:, None]).unsqueeze(1)
+    else:
+        mask = random_padding_mask(3, 90, side=side, seed=2)
+        sequence = mask.long() - 1
+    settings = {"keys": 4, "groups": 1, "size": 2, "segment": 4, "window": 3, "dense_below": 0}
+
+    def ours(*x: Tensor) -> Tensor:
+        options = {"attention_mask": mask, "is_causal": True, "enable_gqa": True}
+        return clustered_attention(*x, **options, **settings) * (sequence >= 0)[:, None, :, None]
+
+    def oracle(*x: Tensor) -> Tensor:
+        return reference_tree_attention(*x, sequence=sequence, **settings)
+
+    assert_same(run(ours, heads), run(oracle, heads))
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_all_opened_and_all_read_is_causal_attention(size):
+    rule = Deep(keys=2000, groups=1000, size=size, segment=12, window=3)
+    heads = random_heads(235)
+    assert len(choose(*heads[:2], rule).tree.levels) == 3
+    assert_same(run(tree_heads, heads, rule), run(sdpa, heads))
+
+
+def test_nothing_opened_is_attention_over_pooled_keys():
+    rule = Deep(keys=0, groups=0, size=2, segment=8, window=5)
+    heads = random_heads(4 + 64 + 5, (2, 1), rows=1)
+    clusters, groups = (x.owner[0].long() for x in choose(*heads[:2], rule).tree.levels)
+    cluster = clusters + torch.arange(64) // 8 * 4
+    node = groups[cluster] + cluster // 16 * 4  # of two blocks of the second level
+    node = torch.cat([8 + torch.arange(4), node, 12 + torch.arange(5)])
+
+    def pooled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        means, _ = avg_pool_x(node, torch.cat([key, value], dim=-1)[0], torch.zeros_like(node))
+        bias, parts = node.bincount().to(key.dtype).log(), means.split([5, 3], dim=-1)
+        return F.scaled_dot_product_attention(query, *parts, attn_mask=bias, scale=SCALE)
+
+    assert_same(run(tree_heads, heads, rule), run(pooled, heads))
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_weights_are_positive_and_sum_to_one(rest):
+    rule = RULE._replace(rest=rest)
+    query, key, _ = random_heads(150)
+    weights = tree_heads(query, key, torch.eye(150, dtype=key.dtype).expand(2, -1, -1), rule)
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    read = weights > 0
+    assert torch.equal(weights.where(read, 0.0), weights)
+    if rest:
+        assert torch.equal(read, torch.ones(150, 150).tril().bool().expand_as(read))
+    else:
+        near = 150 - 8 * int(choose(query, key, rule).seen[-1])
+        assert (read[:, -1].sum(-1) > near).all() and not read[:, -1].all(-1).any()
+
+
+def test_no_later_token_changes_a_bit():
+    heads = random_heads(200)
+    want = tree_heads(*heads)
+    for first in (7, 90, 131, 199):
+        other = [torch.cat([x[:, :first], 9 * x[:, first:].flip(1)], dim=1) for x in heads]
+        assert torch.equal(tree_heads(*other)[:, :first], want[:, :first])
+        assert_same([tree_heads(*(x[:, :first] for x in heads))], [want[:, :first]], 1e-12)
+
+
+@given(ends=st.lists(st.integers(1, 180), min_size=1), seed=st.integers(0, 99))
+def test_any_chunks_and_crops_read_what_the_whole_reads(ends, seed):
+    query, key, value = random_heads(180, seed=seed)
+    want, kept, start = tree_heads(query, key, value), None, 0
+    for end in ends:
+        start = min(start, end - 1)
+        kept, own = kept and kept.crop(start), (query[:, start:end], key[:, :end], value[:, :end])
+        output, kept = read_next(*own, RULE, SCALE, kept)
+        assert_same([output], [want[:, start:end]], 1e-12)
+        start = end
+
+
+def test_a_constant_of_all_keys_changes_nothing():
+    query, key, value = random_heads(150)
+    shift = 100 * random_tensors(1, (5,))[0]
+    assert_same(
+        run(tree_heads, [query, key + shift, value]), run(tree_heads, [query, key, value]), 1e-9
+    )
+
+
+def test_one_far_key_that_one_token_needs_is_found():
+    topics, key, pick = random_tensors(2, (40, 40, 64), (40, 1000, 64), (40, 1000))
+    needed, place, head = key[:, 0], 4 + 22 * torch.arange(40), torch.arange(40)
+    key = topics[head[:, None], (10 * pick.abs()).long() % 40] + key / 3
+    key[head, place] = 2 * needed
+    query = 9 / SCALE * (needed / needed.square().sum(-1, keepdim=True)).unsqueeze(1)
+    value = F.one_hot(place, 1000).double().unsqueeze(-1)
+    rule = Rule(keys=32, groups=8, size=4, segment=64, window=32)
+    outputs = [
+        F.scaled_dot_product_attention(query, key, value, scale=SCALE),
+        *(tree_heads(query, key, value, rule._replace(groups=groups)) for groups in (8, 0)),
+    ]
+    densely, found, unopened = (int((x > 0.5).sum()) for x in outputs)
+    assert unopened < densely / 2 < 0.9 * densely <= found
+
+
+@pytest.mark.parametrize("rows", [1, 60, 160])
+def test_runs_and_threads_give_the_same_bits(rows):
+    heads = random_heads(160, rows=rows)
+    want = run(tree_heads, heads)
+    for number in (1, 2, 2):
+        with threads(number):
+            found = run(tree_heads, heads)
+        assert all(torch.equal(*pair) for pair in zip(found, want, strict=True))
+
+
+def test_keys_may_lie_in_a_cache_with_room():
+    query, *others = random_heads(150, rows=20)
+    room = [torch.full((2, 190, x.size(-1)), torch.nan, dtype=x.dtype) for x in others]
+    kept = [space[:, 11:161].copy_(x) for space, x in zip(room, others, strict=True)]
+    by_token = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in (query, *others)]
+    shared = [x[:1].expand(2, -1, -1) for x in others]
+    for heads in ([query, *kept], by_token, [query, *shared]):
+        assert torch.equal(tree_heads(*heads), tree_heads(*(x.contiguous() for x in heads)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision_stays_inside_the_budget(dtype):
+    heads = [x.to(dtype) for x in random_heads(150)]
+    plain, true = (
+        run(oracle_heads, [x.to(wide) for x in heads]) for wide in (torch.float32, torch.float64)
+    )
+    for mine, low, exact in zip(run(tree_heads, heads), plain, true, strict=True):
+        assert_within_budget(mine, low.to(dtype), exact, ulps=8.0)
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 13, 16])
+def test_short_sequences_are_read_exactly(length):
+    heads = random_heads(length)
+    assert_same(run(tree_heads, heads), run(sdpa, heads))
+
+
+def test_equal_keys_are_read_alike():
+    query, key, value = random_heads(150, (2, 2))
+    output, *gradients = run(tree_heads, [query, torch.full_like(key, 0.1), value])
+    assert_same([output], [value.cumsum(1) / torch.arange(1, 151).unsqueeze(-1)])
+    assert all(x.isfinite().all() for x in gradients)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6])
+def test_scores_far_apart_stay_finite(factor):
+    query, key, value = random_heads(150)
+    heads = [query, factor * key, value]
+    assert_same(run(tree_heads, heads), run(oracle_heads, heads), 1e-6)
+    assert all(x.isfinite().all() for x in run(tree_heads, [x.float() for x in heads]))

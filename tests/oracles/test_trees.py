@@ -1,0 +1,90 @@
+"""Trees of keys by hand: five rounds of k-means, what a token meets, and what it reads."""
+
+import math
+
+import torch
+
+from tests.oracles import (
+    reference_tree_attention,
+    tree_descent,
+    tree_kmeans,
+    tree_levels,
+    tree_means,
+    tree_sizes,
+)
+from tests.support import assert_equal
+
+
+def column(*numbers: float) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)[:, None]
+
+
+def test_kmeans_by_hand() -> None:
+    everyone = torch.ones(4, dtype=torch.bool)
+    # Centres 0 and 1, then 0 and 22/3, then 0.5 and 10.5.
+    assert tree_kmeans(column(0, 10, 1, 11), everyone, 2).tolist() == [0, 1, 0, 1]
+    # Centres 5 and 5, to the first of which all go; then 7, and 5, which stays.
+    assert tree_kmeans(column(5, 9, 5, 9), everyone, 2).tolist() == [1, 0, 1, 0]
+    # Its last point moved in the fifth round, and the second would in a sixth.
+    slow = tree_kmeans(column(40, 27, 5, 37, 30, 33, 28), torch.ones(7, dtype=torch.bool), 2)
+    assert slow.tolist() == [0, 1, 1, 0, 0, 0, 0]
+    # What is not present counts for nothing: centres 0 and 4, then 0 and 8.
+    present = torch.tensor([True, True, False, False])
+    assert tree_kmeans(column(0, 8, 99, 99), present, 2)[present].tolist() == [0, 1]
+
+
+def test_levels_of_nodes_by_hand() -> None:
+    key = column(*[9] * 4, 0, 10, 1, 11, 20, 30, 21, 31, 30, 31, 0, 1, 10, 11, 20, 21, 7)
+    clusters, groups = tree_levels(key, size=2, segment=4)
+    assert clusters.owner.tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    means = tree_means(clusters.members, key)
+    assert means.squeeze(1).tolist() == [0.5, 10.5, 20.5, 30.5, 30.5, 0.5, 10.5, 20.5]
+    assert groups.owner.tolist() == [0, 0, 1, 1, 1, 0, 0, 1]
+    assert groups.members.sum(dim=1).tolist() == [8, 8]
+    assert tree_means(groups.members, key).squeeze(1).tolist() == [5.5, 25.5]
+    # Whoever opens the higher group and reads one cluster stops at three others and a group.
+    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1])
+    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5]
+
+
+def test_what_stands_for_segments() -> None:
+    assert tree_sizes(0, 2, top=4) == []
+    assert tree_sizes(2, 2, top=4) == [4]
+    assert tree_sizes(3, 2, top=4) == [6]  # no block of four is complete
+    assert tree_sizes(13, 2, top=4) == [26, 6]
+    assert tree_sizes(35, 2, top=4) == [70, 16, 4]
+
+
+def test_one_token_by_hand() -> None:
+    key = column(*[0] * 4, 0, 10, 2, 12, 3, 1)  # clusters 0, 2 and 10, 12; then the window, itself
+    value = column(*range(10))
+    exact = {"scale": 0.1, "keys": 2, "size": 2, "segment": 4, "window": 1}
+
+    def read(scores: list[float]) -> float:
+        weights = [math.exp(0.1 * score) for score in scores]
+        return sum(w * v for w, v in zip(weights, range(10), strict=False)) / sum(weights)
+
+    def last(**settings: float) -> float:
+        heads = (x[None, None] for x in (torch.ones_like(key), key, value))
+        return reference_tree_attention(*heads, **exact | settings)[0, 0].squeeze(-1).tolist()
+
+    assert_equal(torch.tensor(last()[9]), torch.tensor(read([0, 0, 0, 0, 1, 10, 1, 12, 3, 1])))
+    unread = [0, 0, 0, 0, 1, 11, 1, 11, 3, 1]
+    assert_equal(torch.tensor(last(keys=0)[9]), torch.tensor(read(unread)))
+    all_exact = torch.tensor(read([0, 0, 0, 0, 0, 10, 2, 12, 3, 1]))
+    for settings in ({"window": 3}, {"dense_below": 10}, {"keys": 3}):
+        assert_equal(torch.tensor(last(**settings)[9]), all_exact)
+    low = [0, 0, 0, 0, -math.inf, 10, -math.inf, 12, 3, 1]
+    assert_equal(torch.tensor(last(rest=False)[9]), torch.tensor(read(low)))
+    assert_equal(torch.tensor(last()[7]), torch.tensor(read([0, 0, 0, 0, 0, 10, 2, 12])))
+
+
+def test_sequences_are_on_their_own_and_padding_is_none() -> None:
+    generator = torch.Generator().manual_seed(0)
+    heads = torch.randn(3, 1, 2, 90, 3, generator=generator, dtype=torch.float64)
+    sequence = torch.tensor([[0] * 50 + [-1] * 4 + [1] * 36])
+    settings = {"keys": 2, "groups": 1, "size": 2, "segment": 4, "window": 2, "top": 4}
+    output = reference_tree_attention(*heads, sequence=sequence, **settings)
+    assert output[:, :, 50:54].abs().max() == 0
+    for own in (slice(0, 50), slice(54, 90)):
+        assert_equal(output[:, :, own], reference_tree_attention(*heads[..., own, :], **settings))

@@ -1,0 +1,219 @@
+"""Trees of keys: near keys form clusters, near clusters groups, and every token descends alone."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class ReferenceLevel(NamedTuple):
+    """The nodes of one size, block by block; the lowest level's children are keys.
+
+    Shapes:
+        - members: bool ``[nodes, n]``, the keys of each node.
+        - owner: long ``[children]``, the node that holds each child.
+    """
+
+    members: Tensor
+    owner: Tensor
+
+
+def tree_means(members: Tensor, x: Tensor) -> Tensor:
+    r"""Return :math:`\bar x_a`, the mean over the keys of each node; 0 for a node without keys.
+
+    Shapes:
+        - members: bool ``[nodes, n]``
+        - x: ``[n, D]``
+        - output: ``[nodes, D]``
+
+    Reference:
+        PyG's ``avg_pool``.
+    """
+    return members.to(x.dtype) @ x / members.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def tree_kmeans(x: Tensor, present: Tensor, clusters: int) -> Tensor:
+    r"""Return the cluster of each point after five rounds of k-means.
+
+    The m centres start at points :math:`\lfloor c n / m \rfloor`. A round sends all points to the
+    nearest centre, the lower one of equals, and then moves centres that have points to their mean.
+    What is not present lies at the mean of what is, and moves no centre.
+
+    Shapes:
+        - x: ``[n, D]``
+        - present: bool ``[n]``
+        - output: long ``[n]``
+
+    Reference:
+        Lloyd, 1982.
+    """
+    x = torch.where(present[:, None], x - x[present].mean(dim=0), 0.0)
+    centres = x[torch.arange(clusters) * len(x) // clusters]
+    for _ in range(5):
+        joined = (x[:, None] - centres).square().sum(dim=-1).argmin(dim=1)
+        for cluster in joined[present].unique():
+            centres[cluster] = x[(joined == cluster) & present].mean(dim=0)
+    return joined
+
+
+def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
+    r"""Return the tree over the complete segments behind the first four keys, lowest level first.
+
+    The keys of a segment form :math:`c = \lfloor \mathrm{segment} / \mathrm{size} \rfloor`
+    clusters, one at least; the 4c nodes of four neighbouring blocks form c nodes of the next level
+    by their mean keys, all of which count alike.
+
+    Shapes:
+        - key: ``[n, D]``
+
+    Reference:
+        This library.
+    """
+    nodes, key = max(1, segment // size), key.detach()
+    inside = torch.eye(len(key), dtype=torch.bool)[4:]
+    children, levels = segment, list[ReferenceLevel]()
+    while len(inside) >= children:
+        blocks = inside[: len(inside) // children * children].split(children)
+        owners = [tree_kmeans(tree_means(block, key), block.any(dim=1), nodes) for block in blocks]
+        members = [
+            block[owner == node].any(dim=0)
+            for block, owner in zip(blocks, owners, strict=True)
+            for node in range(nodes)
+        ]
+        owner = torch.cat([owner + number * nodes for number, owner in enumerate(owners)])
+        levels.append(ReferenceLevel(torch.stack(members), owner))
+        inside, children = levels[-1].members, 4 * nodes
+    return levels
+
+
+def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
+    r"""Return how many nodes of each level stand for so many segments, with ``nodes`` a block.
+
+    Above a level with more than ``top`` nodes is another one, if it has a complete block.
+
+    Reference:
+        This library.
+    """
+    sizes = [seen * nodes] if seen else []
+    while sizes and sizes[-1] > top and seen >= 4 ** len(sizes):
+        sizes.append(seen // 4 ** len(sizes) * nodes)
+    return sizes
+
+
+@torch.no_grad()
+def tree_descent(
+    query: Tensor, key: Tensor, levels: list[ReferenceLevel], sizes: list[int], best: list[int]
+) -> Tensor:
+    r"""Return the nodes at which a token stops; of the other keys it reads each by itself.
+
+    It meets the first ``sizes`` nodes of each level, but for the children of those of the next
+    level. From the highest down it opens the ``best`` many of the nodes that it met and of the
+    children of those it opened; at the lowest it reads them. The score of a node is
+
+    .. math::
+        q_i \cdot \bar k_a + \log n_a
+
+    Shapes:
+        - query: ``[D]``, scaled
+        - key: ``[n, D]``
+        - output: bool ``[nodes, n]``, the keys of each
+
+    Reference:
+        This library; Barnes–Hut (1986) with the opening decided by score.
+    """
+    stopped, opened = [torch.zeros(0, len(key), dtype=torch.bool)], torch.zeros(0)
+    for level in reversed(range(len(sizes))):
+        members = levels[level].members[: sizes[level]]
+        met = members.any(dim=1)
+        if level + 1 < len(sizes):
+            held = 4 * sizes[level + 1]
+            met[:held] &= opened[levels[level + 1].owner[:held]]
+        scores = tree_means(members, key) @ query + members.sum(dim=1).to(key.dtype).log()
+        order = scores.masked_fill(~met, -math.inf).argsort(descending=True)
+        opened = torch.zeros_like(met).index_fill(0, order[: best[level]], True) & met
+        stopped.append(members[met & ~opened])
+    return torch.cat(stopped)
+
+
+def tree_output(query: Tensor, key: Tensor, value: Tensor, stopped: Tensor, rest: bool) -> Tensor:
+    r"""Return the head of a token that stops at some nodes; without ``rest`` it reads none of them.
+
+    .. math::
+        \mathrm{softmax}(q_i \cdot (P k)_j)_j \, V, \qquad
+        (P k)_j = \bar k_a \;\; (j \in a), \;\; k_j \text{ where it stops at no node}
+
+    Shapes:
+        - query: ``[D]``, scaled
+        - key: ``[n, D]``, up to the token's own
+        - value: ``[n, Dv]``
+        - stopped: bool ``[nodes, n]``
+        - output: ``[Dv]``
+
+    Reference:
+        This library; graph convolution of keys on a coarsened graph.
+    """
+    coarse = stopped.any(dim=0)
+    means = stopped.T.to(key.dtype) @ tree_means(stopped, key)
+    scores = torch.where(coarse[:, None], means, key) @ query
+    return scores.masked_fill(coarse & (not rest), -math.inf).softmax(dim=-1) @ value
+
+
+def reference_tree_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    sequence: Tensor | None = None,
+    scale: float | None = None,
+    keys: int = 64,
+    groups: int = 32,
+    size: int = 4,
+    segment: int = 128,
+    window: int = 64,
+    dense_below: int = 0,
+    rest: bool = True,
+    top: int | None = None,
+) -> Tensor:
+    r"""Return causal attention by trees, token by token; what is in no sequence gets 0.
+
+    The token of rank i sees :math:`\lfloor (i - 3 - \mathrm{window}) / \mathrm{segment} \rfloor`
+    segments, none below ``dense_below``. It reads the :math:`\lceil \mathrm{keys} / \mathrm{size}
+    \rceil` best clusters exactly, and what lies before and behind these segments. Choices are
+    constants for the gradient. Each sequence is on its own; grouped heads share keys.
+
+    Shapes:
+        - query: ``[B, H, L, D]``
+        - key: ``[B, G, L, D]``
+        - value: ``[B, G, L, Dv]``
+        - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
+        - output: ``[B, H, L, Dv]``
+
+    Reference:
+        This library.
+    """
+    batch, heads, length, width = query.shape
+    scale = width**-0.5 if scale is None else scale
+    top = 16 * groups if top is None else top
+    if sequence is None:
+        sequence = torch.zeros(batch, length, dtype=torch.long)
+    output = query.new_zeros(batch, heads, length, value.shape[-1])
+    for b in range(batch):
+        for number in sequence[b].unique().tolist():
+            own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
+            for h in range(heads if number >= 0 else 0):
+                g = h * key.shape[1] // heads
+                q, k, v = scale * query[b, h, own], key[b, g, own], value[b, g, own]
+                levels, rows = tree_levels(k, size, segment), []
+                best = [-(-keys // size)] + [groups] * len(levels)
+                for token in range(len(own)):
+                    seen = max(0, token - 3 - window) // segment if token >= dense_below else 0
+                    sizes = tree_sizes(seen, max(1, segment // size), top)
+                    stopped = tree_descent(q[token], k, levels, sizes, best)[:, : token + 1]
+                    rows.append(
+                        tree_output(q[token], k[: token + 1], v[: token + 1], stopped, rest)
+                    )
+                output[b, h, own] = torch.stack(rows)
+    return output

@@ -1,0 +1,83 @@
+"""The picture of one token that descends the tree over its keys."""
+
+import pytest
+import torch
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from jat_graph import JatConfig, tree_graph
+from jat_graph.viz import draw_descent, paper_style
+from tests.viz.support import draw_inside
+
+WORDS = ["book", " $5", " incomprehensibilities", "\n", ".", " ספר"]
+CONFIG = JatConfig.clustered(keys=8, groups=2, size=2, segment=16, window=8)
+
+
+def made_up(length: int, seed: int = 0) -> tuple:
+    """Return a graph of the last token's reading, and a word for each token."""
+    torch.manual_seed(seed)
+    query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, length, 8)
+    graph = tree_graph(query * 3, key, config=CONFIG)[0]
+    return graph, [WORDS[n % len(WORDS)] for n in range(length)]
+
+
+def labels(figure):
+    return [text for text in figure.axes[0].texts if text.get_rotation() == 90]
+
+
+@pytest.mark.parametrize("width", [3.3, 6.8])
+@pytest.mark.parametrize("length", [1, 2, 30, 200, 2000])
+def test_everything_lies_inside_and_words_stand_apart(length, width):
+    with paper_style(width):
+        figure = draw_descent(*made_up(length))
+        renderer = draw_inside(figure)
+    assert 0 < len(labels(figure)) <= width / 0.13 / 2
+    boxes = [Text.get_window_extent(text, renderer) for text in labels(figure)]  # without its line
+    assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+    assert not any("\n" in text.get_text() for text in labels(figure))
+
+
+def test_what_is_opened_has_the_colour_of_its_attention_and_all_else_is_faint():
+    graph, words = made_up(200)
+    axis = draw_descent(graph, words).axes[0]
+    dots = {len(own.get_offsets()): own for own in axis.collections if len(own.get_offsets()) > 1}
+    opened = graph["opened_by"].edge_index[0]
+    means = graph["cluster", "read_by", "token"]
+    assert set(dots) == {len(opened), means.num_edges}
+    assert to_hex(dots[means.num_edges].get_facecolor()[0]) == "#b8bec6"
+    # Of a group that is opened, what stands in it counts, and the keys that are read.
+    weight = dots[len(opened)].get_array()
+    exact = graph["token", "read_by", "token"]
+    assert float(weight.max()) < float(exact.weight.sum() + means.weight.sum()) + 1e-6
+    heights = dots[len(opened)].get_offsets()[:, 1]
+    clusters = weight[heights == 1].sum()
+    inside = torch.isin(graph["token", "in", "cluster"].edge_index[1], opened)
+    keys = graph["token", "in", "cluster"].edge_index[0, inside]
+    read = torch.isin(exact.edge_index[0], keys)
+    assert float(clusters) == pytest.approx(float(exact.weight[read].sum()), rel=1e-4)
+
+
+def test_the_token_the_levels_and_the_heaviest_key_have_their_words():
+    graph, words = made_up(200)
+    figure = draw_descent(graph, words)
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == ["keys", "clusters", "groups"]
+    exact = graph["token", "read_by", "token"]
+    heaviest = words[int(exact.edge_index[0, exact.weight.argmax()])].strip()
+    assert heaviest[:5] in " ".join(text.get_text() for text in labels(figure))
+    caption = figure.get_label()
+    assert f"{exact.num_edges} of 200 keys exactly" in caption
+    assert f"{graph['cluster', 'read_by', 'token'].num_edges} nodes in the place" in caption
+
+
+def test_of_a_whole_graph_any_token_can_be_drawn():
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 1, 1, 90, 8)
+    graph, words = tree_graph(query, key, config=CONFIG)[0], WORDS * 15
+    assert "of 71 keys exactly" in draw_descent(graph, words, token=70).get_label()
+    for wanted, arguments in {
+        "words must be 90": (graph, words[1:]),
+        "token must be one that reads": (made_up(90)[0], words),
+    }.items():
+        with pytest.raises(ValueError, match=wanted):
+            draw_descent(*arguments, token=3)
