@@ -10,7 +10,7 @@ import pytest
 from tests.commands import known_options
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = {"blocks"}  # what models have in common
+SHARED = {"blocks", "triplet_attention"}  # layers, and what models have in common
 MODELS = sorted({path.stem for path in (ROOT / "models").glob("*.py")} - SHARED)
 ROW = re.compile(r"^\| \[(?P<name>\w+)\]\(\./(?P<file>[\w.]+)\) \|(?P<cells>.*)\|$", re.MULTILINE)
 COMMAND = re.compile(r"`python -m (?P<module>[\w.]+)(?P<options>[^`]*)`")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 import time
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +13,13 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from examples import pretrained_decoders
 from examples.benchmarks import clusters, measure
-from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
+from examples.benchmarks.inputs import DIM, Heads
 from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
@@ -26,56 +31,65 @@ from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
 SHAPES["SmolLM2"] |= {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536}
 SHAPES["SmolLM2"] |= {"num_attention_heads": 9, "num_key_value_heads": 3}
-PRETRAINED = "smollm2"
+PRETRAINED, LAYERS = "smollm2", 8  # the last of these layers gives real heads
 CHECKED, EVERY = 2048, 31  # tokens in which every so many must be the formula
 NEW = 64  # tokens at a time
-SHARED = 3  # heads of keys that nine of queries share
 OURS = partial(clustered_attention, is_causal=True, enable_gqa=True)
 
 
-def head(length: int, settings: Settings, training: bool = False) -> Outcome:
-    """Some heads, forward or with backward, against SDPA."""
-    heads = draw_heads(length, HEADS, settings)
-    first = Heads(*(x[:, :, :CHECKED] for x in heads))
+@cache
+def real_heads(length: int) -> Heads:
+    """Nine heads of queries on three of keys: those of a layer of SmolLM2 on Python's own code."""
+    try:
+        model, tokenizer = pretrained_decoders.load(PRETRAINED)
+    except ImportError as error:
+        raise NotMeasured(str(error)) from None
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    text, found = "".join(file.read_text("utf-8") for file in files[: length // 256]), []
+
+    def attend(module: Any, *parts: Any, **options: Any) -> Any:
+        found[:] = [x.clone() for x in parts[:3]]
+        return sdpa_attention_forward(module, *parts, **options)
+
+    AttentionInterface.register("recorded", attend)
+    AttentionMaskInterface.register("recorded", sdpa_mask)
+    model.model.layers = model.model.layers[:LAYERS]
+    model.set_attn_implementation("recorded")
+    with torch.inference_mode():
+        model.model(tokenizer(text, return_tensors="pt").input_ids[:, :length], use_cache=False)
+    return Heads(*(x.clone() for x in found))
+
+
+def heads(length: int, settings: Settings, training: bool = False) -> Outcome:
+    """Real heads, forward or with backward, against SDPA."""
+    own = Heads(*(x.to(settings.device, settings.dtype) for x in real_heads(length)))
+    first = Heads(*(x[:, :, :CHECKED] for x in own))
     clusters.check(first, training, lambda *x: OURS(*x, dense_below=0)[:, :, ::EVERY], by_formula)
-    return _against_sdpa(heads, settings, training)
-
-
-def shared(length: int, settings: Settings, training: bool = False) -> Outcome:
-    """Nine heads of queries on three of keys, as SmolLM2 has them, against SDPA."""
-    heads = draw_heads(length, 3 * SHARED, settings)
-    heads = Heads(heads.query, *(x[:, :SHARED].clone() for x in heads[1:]))
-    return _against_sdpa(heads, settings, training)
-
-
-def _against_sdpa(heads: Heads, settings: Settings, training: bool) -> Outcome:
     theirs = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
-    sides = (partial(clusters.run, attend, heads, training) for attend in (OURS, theirs))
+    sides = (partial(clusters.run, attend, own, training) for attend in (OURS, theirs))
     return measure.in_turns(*sides, settings)
 
 
 def new_row(length: int, settings: Settings) -> Outcome:
-    """A new token in nine heads of queries on three of keys, after a prompt, against SDPA."""
-    query, key, value = draw_heads(length, 3 * SHARED, settings)
-    key, value = (x[:, :SHARED].clone() for x in (key, value))
-    (graph,), state = ClusterGraph().rules(1), None
+    """A new token in these heads, whose tree is there, against SDPA."""
+    own = [x.to(settings.device, settings.dtype) for x in real_heads(length)]
+    (query, key, value), new = (x[0] for x in own), own[0][:, :, -1:]
+    (graph,) = ClusterGraph().rules(1)
     rule, scale = tree_rule(graph), DIM**-0.5
-    new = query[:, :, -1:]
     with torch.inference_mode():
-        _, state = read_next(query[0, :, :-1], key[0, :, :-1], value[0, :, :-1], rule, scale, None)
-        ours, state = read_next(new[0], key[0], value[0], rule, scale, state)
-        whole = OURS(query, key, value)[0, :, -1:]
-        agree(ours, whole)
-
-        def by_tree() -> Tensor:
-            return read_next(new[0], key[0], value[0], rule, scale, state)[0]
-
-        theirs = partial(F.scaled_dot_product_attention, new, key, value, enable_gqa=True)
+        before = query[:, :-1], key[:, :-1], value[:, :-1]
+        _, state = read_next(*before, rule, scale)
+        ours, state = read_next(new[0], key, value, rule, scale, state)
+        agree(ours, OURS(*own)[0, :, -1:])
+        by_tree = partial(read_next, new[0], key, value, rule, scale, state)
+        theirs = partial(F.scaled_dot_product_attention, new, *own[1:], enable_gqa=True)
         return measure.in_turns(by_tree, theirs, settings)
 
 
 def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return softmax(S') V of some tokens, key by key."""
+    times = query.size(1) // key.size(1)
+    key, value = (x.repeat_interleave(times, 1) for x in (key, value))
     sequence = Sequence(*(x[0].float() for x in (query, key, value)), DIM**-0.5, causal=True)
     tokens = torch.arange(0, query.size(2), EVERY, device=query.device).expand(query.size(1), -1)
     (rule,) = ClusterGraph(dense_below=0).rules(1)

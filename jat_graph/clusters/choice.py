@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,6 +89,7 @@ class Nodes(NamedTuple):
     values: list[Tensor]  # [Hkv, nodes, Dv]
     bias: list[Tensor]  # logarithms of their numbers of keys, [Hkv, nodes]
     held: int = 0
+    arrays: dict[int, Any] | None = None  # what loops run over, by head, where tokens come singly
 
     @classmethod
     def of(cls, tree: Tree, key: Tensor, value: Tensor) -> Nodes:

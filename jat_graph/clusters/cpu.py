@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head
-from jat_graph.clusters.descent import differentiate_rows, read_rows
+from jat_graph.clusters.descent import differentiate_rows, read_last_rows, read_rows
 from jat_graph.clusters.tree import SINKS, Tree
 from jat_graph.kernels.threads import run_tasks
 
@@ -138,8 +138,35 @@ def read(
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
     output = value.new_empty(*query.shape[:2], value.size(-1))
     sums = [output, query.new_empty(query.shape[:2])]
-    _read(query, key, value, choice, nodes, chosen, sums)
+    if query.size(1) == 1 and not chosen and choice.seen[0] > 0:
+        _read_last(query, key, value, choice, nodes, sums)
+    else:
+        _read(query, key, value, choice, nodes, chosen, sums)
     return output, sums[1]
+
+
+def _read_last(
+    query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes, sums: list[Tensor]
+) -> None:
+    """Choose and read for one token, all of it in loops."""
+    met = Met.of(choice.tree, int(choice.seen[0]), choice.top, key.size(1))
+    near = np.concatenate([np.r_[: met.sinks], np.r_[met.near]]).astype(np.int32)
+    spans, flags = np.array(met.spans), (nodes.held == 0, False, choice.rest)
+    columns = len(near) + int((spans[:, 2] - spans[:, 1]).sum())
+    own, opened, read, *totals = (
+        by_head(x, len(key))[:, :, 0].numpy() for x in (query, choice.opened, choice.read, *sums)
+    )
+    known = {} if nodes.arrays is None else nodes.arrays
+    for head, pair in enumerate(zip(key, value, strict=True)):
+        if head not in known:
+            new = Head(query[:0], *pair, choice, nodes, head, False)
+            known[head] = new.arrays[2:], new.room
+        rest, room = known[head]
+        keys, values = (x.numpy() for x in pair)
+        arrays = (keys[SINKS:], values[SINKS:], *rest)
+        given = near, spans, nodes.held, arrays, flags, opened[head], read[head]
+        outputs = (x[head] for x in totals)
+        read_last_rows(own[head], keys, values, *given, room + columns, *outputs)
 
 
 def _read(

@@ -161,6 +161,56 @@ def read_rows(
 
 
 @loop(**ANY_ORDER)
+def read_last_rows(
+    query: Array,  # of one token, [R, D]
+    keys: Array,  # of all, [n, D]
+    values: Array,
+    near: Array,  # sinks and near keys, which it reads exactly
+    spans: Array,
+    first: int,  # the first cluster that has a mean
+    arrays: Arrays,
+    flags: tuple[bool, bool, bool],
+    opened: Array,
+    read: Array,
+    room: int,
+    output: Array,  # [R, Dv]
+    lse: Array,  # [R]
+) -> None:
+    """Let the last token read all at once: for few rows no product of matrices is worth it."""
+    columns, levels = len(near), len(spans)
+    for level in range(levels):
+        columns += spans[level, 2] - spans[level, 1]
+    met, power = np.empty((len(query), columns), query.dtype), np.empty(columns, np.int32)
+    rows = np.arange(columns).astype(np.int32)
+    weight, largest = np.empty(len(query), query.dtype), np.empty(len(query), query.dtype)
+    for token in range(len(query)):
+        score_rows(query[token], keys, near, met[token])
+        for level in range(levels):
+            column, start, stop = spans[level]
+            less = start - first if level == 0 else start
+            own, bias = arrays[7][level][less : less + stop - start], arrays[6][level]
+            score_rows(query[token], own, rows[: stop - start], met[token, column:])
+            for node in range(start, stop):
+                met[token, column + node - start] += bias[node]
+    read_rows(query, met, spans, arrays, flags, opened, read, room, output, weight, largest)
+    for token in range(len(query)):
+        scores, total = met[token], output[token]
+        take_exp(scores, largest[token], power)
+        add_rows(total, scores, values, near)
+        sums = weight[token]
+        for column in range(columns if flags[2] else len(near)):
+            sums += scores[column]
+        for level in range(levels if flags[2] else 0):
+            column, start, stop = spans[level]
+            less = start - first if level == 0 else start
+            own = arrays[8][level][less : less + stop - start]
+            add_rows(total, scores[column:], own, rows[: stop - start])
+        for place in range(len(total)):
+            total[place] /= sums
+        lse[token] = largest[token] + np.log(sums)
+
+
+@loop(**ANY_ORDER)
 def _spread(weight: Array, part: Array, totals: Array, rows: Array) -> None:
     """Add a part, times a weight, to each of some rows."""
     for place in range(len(rows)):

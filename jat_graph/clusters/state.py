@@ -51,7 +51,7 @@ class Kept(NamedTuple):
             tail = means[0][:, held - start * tree.nodes :].contiguous()
             found.append([tail, *above[: len(sizes) - 1]])
         bias = [level.sizes.to(found[0][0].dtype).log() for level in tree.levels]
-        return Kept(tree, Nodes(found[0], found[1], bias, held))
+        return Kept(tree, Nodes(found[0], found[1], bias, held, {}))
 
 
 def read_next(
@@ -74,7 +74,7 @@ def read_next(
         tree = grow(kept.tree, key[:, : SINKS + last * rule.segment])
         nodes = Nodes.of(tree, *pair)
         few = [[x[:, held:].contiguous() for x in part[:1]] + part[1:] for part in nodes[:2]]
-        kept = Kept(tree, Nodes(few[0], few[1], nodes.bias, held) if tree.levels else None)
+        kept = Kept(tree, Nodes(few[0], few[1], nodes.bias, held, {}) if tree.levels else None)
     else:
         kept = kept.follow(*pair, last, held) if last else kept
         tree, nodes = kept.tree, kept.nodes or Nodes([], [], [])

@@ -61,7 +61,6 @@ def test_a_row_of_a_table_gives_each_head_its_own() -> None:
         ({"is_causal": True}, "clusters must be None for causal heads, got "),
         ({"strength": torch.zeros(3, 1, 4)}, "strength must not be set with graph='clusters'"),
         ({"excluded": ~mask()}, "excluded must not be set with graph='clusters', got a Tensor"),
-        ({"group": object()}, "group must not be set with graph='clusters', got a object"),
         ({"graph": torch.ones(2, 5)}, "graph must not be set with graph='clusters'"),
         ({"attention_mask": torch.ones(1, 1, LENGTH, LENGTH).tril().bool()}, "for causal heads"),
     ],
