@@ -209,8 +209,26 @@ def _read(
         head.put(outputs[0], tokens, total / weight.unsqueeze(-1))
         head.put(outputs[1], tokens, largest + weight.log())
 
-    pieces = [(h, *run) for h, head in enumerate(heads) for run in head.runs()]
+    dense = _read_densely(query, key, value, choice, sums) if sums else 0
+    runs = [[run for run in head.runs() if run[0].start >= dense] for head in heads]
+    pieces = [(number, *run) for number, own in enumerate(runs) for run in own]
     list(map(work, pieces) if query[..., 0].numel() <= FEW else run_tasks(work, pieces))
+
+
+def _read_densely(
+    query: Tensor, key: Tensor, value: Tensor, choice: Choice, sums: list[Tensor]
+) -> int:
+    """Let the first tokens, which see no segment, read all before them; return their number."""
+    number = int((choice.seen == 0).sum())
+    if query.size(1) < key.size(1) or number <= MOST or key.size(-1) != value.size(-1):
+        return 0
+    times = len(query) // len(key)
+    parts = (x[:, :number].repeat_interleave(times, 0)[None] for x in (key, value))
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    found = attend(query[None, :, :number], *parts, 0.0, True, scale=1.0)
+    for total, part in zip(sums, found, strict=True):
+        total[:, :number] = part[0]
+    return number
 
 
 def differentiate(
