@@ -21,7 +21,7 @@ from jat_graph.checks.tensors import (
     clean_padding,
     read_global,
 )
-from jat_graph.clusters.operator import tree_attention
+from jat_graph.clusters.operator import read_tree
 from jat_graph.graph_config import ClusterGraph, ClusterRule
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
@@ -144,11 +144,7 @@ def read_by_clusters(
     causal = causal or mask.causal
     if causal and everywhere is not None:
         raise ValueError("global_attention_mask must be None in causal order, got a mask")
-    if causal:
-        options: dict[str, Any] = {"mask": mask, "dropout_p": dropout_p, "scale": scale}
-        return tree_attention(query, key, value, tree_rule(rule), **options)
-    documents, rule = token_documents(mask, query), rule.settled()
-    shortest = shortest_length(rule)
+    documents, shortest = token_documents(mask, query, causal), shortest_length(rule, causal)
     if query.size(2) < shortest:
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)
@@ -161,9 +157,13 @@ def read_by_clusters(
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x.to(dtype) for x in (query, key, value))
-    rule = rule._replace(dense_below=shortest)
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
+        if causal:
+            shared = documents, seed, scale, dropout_p
+            output, _ = read_tree(query, key, value, *shared, *tree_rule(rule))
+            return output
+        rule = rule.settled()._replace(dense_below=shortest)
         output, *_ = read_clusters(
             query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:6]
         )

@@ -224,6 +224,7 @@ def _read_densely(
         return 0
     times = len(query) // len(key)
     parts = (x[:, :number].repeat_interleave(times, 0)[None] for x in (key, value))
+    # SDPA's own kernel, called by its name, as it returns the sums that backward needs.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     found = attend(query[None, :, :number], *parts, 0.0, True, scale=1.0)
     for total, part in zip(sums, found, strict=True):

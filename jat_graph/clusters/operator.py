@@ -9,44 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.clusters.attend import Parts, differentiate, kernel_for
 from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
 from jat_graph.clusters.tree import grow, new_tree
-from jat_graph.kernels.compiling import in_transform
-from jat_graph.masks.tokens import TokenMask, token_documents
-
-
-def tree_attention(
-    query: Tensor,  # [B, H, L, D]
-    key: Tensor,  # [B, Hkv, L, D]
-    value: Tensor,  # [B, Hkv, L, Dv]
-    rule: Rule,
-    *,
-    mask: TokenMask,  # of padding, or of documents; all of it in causal order
-    dropout_p: float,
-    scale: float,
-) -> Tensor:  # [B, H, L, Dv]
-    """Return what heads read along trees of their keys, or by SDPA where nobody meets a cluster."""
-    documents = token_documents(mask, query, True)
-    if query.size(2) <= rule.first:
-        attn_mask, is_causal = mask.attention_mask(query.size(2), query)
-        gqa = key.size(1) != query.size(1)
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
-        )
-    if in_transform():
-        raise ValueError("torch.func does not support clusters; torch.autograd does")
-    seed = torch.randint(2**62, ()) if dropout_p > 0 else None
-    if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = (x.to(dtype) for x in (query, key, value))
-    output: Tensor
-    with torch.autocast(query.device.type, enabled=False):
-        output, _ = read_tree(query, key, value, documents, seed, scale, dropout_p, *rule)
-    return output
 
 
 def sequences(documents: Tensor | None, batch: int) -> Iterator[tuple[int, Any]]:
@@ -97,7 +64,7 @@ def read_tree(
         output.zero_()  # what padding reads
     kernel = kernel_for(query.device, seed is not None)
     for number, (row, tokens) in enumerate(sequences(documents, len(query))):
-        own, *others = [wide(x[row][:, tokens]) for x in (query, key, value)]
+        own, *others = [wide(x[row][:, tokens]).contiguous() for x in (query, key, value)]
         more = _kept(dropout_p, seed, number, query.device)
         choice, nodes = _chosen(own, others[0], others[1], rule)
         parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, **more)
@@ -130,7 +97,8 @@ def _read_tree_backward(
     totals = [torch.zeros_like(x) for x in (query, key, value)]
     kernel = kernel_for(query.device, seed is not None)
     for number, (row, tokens) in enumerate(sequences(documents, len(query))):
-        parts = [wide(x[row][:, tokens]) for x in (grad, output, lse, query, key, value)]
+        parts = [x[row][:, tokens] for x in (grad, output, lse, query, key, value)]
+        parts = [wide(x).contiguous() for x in parts]  # loops over single heads are faster
         parts[3] = parts[3] * scale
         choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
         choice = kernel.choose(parts[3], parts[4], choice, nodes)

@@ -134,7 +134,7 @@ def _cluster(x: Tensor, weight: Tensor, nodes: int) -> Tensor:  # [Hkv, blocks, 
     some = weight > 0
     inside = some.unsqueeze(-1).to(x.dtype)
     x = (x - (x * inside).sum(2, keepdim=True) / inside.sum(2, keepdim=True)) * inside
-    move = pick(x.device, _round, _round_numba, _round)
+    move = pick(x.device, _round, _round_numba, _round, slow=True)
     x = x.contiguous()  # keys of models are not, and loops write to the centres in place
     centres = x[:, :, torch.arange(nodes, device=x.device) * x.size(2) // nodes].contiguous()
     for _ in range(ROUNDS):

@@ -369,6 +369,7 @@ def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> No
     ours = model.generate(IDS, **options)
     if by_name:
         model.set_attn_implementation("sdpa")
+        assert not any(h(m, (), {}) for m in model.modules() for h in m._forward_pre_hooks.values())
     else:
         detach(model)
     assert torch.equal(model.generate(IDS, **options), base.generate(IDS, **options))
