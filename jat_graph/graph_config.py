@@ -10,6 +10,7 @@ from itertools import chain, cycle
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
+from jat_graph.clusters.tree import check_segment
 from jat_graph.config_fields import (
     Settings,
     Table,
@@ -212,13 +213,13 @@ class ClusterRule(NamedTuple):
     dense_below: float | None
     propagate: bool
     groups: int = 32
-    size: int = 4
-    segment: int = 128
+    size: int = 8
+    segment: int = 512
     window: int = 64
 
     def settled(self, causal: bool = False) -> ClusterRule:
         """Return the same, with the default number of keys where it is left open."""
-        return self if self.keys is not None else self._replace(keys=64 if causal else 32)
+        return self if self.keys is not None else self._replace(keys=192 if causal else 32)
 
     def check_causal(self) -> None:
         """Refuse what heads in causal order cannot have, unless they are dense."""
@@ -261,8 +262,8 @@ class ClusterGraph(GraphSettings):
             order. (default: None, which means ``ceil(2 * sqrt(n))``)
         keys: How many keys a cluster of queries names, which its tokens read exactly. In causal
             order, how many keys a token reads exactly beside the last ones, by whole clusters; a
-            multiple of ``size``, or it is rounded up to one. (default: None, which means 32, and 64
-            in causal order)
+            multiple of ``size``, or it is rounded up to one. (default: None, which means 32; 192 in
+            causal order)
         block: Tokens of a block; a token reads its own, the one before and the one after exactly.
             0 for no window. (default: 64)
         refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
@@ -273,9 +274,9 @@ class ClusterGraph(GraphSettings):
         propagate: Read what is not read exactly by a cluster's scores, or by means; or else not at
             all. (default: True)
         groups: How many nodes a token opens of each level above clusters. (default: 32)
-        size: Keys of a cluster, and clusters of a group, on average; at most ``segment``.
-            (default: 4)
-        segment: Keys that are clustered together, as soon as there are so many. (default: 128)
+        size: Keys of a cluster. (default: 8)
+        segment: Keys that are clustered together, as soon as there are so many: ``size`` times a
+            power of two. (default: 512)
         window: Last keys that are in no cluster yet, and are read exactly. (default: 64)
 
     Raises:
@@ -298,14 +299,13 @@ class ClusterGraph(GraphSettings):
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
     groups: int | Table = _of_heads(32, least=1)
-    size: int = integer(4, least=1)
-    segment: int = integer(128, least=1)
+    size: int = integer(8, least=1)
+    segment: int = integer(512, least=1)
     window: int = integer(64, least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size > self.segment:
-            raise ValueError(f"size must be at most segment, {self.segment}, got {self.size}")
+        check_segment(self.size, self.segment)
         keys, block = (
             [*chain(*x)] if isinstance(x, tuple) else [x] for x in (self.keys, self.block)
         )

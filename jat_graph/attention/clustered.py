@@ -161,7 +161,7 @@ def read_by_clusters(
     with torch.autocast(query.device.type, enabled=False):
         if causal:
             shared = documents, seed, scale, dropout_p
-            output, _ = read_tree(query, key, value, *shared, *tree_rule(rule))
+            output, *_ = read_tree(query, key, value, *shared, *tree_rule(rule))
             return output
         rule = rule.settled()._replace(dense_below=shortest)
         output, *_ = read_clusters(

@@ -1,5 +1,5 @@
 from .attend import Kernel, attend, choose, register_kernel
 from .choice import Choice, Rule
-from .tree import Level, Tree
+from .tree import Tree
 
-__all__ = ["Choice", "Kernel", "Level", "Rule", "Tree", "attend", "choose", "register_kernel"]
+__all__ = ["Choice", "Kernel", "Rule", "Tree", "attend", "choose", "register_kernel"]

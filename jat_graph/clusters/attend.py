@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters import cpu, naive
+from jat_graph.clusters import naive
 from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
 from jat_graph.clusters.tree import SINKS, Tree, grow, new_tree, spread_gradients
 from jat_graph.kernels.compiling import HAS_NUMBA
@@ -24,14 +24,11 @@ class Kernel(NamedTuple):
         choose: Lets tokens descend the tree, and fills in a choice.
         read: Returns what tokens read, and the logarithm of the sum of e to their scores.
         differentiate: Returns the gradients of queries, keys and values, and of the nodes' means.
-        partial: Whether it can do without the means of clusters that are in groups, from their
-            keys. (default: False)
     """
 
     choose: Callable[..., Choice]
     read: Callable[..., tuple[Tensor, Tensor]]
     differentiate: Callable[..., tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]]
-    partial: bool = False
 
 
 KERNELS: dict[str, Kernel] = {}
@@ -44,18 +41,19 @@ def register_kernel(device: str, kernel: Kernel | ModuleType) -> None:
         device: The type of a ``torch.device``, as ``"cuda"``.
         kernel: Three functions; or a module that has them, under their names.
     """
-    partial = getattr(kernel, "partial", False)
-    KERNELS[device] = Kernel(kernel.choose, kernel.read, kernel.differentiate, partial)
+    KERNELS[device] = Kernel(kernel.choose, kernel.read, kernel.differentiate)
 
 
 def kernel_for(device: torch.device, dropout: bool = False) -> Kernel:
     """Return what computes on a device: the formula where nothing else does, and for dropout."""
+    if HAS_NUMBA and "cpu" not in KERNELS:
+        from jat_graph.clusters import cpu  # which imports numba
+
+        register_kernel("cpu", cpu)
     return KERNELS["naive"] if dropout else KERNELS.get(device.type, KERNELS["naive"])
 
 
 register_kernel("naive", naive)
-if HAS_NUMBA:
-    register_kernel("cpu", cpu)
 
 
 def choose(
@@ -148,7 +146,7 @@ def differentiate(kernel: Kernel, given: tuple[Any, ...], **options: Any) -> Par
     by_query, by_key, by_value, by_keys, by_values = kernel.differentiate(*given, **options)
     tree: Tree = given[-2].tree
     inside = slice(SINKS, SINKS + tree.segments * tree.segment)
-    if tree.levels:
+    if tree.members:
         by_key[:, inside] += spread_gradients(tree, by_keys)
         by_value[:, inside] += spread_gradients(tree, by_values)
     return by_query, by_key, by_value

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.tree import SINKS, Tree, node_means
+from jat_graph.clusters.tree import SINKS, Tree, pooled
 
 
 class Rule(NamedTuple):
     """How tokens descend the tree of their keys."""
 
-    keys: int = 64  # that a token reads exactly, by whole clusters, beside near ones
+    keys: int = 192  # that a token reads exactly, by whole clusters, beside near ones
     groups: int = 32  # nodes of each higher level that it opens
-    size: int = 4  # keys of a cluster, and clusters of a group, on average
-    segment: int = 128  # keys that are clustered together
+    size: int = 8  # keys of a cluster
+    segment: int = 512  # keys that are clustered together, the size times a power of two
     window: int = 64  # last keys that are in no cluster yet, one at least
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
     @property
     def top(self) -> int:
         """Number of nodes that the highest level has at most, unless it is the last."""
-        return 16 * self.groups
+        return 32 * self.groups
 
 
 class Choice(NamedTuple):
@@ -83,33 +83,56 @@ class Choice(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Means of a tree's levels; of clusters before ``held`` there may be none."""
+    """Means of a tree's nodes, of each level, in the precision of keys and values."""
 
     keys: list[Tensor]  # [Hkv, nodes, D]
     values: list[Tensor]  # [Hkv, nodes, Dv]
-    bias: list[Tensor]  # logarithms of their numbers of keys, [Hkv, nodes]
-    held: int = 0
-    arrays: dict[int, Any] | None = None  # what loops run over, by head, where tokens come singly
+    ready: dict[int, Any] | None = None  # what a kernel keeps for single tokens, by segments seen
 
     @classmethod
-    def of(cls, tree: Tree, key: Tensor, value: Tensor) -> Nodes:
-        """Return the means of all nodes."""
-        both, width = torch.cat([key, value], dim=-1), key.size(-1)
-        means = node_means(tree, both[:, SINKS : SINKS + tree.segments * tree.segment])
-        keys = [mean[..., :width].contiguous() for mean in means]
-        values = [mean[..., width:].contiguous() for mean in means]
-        return cls(keys, values, [level.sizes.to(key.dtype).log() for level in tree.levels])
+    def of(cls, tree: Tree, key: Tensor, value: Tensor, known: Nodes | None = None) -> Nodes:
+        """Return the means of all nodes, of which the first may be known."""
+        before = (known.keys, known.values) if known else ([], [])
+        found: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for total, x, old in zip(found, (key, value), before, strict=True):
+            below = x[:, SINKS:]
+            for level, members in enumerate(tree.members):
+                own = old[level] if level < len(old) else below[:, :0]
+                if new := members.size(1) - own.size(1):
+                    first = own.size(1) * members.size(2)  # where a block begins
+                    last = first + new * members.size(2)
+                    means = pooled(members[:, -new:] - first, wide(below[:, first:last]))
+                    own = torch.cat([own, means.to(x.dtype)], dim=1)
+                total.append(own)
+                below = own
+        return cls(found[0], found[1], {})
+
+    def wide(self) -> Nodes:
+        """Return the means in the precision of sums."""
+        return Nodes([wide(x) for x in self.keys], [wide(x) for x in self.values])
+
+    def crop(self, tree: Tree) -> Nodes:
+        """Return the means of a smaller tree's nodes."""
+        sizes = [own.size(1) for own in tree.members]
+        keys, values = (
+            [x[:, :size] for x, size in zip(part, sizes, strict=False)]
+            for part in (self.keys, self.values)
+        )
+        return Nodes(keys, values, {})
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     """Return a choice of nothing for queries ``[H, T, D]``, the last of so many tokens."""
     heads, rows, _ = query.shape
-    position = torch.arange(number - rows, number, device=query.device)
-    seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
-    seen = seen.masked_fill(position < rule.dense_below, 0).int()
-    above = max(len(tree.levels) - 1, 0)
-    opened = query.new_full((heads, rows, above, rule.groups), -1, dtype=torch.int32)
-    read = query.new_full((heads, rows, rule.clusters), -1, dtype=torch.int32)
+    if rows == 1:
+        seen = torch.full((1,), rule.seen(number - 1), dtype=torch.int32, device=query.device)
+    else:
+        position = torch.arange(number - rows, number, device=query.device)
+        seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
+        seen = seen.masked_fill(position < rule.dense_below, 0).int()
+    above = max(len(tree.spans(rule.seen(number - 1), rule.top)) - 1, 0)
+    opened = seen.new_full((heads, rows, above, rule.groups), -1)
+    read = seen.new_full((heads, rows, rule.clusters), -1)
     return Choice(tree, seen, opened, read, rule.top, rule.rest)
 
 

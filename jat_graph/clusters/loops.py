@@ -1,171 +1,252 @@
-"""Loops in numba: scores and sums of listed rows, the highest of many scores, and k-means."""
+"""Loops in numba: scores and sums of listed rows, the best of many scores, and halves of keys."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numba
 import numpy as np
 
+from jat_graph.clusters import vectors
+from jat_graph.clusters.emitter import LANES, ROWS
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
-FAR = 32  # below the highest score, where nothing weighs anything
-HIGHEST = {"fastmath": {"nnan", "nsz", "contract", "reassoc"}}
+
+@loop(**ANY_ORDER)
+def score_rows(
+    query: Array, row: int, keys: Array, rows: Array, number: int, scores: Array, into: int,
+    at: int = 0,
+) -> None:  # fmt: skip
+    """Score the first of some listed rows of keys for a row of queries; equal rows score alike."""
+    length, whole = query.shape[1], 0
+    if number >= ROWS:
+        whole = length // LANES * LANES
+        for place in range(0, number - ROWS + 1, ROWS):
+            vectors.score_eight(query, row, keys, rows, place, scores, into, at + place)
+        if number % ROWS > 0:
+            last = number - ROWS
+            vectors.score_eight(query, row, keys, rows, last, scores, into, at + last)
+    if whole == length:
+        return
+    for place in range(number):
+        total = scores[into, at + place] if whole > 0 else scores.dtype.type(0)
+        for column in range(whole, length):
+            total += query[row, column] * vectors.number_at(query, keys, rows[place], column)
+        scores[into, at + place] = total
 
 
 @loop(**ANY_ORDER)
-def score_rows(query: Array, keys: Array, rows: Array, score: Array) -> None:
-    """Score some rows of keys, four at a time."""
-    number, place = len(rows), 0
-    while place + 4 <= number:
-        a, b, c, d = rows[place], rows[place + 1], rows[place + 2], rows[place + 3]
-        w = x = y = z = query[0] * 0
-        for column in range(len(query)):
-            one = query[column]
-            w += one * keys[a, column]
-            x += one * keys[b, column]
-            y += one * keys[c, column]
-            z += one * keys[d, column]
-        score[place], score[place + 1], score[place + 2], score[place + 3] = w, x, y, z
-        place += 4
-    while place < number:
-        total, own = query[0] * 0, rows[place]
-        for column in range(len(query)):
-            total += query[column] * keys[own, column]
-        score[place] = total
-        place += 1
+def add_rows(
+    totals: Array, row: int, weights: Array, of: int, first: int, values: Array, rows: Array,
+    start: int, number: int,
+) -> None:  # fmt: skip
+    """Add some listed rows of values to a row of totals, each times one of a row's weights."""
+    length, less = totals.shape[1], first - start
+    whole, eights = length // LANES * LANES, start + number // ROWS * ROWS
+    for place in range(start, eights, ROWS):
+        vectors.add_eight(totals, row, weights, of, less + place, values, rows, place)
+    if whole == length and number % ROWS == 0:
+        return
+    for place in range(start, start + number):
+        for column in range(whole if place < eights else 0, length):
+            other = vectors.number_at(totals, values, rows[place], column)
+            totals[row, column] += weights[of, less + place] * other
 
 
 @loop(**ANY_ORDER)
-def add_rows(total: Array, weight: Array, values: Array, rows: Array) -> None:
-    """Add up some rows of values, four at a time."""
-    number, place = len(rows), 0
-    while place + 4 <= number:
-        a, b, c, d = rows[place], rows[place + 1], rows[place + 2], rows[place + 3]
-        w, x, y, z = weight[place], weight[place + 1], weight[place + 2], weight[place + 3]
-        for column in range(len(total)):
-            total[column] += (
-                w * values[a, column] + x * values[b, column]
-                + y * values[c, column] + z * values[d, column]
-            )  # fmt: skip
-        place += 4
-    while place < number:
-        own, one = rows[place], weight[place]
-        for column in range(len(total)):
-            total[column] += one * values[own, column]
-        place += 1
+def spread_rows(
+    totals: Array, rows: Array, start: int, number: int, weights: Array, of: int, first: int,
+    parts: Array, row: int,
+) -> None:  # fmt: skip
+    """Add a row of parts to some listed rows of totals, each time times one of a row's weights."""
+    length, less = totals.shape[1], first - start
+    whole, eights = length // LANES * LANES, start + number // ROWS * ROWS
+    for place in range(start, eights, ROWS):
+        vectors.spread_eight(totals, rows, place, weights, of, less + place, parts, row)
+    if whole == length and number % ROWS == 0:
+        return
+    for place in range(start, start + number):
+        for column in range(whole if place < eights else 0, length):
+            totals[rows[place], column] += weights[of, less + place] * parts[row, column]
 
 
-@loop(**HIGHEST)
-def lowest_and_highest(score: Array) -> tuple[float, float]:
-    """Return the ends of some scores."""
-    low, high = score[0], score[0]
-    for place in range(len(score)):
-        low, high = min(low, score[place]), max(high, score[place])
-    return low, high
+@loop(inline="always")
+def _bounds(
+    scores: Array, row: int, start: int, length: int, most: int, low: float, high: float, steps: int
+) -> Any:
+    """Halve what is between two bounds of scores, and return both, and how many are at the second.
 
-
-@loop(**HIGHEST)
-def _bounds(score: Array, most: int, bound: Array) -> int:
-    """Find what the highest scores are from: enough from the first bound on, too few from the next.
-
-    Return how many are from the second on. Nothing is sorted: every other bound that is tried is
-    where their number would be right if its logarithm fell evenly, and the others halve what is
-    left.
+    Enough scores are at the first or above it, and too few at the second or above it.
     """
-    low, high = lowest_and_highest(score)
-    bound[0], bound[1], bound[2] = max(low, -3e38), np.inf, high
-    below, above = len(score), 0  # how many there are from the first bound on, and from the second
-    if below <= most:
-        return 0
-    for step in range(400):  # which always ends before
-        middle, count = bound[2], 0
-        for place in range(len(score)):
-            count += score[place] >= middle
-        if count >= most:
-            bound[0], below = middle, count
-        else:
-            bound[1], above = middle, count
-        part = 0.5
-        if step % 2 == 0 and below > most:
-            part = np.log(below / (most + 0.5)) / np.log(below / (above + 0.5))
-        bound[2] = bound[0] + (bound[1] - bound[0]) * part
-        if step == 0 and bound[0] < high - FAR:  # such as nodes without keys
-            bound[2] = high - FAR
-        elif not (bound[0] < bound[2] < bound[1]):
-            bound[2] = bound[0] + (bound[1] - bound[0]) / 2
-        if count == most or bound[2] <= bound[0] or bound[2] >= bound[1]:
+    above, half = 0, scores.dtype.type(0.5)
+    for _ in range(steps):
+        middle = low + (high - low) * half
+        if not (low < middle < high):
             break
-    return above
+        number = vectors.count_from(scores, row, start, length, middle)
+        if number >= most:
+            low = middle
+        else:
+            high, above = middle, number
+        if number == most:
+            break
+    return low, high, above
+
+
+@loop(inline="always")
+def _lowest_of_hands(
+    scores: Array, row: int, start: int, length: int, room: Array, width: int
+) -> float:
+    """Deal scores out in turns, fill in the highest of each hand, and return the lowest of them."""
+    room[1, :width] = -np.inf
+    for first in range(0, length, width):
+        for place in range(0, min(width, length - first), LANES):
+            vectors.keep_larger(scores, row, start + first + place, room, 1, place)
+    low: float = room[1, 0]
+    for place in range(width):
+        low = min(low, room[1, place])
+    return low
 
 
 @loop()
-def best_places(score: Array, bound: Array, best: Array) -> int:
-    """Fill in the places of the highest scores, of equal ones the first; return how many."""
-    if len(score) == 0:
-        return 0
-    room, filled = len(best) - _bounds(score, len(best), bound), 0
-    low, above = bound[0], bound[1]
-    for place in range(len(score)):
-        one = score[place]
-        if one >= low and (one >= above or room > 0):
-            room -= one < above
-            best[filled] = place
-            filled += 1
-    return filled
+def best_places(  # noqa: C901  # one search, whose steps are too short to be called
+    scores: Array, row: int, start: int, number: int, most: int, guess: float, room: Array,
+    places: Array,
+) -> tuple[int, float]:  # fmt: skip
+    """Fill in the places of the best of so many scores, of equal ones the first.
 
-
-@loop(**HIGHEST)
-def take_exp(score: Array, shift: float, power: Array) -> None:
-    """Take e to scores less a shift; by a polynomial in single precision, many at once."""
-    if score.itemsize > 4:
-        for place in range(len(score)):
-            score[place] = np.exp(score[place] - shift)
-        return
-    for place in range(len(score)):
-        x = max((score[place] - shift) * np.float32(1.44269504), np.float32(-126))
-        whole = np.floor(x + np.float32(0.5))
-        y = (x - whole) * np.float32(0.693147181)
-        z = y * np.float32(1 / 720) + np.float32(1 / 120)
-        z = z * y + np.float32(1 / 24)
-        z = z * y + np.float32(1 / 6)
-        z = z * y + np.float32(0.5)
-        z = z * y + np.float32(1)
-        score[place] = z * y + np.float32(1)
-        power[place] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-    factor = power.view(np.float32)
-    for place in range(len(score)):
-        score[place] *= factor[place]
+    Return how many, and from which score on they are, to guess the next ones by. Scores are a
+    multiple of 16, -inf coming last; the second rows of the rooms are as long, and longer.
+    """
+    length, filled, found = -(-number // LANES) * LANES, 0, 0
+    if number <= most or most == 0:
+        for place in range(min(number, most)):
+            places[1, place] = place
+        return min(number, most), guess
+    width, low, high = -(-2 * most // LANES) * LANES, guess, guess
+    high = vectors.highest(scores, row, start, length)
+    if not most <= vectors.count_from(scores, row, start, length, guess) <= width:
+        # Among the highest of `width` hands so many are from a bound on: so they are among all.
+        if number > 2 * width:
+            low = _lowest_of_hands(scores, row, start, length, room, width)
+            low, _, _ = _bounds(room, 1, 0, width, most, low, high, 8)
+        else:
+            low = high
+            for place in range(start, start + number):
+                low = min(low, scores[row, place])
+    for first in range(0, length, 64):
+        bits = 0
+        for part in range(0, min(64, length - first), LANES):
+            bits |= vectors.bits_from(scores, row, start + first + part, low) << part
+        while bits != 0:
+            place = first + vectors.lowest_bit(bits)
+            bits &= bits - 1
+            room[1, found], places[1, found] = scores[row, start + place], place
+            found += place < number
+    padded = -(-found // LANES) * LANES
+    room[1, found:padded] = -np.inf
+    high += abs(high) + scores.dtype.type(1)
+    low, high, above = _bounds(room, 1, 0, padded, most, low, high, 400)
+    more = most - above
+    if vectors.count_from(room, 1, 0, padded, low) == most:
+        high, more = low, 0
+    for item in range(found):  # without a branch that nobody can foresee
+        one = room[1, item]
+        places[1, filled] = places[1, item]
+        filled += one >= high
+        if more > 0 and low <= one < high:
+            filled, more = filled + 1, more - 1
+    return filled, low
 
 
 @loop(**ANY_ORDER)
-def move_centres(  # noqa: C901  # loops alone
-    products: Array,  # of children and centres, [blocks, children, nodes]
-    x: Array,  # children, [blocks, children, D]
-    some: Array,  # which of them weigh anything, [blocks, children]
-    centres: Array,  # which become the means of their nearest children, [blocks, nodes, D]
-    owner: Array,  # the nearest of each child, to be filled in, [blocks, children]
+def _farthest(x: Array, own: Array, way: Array, along: Array) -> None:
+    """Fill in how far the point that is farthest from the mean of listed ones is from it."""
+    number, features = len(own), x.shape[1]
+    along[0, :number], way[:] = 1, 0
+    add_rows(way, 0, along, 0, 0, x, own, 0, number)
+    for column in range(features):
+        way[0, column] /= number
+    farthest, most = own[0], x.dtype.type(-1)
+    for row in own:
+        distance = x.dtype.type(0)
+        for column in range(features):
+            less = x[row, column] - way[0, column]
+            distance += less * less
+        if distance > most:
+            farthest, most = row, distance
+    for column in range(features):
+        way[0, column] = x[farthest, column] - way[0, column]
+
+
+@loop(**ANY_ORDER)
+def _turn(x: Array, own: Array, way: Array, along: Array) -> None:
+    """Fill in the sum of listed points, each times its weight, with 1 as its largest number."""
+    way[:] = 0
+    add_rows(way, 0, along, 0, 0, x, own, 0, len(own))
+    largest = x.dtype.type(0)
+    for column in range(x.shape[1]):
+        largest = max(largest, abs(way[0, column]))
+    for column in range(x.shape[1] if largest > 0 else 0):
+        way[0, column] /= largest
+
+
+@loop(**ANY_ORDER)
+def _higher(
+    x: Array, own: Array, vary: int, part: int, way: Array, along: Array, places: Array
 ) -> None:
-    """Do one round of k-means in each block; of equal distances the first counts."""
-    blocks, children, nodes = products.shape
-    norms, count = np.empty(nodes, x.dtype), np.empty(nodes, np.int64)
-    for block in range(blocks):
-        means = centres[block]
-        for node in range(nodes):
-            total = x[0, 0, 0] * 0
-            for column in range(x.shape[2]):
-                total += means[node, column] * means[node, column]
-            norms[node], count[node] = total / 2, 0
-        for child in range(children):
-            nearest, least = 0, norms[0] - products[block, child, 0]
-            for node in range(1, nodes):
-                distance = norms[node] - products[block, child, node]
-                if distance < least:
-                    nearest, least = node, distance
-            owner[block, child] = nearest
-            if some[block, child]:
-                if count[nearest] == 0:
-                    means[nearest] = 0
-                count[nearest] += 1
-                for column in range(x.shape[2]):
-                    means[nearest, column] += x[block, child, column]
-        for node in range(nodes):
-            for column in range(x.shape[2] if count[node] else 0):
-                means[node, column] /= count[node]
+    """Fill in 1 for the half of some points that lies one way, and -1 for the other half."""
+    length, half, none = len(own), len(own) // 2, x.dtype.type(np.inf)
+    _farthest(x, own, way, along)
+    for turn in range(vary + part + 1):
+        score_rows(way, 0, x, own, length, along, 0)
+        if turn < vary:
+            mean = along[0, :length].sum() / x.dtype.type(length)
+            for place in range(length):
+                along[0, place] -= mean
+        else:
+            along[0, length : -(-length // LANES) * LANES] = -np.inf
+            best_places(along, 0, 0, length, half, none, along, places)
+            along[0, :length] = -1
+            for place in places[1, :half]:
+                along[0, place] = 1
+        if turn < vary + part:
+            _turn(x, own, way, along)
+
+
+@loop(**ANY_ORDER)
+def _halve_block(x: Array, nodes: int, vary: int, part: int, order: Array) -> None:
+    children = len(order)
+    size = -(-children // LANES) * LANES + LANES
+    along, places = np.empty((2, size), x.dtype), np.empty((2, size), np.int32)
+    way, moved = np.empty((1, x.shape[1]), x.dtype), np.empty(children, np.int32)
+    for child in range(children):
+        order[child] = child
+    length = children
+    while length > children // nodes:
+        for start in range(0, children, length):
+            own = order[start : start + length]
+            _higher(x, own, vary, part, way, along, places)
+            first, other = 0, length // 2
+            for place in range(length):
+                if along[0, place] == along[0, 0]:
+                    moved[first] = own[place]
+                    first += 1
+                else:
+                    moved[other] = own[place]
+                    other += 1
+            own[:] = moved[:length]
+        length //= 2
+
+
+@loop(parallel=True, **ANY_ORDER)
+def halve(x: Array, nodes: int, rounds: tuple[int, int], order: Array) -> None:
+    """Halve the points of each block, [blocks, children, D], until there are so many parts.
+
+    A part is halved along a direction: first that of its farthest point, then towards where its
+    points vary most, then between the means of the halves. The order has points of a part in a row;
+    the half with the first point comes first.
+    """
+    vary, part = rounds
+    for block in numba.prange(len(x)):
+        _halve_block(x[block], nodes, vary, part, order[block])

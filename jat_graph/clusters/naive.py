@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.choice import Choice, Nodes, by_head
+from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
 from jat_graph.clusters.tree import SINKS
 
 MOST = 256  # tokens whose scores are held at a time
@@ -28,11 +29,8 @@ def _candidates(choice: Choice, level: int, span: tuple[int, int], opened: Tenso
     found = opened.new_zeros(shape, dtype=torch.bool)
     found[..., start:] = True
     if start:
-        owner = choice.tree.levels[level + 1].owner[:, :start].long()
-        block = torch.arange(start, device=owner.device) // choice.tree.children(level + 1)
-        parents = owner + block * choice.tree.nodes
-        above = choice.tree.levels[level + 1].sizes.size(1)
-        marked = _marked(opened[..., level, :], above)
+        parents = choice.tree.owner(level + 1)[:, :start]
+        marked = _marked(opened[..., level, :], choice.tree.members[level + 1].size(1))
         index = parents[:, None, None].expand(*shape[:-1], -1)
         found[..., :start] = marked.gather(-1, index)
     return found
@@ -40,13 +38,13 @@ def _candidates(choice: Choice, level: int, span: tuple[int, int], opened: Tenso
 
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
+    nodes = nodes.wide()
     own, opened, read = (by_head(x, len(key)) for x in (query, empty.opened, empty.read))
     for rows, seen in empty.runs(MOST):
         spans = empty.tree.spans(seen, empty.top)
         for level in reversed(range(len(spans))):
             stop = spans[level][1]
             scores = own[:, :, rows] @ nodes.keys[level][:, :stop].unsqueeze(1).mT
-            scores = scores + nodes.bias[level][:, None, None, :stop]
             seeable = _candidates(empty, level, spans[level], opened[:, :, rows])
             scores = scores.masked_fill(~seeable, -torch.inf)
             total = opened[:, :, rows, level - 1] if level else read[:, :, rows]
@@ -77,15 +75,13 @@ class Read:
         masks, spans = [exact], tree.spans(seen, choice.top)
         for level, span in enumerate(spans):
             chosen = opened[..., level - 1, :] if level else read
-            chosen = _marked(chosen, tree.levels[level].sizes.size(1))[..., : span[1]]
+            chosen = _marked(chosen, tree.members[level].size(1))[..., : span[1]]
             if not level:
-                owner = tree.levels[0].owner[:, :length].long()
-                block = torch.arange(length, device=key.device) // tree.segment
-                index = (owner + block * tree.nodes)[:, None, None].expand(*chosen.shape[:-1], -1)
+                index = tree.owner(0)[:, None, None, :length].expand(*chosen.shape[:-1], -1)
                 exact[..., SINKS : SINKS + length] = chosen.gather(-1, index)
             if choice.rest:
                 scores = self.query @ nodes.keys[level][:, None, : span[1]].mT
-                scores = scores + nodes.bias[level][:, None, None, : span[1]]
+                scores = scores + math.log(tree.keys(level))
                 parts.append((scores, nodes.values[level][:, : span[1]]))
                 masks.append(_candidates(choice, level, span, opened) & ~chosen)
         self.scores = torch.cat([part[0] for part in parts], dim=-1)
@@ -117,6 +113,7 @@ def read(
     kept: Kept = None,
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
+    key, value, nodes = wide(key), wide(value), nodes.wide()
     choice = choice if chosen else choose(query, key, choice, nodes)
     outputs, sums = [], []
     for rows, seen in choice.runs(MOST):

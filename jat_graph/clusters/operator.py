@@ -56,10 +56,10 @@ def read_tree(
     window: int,
     dense_below: int,
     rest: bool,
-) -> tuple[Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L]
-    """Return what heads read, and the logarithms of the sums of e to their scores."""
+) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L], int32 [B, H, L, clusters]
+    """Return what heads read, the logarithms of the sums of e to their scores, and the choice."""
     rule = Rule(keys, groups, size, segment, window, dense_below, rest)
-    output, lse = _outputs(query, value)
+    output, lse, read = _outputs(query, value, rule)
     if documents is not None:
         output.zero_()  # what padding reads
     kernel = kernel_for(query.device, seed is not None)
@@ -69,7 +69,8 @@ def read_tree(
         choice, nodes = _chosen(own, others[0], others[1], rule)
         parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, **more)
         output[row][:, tokens], lse[row][:, tokens] = parts[0].to(output.dtype), parts[1]
-    return output, lse
+        read[row][:, tokens] = choice.read
+    return output, lse, read
 
 
 @torch.library.custom_op("jat_graph::read_tree_backward", mutates_args=())
@@ -80,6 +81,7 @@ def _read_tree_backward(
     value: Tensor,
     output: Tensor,
     lse: Tensor,
+    read: Tensor,
     documents: Tensor | None,
     seed: Tensor | None,
     scale: float,
@@ -101,7 +103,10 @@ def _read_tree_backward(
         parts = [wide(x).contiguous() for x in parts]  # loops over single heads are faster
         parts[3] = parts[3] * scale
         choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
-        choice = kernel.choose(parts[3], parts[4], choice, nodes)
+        if choice.opened.numel():  # by far more numbers than are kept
+            choice = kernel.choose(parts[3], parts[4], choice, nodes)
+        else:
+            choice = choice._replace(read=read[row][:, tokens].contiguous())
         more = _kept(dropout_p, seed, number, query.device)
         found = differentiate(kernel, (*parts, choice, nodes), **more)
         for total, part, factor in zip(totals, found, (scale, 1.0, 1.0), strict=True):
@@ -110,8 +115,11 @@ def _read_tree_backward(
 
 
 @read_tree.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
-    return _outputs(query, value)
+def _(
+    query: Tensor, key: Tensor, value: Tensor, documents: Any, seed: Any, scale: float,
+    dropout_p: float, *settings: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _outputs(query, value, Rule(*settings))
 
 
 @_read_tree_backward.register_fake
@@ -119,18 +127,19 @@ def _(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> 
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 
-def _outputs(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _outputs(query: Tensor, value: Tensor, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
     """Return room for outputs; the heads of a token stand together, as SDPA has them."""
     batch, heads, length, _ = query.shape
     output = value.new_empty(batch, length, heads, value.size(-1)).transpose(1, 2)
     dtype = torch.promote_types(query.dtype, torch.float32)
-    return output, query.new_zeros(batch, heads, length, dtype=dtype)
+    read = query.new_full((batch, heads, length, rule.clusters), -1, dtype=torch.int32)
+    return output, query.new_zeros(batch, heads, length, dtype=dtype), read
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:3], *output, *inputs[3:5])
     ctx.settings = inputs[5:]
-    ctx.mark_non_differentiable(output[1])
+    ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:

@@ -12,7 +12,7 @@ from jat_graph.checks.tensors import check_heads, check_layout, check_scale, cle
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
 from jat_graph.clusters.naive import Read
-from jat_graph.clusters.tree import SINKS
+from jat_graph.clusters.tree import FAN, SINKS
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import document_tokens, resolve_mask
 
@@ -105,24 +105,24 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     query, keys = query[None], key[None]
     choice = choose(query, keys, rule, scale)
     tree, nodes = choice.tree, Nodes.of(choice.tree, keys, keys)
-    counts = key.new_tensor([level.sizes.size(1) for level in tree.levels], dtype=torch.long)
+    counts = key.new_tensor([own.size(1) for own in tree.members], dtype=torch.long)
     starts = [0, *counts.cumsum(0).tolist()]  # of each level among all nodes
     graph = HeteroData()
     graph["token"].num_nodes, graph["token"].key = len(key), key
     graph["cluster"].num_nodes = starts[-1]
     graph["cluster"].level = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
-    graph["cluster"].size = torch.cat([counts[:0], *(level.sizes[0] for level in tree.levels)])
+    graph["cluster"].size = tree.keys(0) * FAN ** graph["cluster"].level
     graph["cluster"].key = torch.cat([key[:0], *(mean[0] for mean in nodes.keys)])
     inside = [counts.new_zeros(2, 0)]  # rows (child, parent) of each level
-    for number, level in enumerate(tree.levels):
-        child = torch.arange(level.owner.size(1), device=key.device)
-        parent = level.owner[0] + child // tree.children(number) * tree.nodes + starts[number]
+    for number in range(len(counts)):
+        parent = tree.owner(number)[0] + starts[number]
+        child = torch.arange(len(parent), device=key.device)
         inside.append(torch.stack([child + (starts[number - 1] if number else SINKS), parent]))
     graph["token", "in", "cluster"].edge_index = torch.cat(inside[:2], dim=1)
     graph["cluster", "in", "cluster"].edge_index = torch.cat([*inside[:1], *inside[2:]], dim=1)
     _add_opened(graph, query[0] * scale, choice, starts)
     _add_read(graph, (query * scale, keys, keys, choice, nodes), starts)
-    return graph.subgraph({"cluster": graph["cluster"].size > 0})
+    return graph
 
 
 def _add_opened(graph: HeteroData, query: Tensor, choice: Choice, starts: list[int]) -> None:

@@ -254,7 +254,7 @@ def _measure_tables(
         change_clusters(model, _tabled(config, chosen))
         own = rules
         if relay.causal[row]:
-            own = [r._replace(clusters=None, block=64, keys=2 * (r.keys or 0)) for r in rules]
+            own = [r._replace(clusters=None, block=64, keys=6 * (r.keys or 0)) for r in rules]
         rungs = list(dict.fromkeys([dense, *own]))
         error, read = _measure(relay.captured(row), rungs, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()

@@ -133,8 +133,8 @@ def _tree_rows(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Cluster
     """Return the same in causal order, along the tree of the keys."""
     query, key, _, scale, _ = sequence
     choice = choose(query, key, tree_rule(rule), scale)
-    nodes = Nodes.of(choice.tree, key, key[..., :0])
-    holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.levels))]
+    nodes = Nodes.of(choice.tree, key, key)
+    holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
     parts = [
         torch.stack(
             [_tree_row(query[h, t] * scale, key[h], choice, nodes, holders, h, t) for t in own]
@@ -163,7 +163,7 @@ def _tree_row(
     given, best = scores.clone(), torch.zeros_like(near)
     left = torch.ones(length, dtype=torch.bool, device=key.device)  # keys that are not met yet
     for level, (_, stop) in reversed([*enumerate(choice.tree.spans(seen, choice.top))]):
-        holder = holders[level][head, :length].long()
+        holder = holders[level][head, :length]
         chosen = choice.opened[head, token, level - 1] if level else choice.read[head, token]
         holder = F.pad(holder, (0, length - len(holder)), value=stop)
         stands = left & (holder < stop) & ~torch.isin(holder, chosen.long())

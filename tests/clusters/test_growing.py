@@ -1,24 +1,22 @@
 """The tree of keys is a function of the keys alone: however it has grown, it is the oracle's."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.clusters.tree import Tree, grow, new_tree, node_means
+from jat_graph.clusters.choice import Nodes
+from jat_graph.clusters.tree import Tree, _halve_numba, _halve_torch, grow, new_tree
 from tests.clusters.support import random_heads, with_twins
 from tests.oracles import tree_levels, tree_means
+from tests.support import random_tensors
 
-SIZES = st.sampled_from(((2, 8), (1, 3), (3, 12), (50, 5), (8, 64)))
+SIZES = st.sampled_from(((2, 8), (1, 4), (3, 12), (5, 5), (8, 64)))
 
 
 def assert_same_tree(one: Tree, other: Tree) -> None:
-    assert len(one.levels) == len(other.levels)
-    for mine, its in zip(one.levels, other.levels, strict=True):
-        assert all(torch.equal(x, y) for x, y in zip(mine, its, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(one.members, other.members, strict=True))
 
 
 def keys_of(length: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -28,20 +26,34 @@ def keys_of(length: int, seed: int, dtype: torch.dtype = torch.float64) -> Tenso
 @given(length=st.integers(0, 200), seed=st.integers(0, 99), sizes=SIZES, twins=st.booleans())
 def test_nodes_are_those_of_the_oracle(length, seed, sizes, twins):
     key = keys_of(length, seed)
-    key = with_twins(key, *sizes) if twins else key
+    key = with_twins(key) if twins else key
     tree = grow(new_tree(*sizes), key)
     assert tree.segments == max(0, length - 4) // sizes[1]
-    means = node_means(tree, key[:, 4 : 4 + tree.segments * tree.segment])
+    means = Nodes.of(tree, key, key).keys
     for head, own in enumerate(key):
         wanted = tree_levels(own, *sizes)
-        assert len(wanted) == len(tree.levels)
         inside = torch.eye(length, dtype=torch.bool)[4:]
-        for level, mean, want in zip(tree.levels, means, wanted, strict=True):
-            starts, members = level.starts[head].tolist(), level.members[head].tolist()
-            inside = torch.stack([inside[members[a:b]].any(dim=0) for a, b in pairwise(starts)])
+        for level, (own_means, want) in enumerate(zip(means, wanted, strict=True)):
+            inside = inside[tree.members[level][head].long()].any(dim=1)
             assert torch.equal(inside, want.members)
-            assert torch.equal(level.sizes[head], inside.sum(1).int())
-            torch.testing.assert_close(mean[head], tree_means(inside, own), rtol=1e-12, atol=1e-12)
+            assert torch.equal(tree.owner(level)[head], want.owner)
+            assert set(inside.sum(1).tolist()) == {tree.keys(level)}
+            near = {"rtol": 1e-12, "atol": 1e-12}
+            torch.testing.assert_close(own_means[head], tree_means(inside, own), **near)
+
+
+@pytest.mark.parametrize("sizes", [(3, 8), (9, 8), (2, 12)])
+def test_a_segment_is_a_cluster_times_a_power_of_two(sizes):
+    with pytest.raises(ValueError, match=f"segment must be size, {sizes[0]}, times a power of two"):
+        new_tree(*sizes)
+
+
+@pytest.mark.parametrize("width", [5, 16, 37, 64])
+def test_loops_halve_as_torch_does(width):
+    (x,) = random_tensors(3, (9, 64, width))
+    assert torch.equal(_halve_numba(x, 8), _halve_torch(x, 8))
+    x = x[:, torch.arange(64) // 3]
+    assert torch.equal(_halve_numba(x, 4), _halve_torch(x, 4))
 
 
 @given(

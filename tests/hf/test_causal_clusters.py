@@ -128,7 +128,7 @@ def test_every_way_to_generate(name: str, mode: str, by_name: bool) -> None:
 def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
     model, inputs = decoder(name, by_name), decoder_inputs(name, (44,))
     inputs["input_ids"][:, 22:] = inputs["input_ids"][:, :22]  # something to look up
-    many = {"max_new_tokens": 20}
+    many = {"max_new_tokens": 15}  # there are 64 positions, some for guesses
     wanted = generate(model, inputs, use_cache=False, **many).sequences
     options = [{"prompt_lookup_num_tokens": 5}]
     options += [{"assistant_model": other} for other in (FAMILIES[name]().double(), model)]
@@ -144,7 +144,7 @@ def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
     rule=st.fixed_dictionaries(
         {
             "keys": st.integers(0, 20),
-            "segment": st.sampled_from((4, 9)),
+            "segment": st.sampled_from((4, 8)),
             "window": st.sampled_from((1, 7)),
             "dense_below": st.sampled_from((0, 50)),
         }

@@ -181,7 +181,7 @@ class Trial:
         }
         if self.causal:
             chosen |= {"groups": self.draw.randint(1, 2), "size": self.draw.randint(1, 2)}
-            chosen |= {"segment": self.draw.randint(2, 4), "window": self.draw.randint(1, 4)}
+            chosen |= {"segment": self.draw.choice([2, 4, 8]), "window": self.draw.randint(1, 4)}
         else:
             chosen |= {"block": self.draw.choice([1, 2, 4]), "refine": self.draw.randint(0, 2)}
             chosen["clusters"] = self.draw.choice([None, 2, 5])

@@ -36,7 +36,7 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     best = [-(-graph.keys // graph.size)] + [graph.groups] * len(levels)
     for token, own in enumerate(query * query.size(-1) ** -0.5):
         seen = max(0, token - 3 - graph.window) // graph.segment * (token >= graph.dense_below)
-        sizes = tree_sizes(seen, graph.segment // graph.size, 16 * graph.groups)
+        sizes = tree_sizes(seen, graph.segment // graph.size, 32 * graph.groups)
         stopped = tree_descent(own, key, levels, sizes, best)[:, : token + 1]
         exact, is_read = key[: token + 1] @ own, ~stopped.any(0)
         means = stopped.T.to(key.dtype) @ tree_means(stopped, key[: token + 1]) @ own
@@ -132,7 +132,7 @@ def test_a_tolerance_gives_settings_of_decoders() -> None:
     config = jat_graph.calibrate(model, batches, tolerance=0.25, config=config)
     graph: Any = config.graph
     assert {x for row in graph.clusters for x in row} == {None}
-    assert {x for row in graph.keys for x in row} & {16, 32, 64}
+    assert {x for row in graph.keys for x in row} & {48, 96, 192}
     report = jat_graph.fidelity(model, batches[:1], config)
     assert all(0 < head.error <= 0.3 for head in report.heads)
     strict: Any = jat_graph.calibrate(model, batches, tolerance=1e-9, config=CONFIG).graph

@@ -112,10 +112,10 @@ from tests.oracles.trees import (
     ReferenceLevel,
     reference_tree_attention,
     tree_descent,
-    tree_kmeans,
     tree_levels,
     tree_means,
     tree_output,
+    tree_parts,
     tree_sizes,
 )
 from tests.oracles.triplets import reference_triplet_attention, reference_triplet_partner

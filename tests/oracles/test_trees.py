@@ -1,4 +1,4 @@
-"""Trees of keys by hand: five rounds of k-means, what a token meets, and what it reads."""
+"""Trees of keys by hand: halves of halves, what a token meets, and what it reads."""
 
 import math
 
@@ -7,9 +7,9 @@ import torch
 from tests.oracles import (
     reference_tree_attention,
     tree_descent,
-    tree_kmeans,
     tree_levels,
     tree_means,
+    tree_parts,
     tree_sizes,
 )
 from tests.support import assert_equal
@@ -19,18 +19,17 @@ def column(*numbers: float) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float64)[:, None]
 
 
-def test_kmeans_by_hand() -> None:
-    everyone = torch.ones(4, dtype=torch.bool)
-    # Centres 0 and 1, then 0 and 22/3, then 0.5 and 10.5.
-    assert tree_kmeans(column(0, 10, 1, 11), everyone, 2).tolist() == [0, 1, 0, 1]
-    # Centres 5 and 5, to the first of which all go; then 7, and 5, which stays.
-    assert tree_kmeans(column(5, 9, 5, 9), everyone, 2).tolist() == [1, 0, 1, 0]
-    # Its last point moved in the fifth round, and the second would in a sixth.
-    slow = tree_kmeans(column(40, 27, 5, 37, 30, 33, 28), torch.ones(7, dtype=torch.bool), 2)
-    assert slow.tolist() == [0, 1, 1, 0, 0, 0, 0]
-    # What is not present counts for nothing: centres 0 and 4, then 0 and 8.
-    present = torch.tensor([True, True, False, False])
-    assert tree_kmeans(column(0, 8, 99, 99), present, 2)[present].tolist() == [0, 1]
+def test_halves_by_hand() -> None:
+    def parts(x: torch.Tensor, number: int) -> list[list[int]]:
+        return [part.tolist() for part in tree_parts(x, number)]
+
+    assert parts(column(0, 10, 1, 11), 2) == [[0, 2], [1, 3]]
+    assert parts(column(2, 100, 0, 1), 2) == [[0, 1], [2, 3]]
+    assert parts(column(0, 2, 1, 100), 4) == [[0], [2], [1], [3]]
+    assert parts(column(5, 5, 5, 5), 2) == [[0, 1], [2, 3]]
+    # The farthest point lies up and to the right, but points differ most from left to right.
+    x = torch.tensor([[1, 6], [-5, 0], [5, 0], [-5, 1], [5, -1], [-1, -6]], dtype=torch.float64)
+    assert parts(x, 2) == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_levels_of_nodes_by_hand() -> None:

@@ -35,36 +35,59 @@ def tree_means(members: Tensor, x: Tensor) -> Tensor:
     return members.to(x.dtype) @ x / members.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def tree_kmeans(x: Tensor, present: Tensor, clusters: int) -> Tensor:
-    r"""Return the cluster of each point after five rounds of k-means.
+def tree_halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return the points of the half that has the first one, and of the other half, in order.
 
-    The m centres start at points :math:`\lfloor c n / m \rfloor`. A round sends all points to the
-    nearest centre, the lower one of equals, and then moves centres that have points to their mean.
-    What is not present lies at the mean of what is, and moves no centre.
+    .. math::
+        P = \{ p : \text{of the half with the largest } w \cdot x_p \}, \qquad
+        w_0 = x_f - \bar x, \qquad
+        w_{t+1} = \sum_p (w_t \cdot (x_p - \bar x)) \, x_p \;\; (t < 2), \quad
+        \sum_{p \in P_t} x_p - \sum_{p \notin P_t} x_p \;\; (t < 5)
+
+    with f the point that is farthest from the mean. Of equal points the first come first.
+
+    Shapes:
+        - x: ``[n, D]``, n even
+        - output: long ``[n / 2]`` each
+
+    Reference:
+        This library; power iteration, and balanced 2-means.
+    """
+    mean = x.mean(dim=0)
+    way = x[(x - mean).square().sum(dim=1).argmax()] - mean
+    for turn in range(6):
+        along = x @ way
+        order = along.argsort(descending=True, stable=True)
+        first, other = order[: len(x) // 2].sort().values, order[len(x) // 2 :].sort().values
+        if turn < 2:
+            way = (x * (along - along.mean())[:, None]).sum(dim=0)
+        else:
+            way = x[first].sum(dim=0) - x[other].sum(dim=0)
+        way = way / way.abs().max().clamp(min=1e-300)
+    return (first, other) if first[0] == 0 else (other, first)
+
+
+def tree_parts(x: Tensor, number: int) -> list[Tensor]:
+    """Return the points of each part, ``[n / number]``, halves of halves, in order.
 
     Shapes:
         - x: ``[n, D]``
-        - present: bool ``[n]``
-        - output: long ``[n]``
 
     Reference:
-        Lloyd, 1982.
+        This library.
     """
-    x = torch.where(present[:, None], x - x[present].mean(dim=0), 0.0)
-    centres = x[torch.arange(clusters) * len(x) // clusters]
-    for _ in range(5):
-        joined = (x[:, None] - centres).square().sum(dim=-1).argmin(dim=1)
-        for cluster in joined[present].unique():
-            centres[cluster] = x[(joined == cluster) & present].mean(dim=0)
-    return joined
+    parts = [torch.arange(len(x))]
+    while len(parts) < number:
+        parts = [part[half] for part in parts for half in tree_halves(x[part])]
+    return parts
 
 
 def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
     r"""Return the tree over the complete segments behind the first four keys, lowest level first.
 
-    The keys of a segment form :math:`c = \lfloor \mathrm{segment} / \mathrm{size} \rfloor`
-    clusters, one at least; the 4c nodes of four neighbouring blocks form c nodes of the next level
-    by their mean keys, all of which count alike.
+    The keys of a segment form :math:`c = \mathrm{segment} / \mathrm{size}` clusters; the 4c nodes
+    of four neighbouring blocks form c nodes of the next level by their mean keys; there are four
+    levels at most.
 
     Shapes:
         - key: ``[n, D]``
@@ -72,19 +95,18 @@ def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
     Reference:
         This library.
     """
-    nodes, key = max(1, segment // size), key.detach()
+    nodes, key = segment // size, key.detach()
     inside = torch.eye(len(key), dtype=torch.bool)[4:]
     children, levels = segment, list[ReferenceLevel]()
-    while len(inside) >= children:
-        blocks = inside[: len(inside) // children * children].split(children)
-        owners = [tree_kmeans(tree_means(block, key), block.any(dim=1), nodes) for block in blocks]
-        members = [
-            block[owner == node].any(dim=0)
-            for block, owner in zip(blocks, owners, strict=True)
-            for node in range(nodes)
-        ]
-        owner = torch.cat([owner + number * nodes for number, owner in enumerate(owners)])
-        levels.append(ReferenceLevel(torch.stack(members), owner))
+    while len(inside) >= children and len(levels) < 4:
+        members, owners = list[Tensor](), torch.zeros(0, dtype=torch.long)
+        for block in inside[: len(inside) // children * children].split(children):
+            owner = torch.zeros(children, dtype=torch.long)
+            for part in tree_parts(tree_means(block, key), nodes):
+                owner[part] = len(members)
+                members.append(block[part].any(dim=0))
+            owners = torch.cat([owners, owner])
+        levels.append(ReferenceLevel(torch.stack(members), owners))
         inside, children = levels[-1].members, 4 * nodes
     return levels
 
@@ -92,13 +114,14 @@ def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
 def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
     r"""Return how many nodes of each level stand for so many segments, with ``nodes`` a block.
 
-    Above a level with more than ``top`` nodes is another one, if it has a complete block.
+    Above a level with more than ``top`` nodes is another one, if it has a complete block, up to the
+    fourth.
 
     Reference:
         This library.
     """
     sizes = [seen * nodes] if seen else []
-    while sizes and sizes[-1] > top and seen >= 4 ** len(sizes):
+    while sizes and sizes[-1] > top and len(sizes) < 4 and seen >= 4 ** len(sizes):
         sizes.append(seen // 4 ** len(sizes) * nodes)
     return sizes
 
@@ -132,7 +155,7 @@ def tree_descent(
             held = 4 * sizes[level + 1]
             met[:held] &= opened[levels[level + 1].owner[:held]]
         scores = tree_means(members, key) @ query + members.sum(dim=1).to(key.dtype).log()
-        order = scores.masked_fill(~met, -math.inf).argsort(descending=True)
+        order = scores.masked_fill(~met, -math.inf).argsort(descending=True, stable=True)
         opened = torch.zeros_like(met).index_fill(0, order[: best[level]], True) & met
         stopped.append(members[met & ~opened])
     return torch.cat(stopped)
@@ -168,10 +191,10 @@ def reference_tree_attention(
     *,
     sequence: Tensor | None = None,
     scale: float | None = None,
-    keys: int = 64,
+    keys: int = 192,
     groups: int = 32,
-    size: int = 4,
-    segment: int = 128,
+    size: int = 8,
+    segment: int = 512,
     window: int = 64,
     dense_below: int = 0,
     rest: bool = True,
@@ -196,7 +219,7 @@ def reference_tree_attention(
     """
     batch, heads, length, width = query.shape
     scale = width**-0.5 if scale is None else scale
-    top = 16 * groups if top is None else top
+    top = 32 * groups if top is None else top
     if sequence is None:
         sequence = torch.zeros(batch, length, dtype=torch.long)
     output = query.new_zeros(batch, heads, length, value.shape[-1])
