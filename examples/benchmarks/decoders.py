@@ -70,9 +70,10 @@ def heads(length: int, settings: Settings, training: bool = False) -> Outcome:
     return measure.in_turns(*sides, settings)
 
 
-def new_row(length: int, settings: Settings) -> Outcome:
+def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
     """A new token in these heads, whose tree is there, against SDPA."""
-    own = [x.to(settings.device, settings.dtype) for x in real_heads(length)]
+    precision = getattr(torch, dtype) if dtype else settings.dtype
+    own = [x.to(settings.device, precision) for x in real_heads(length)]
     (query, key, value), new = (x[0] for x in own), own[0][:, :, -1:]
     (graph,) = ClusterGraph().rules(1)
     rule, scale = tree_rule(graph), DIM**-0.5

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch_geometric.nn import avg_pool_x
 
 from jat_graph import clustered_attention
+from jat_graph.clusters import naive
 from jat_graph.clusters.attend import KERNELS, choose, kernel_for
-from jat_graph.clusters.choice import Rule
+from jat_graph.clusters.choice import Rule, empty_choice
 from jat_graph.clusters.state import read_next
 from jat_graph.clusters.tree import node_of_keys
 from jat_graph.testing import assert_within_budget
@@ -202,8 +203,24 @@ def test_equal_keys_are_read_alike():
 
 
 @pytest.mark.parametrize("factor", [1e3, 1e6])
-def test_scores_far_apart_stay_finite(factor):
-    query, key, value = random_heads(150)
-    heads = [query, factor * key, value]
-    assert_same(run(tree_heads, heads), run(oracle_heads, heads), 1e-6)
-    assert all(x.isfinite().all() for x in run(tree_heads, [x.float() for x in heads]))
+@pytest.mark.parametrize(("widths", "size"), [((5, 3), 2), ((16, 32), 8)])
+def test_scores_far_apart_stay_finite(factor, widths, size):
+    query, key, value = random_heads(150, widths=widths)
+    heads, rule = [query, factor * key, value], RULE._replace(size=size, segment=4 * size)
+    assert_same(run(tree_heads, heads, rule), run(oracle_heads, heads, rule), 1e-6)
+    assert all(x.isfinite().all() for x in run(tree_heads, [x.float() for x in heads], rule))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rest", [True, False])
+def test_single_tokens_widen_what_they_read(dtype, rest):
+    heads = [x.to(dtype) for x in random_heads(300, widths=(32, 16))]
+    rule = Deep(keys=24, groups=2, size=8, segment=32, window=5, rest=rest)
+    _, kept = read_next(*(x[:, :-1] for x in heads), rule, SCALE)
+    query, key, value = heads[0][:, -1:], heads[1], heads[2]
+    output, kept = read_next(query, key, value, rule, SCALE, kept)
+    assert output.dtype == dtype and {x.dtype for x in kept.nodes.keys} == {dtype}
+    empty = empty_choice(query, 300, kept.tree, rule)
+    plain, _ = naive.read(query.float() * SCALE, key, value, empty, kept.nodes, chosen=False)
+    within = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(output, plain.to(dtype), rtol=within, atol=within)
