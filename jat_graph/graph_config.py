@@ -219,7 +219,7 @@ class ClusterRule(NamedTuple):
 
     def settled(self, causal: bool = False) -> ClusterRule:
         """Return the same, with the default number of keys where it is left open."""
-        return self if self.keys is not None else self._replace(keys=192 if causal else 32)
+        return self if self.keys is not None else self._replace(keys=384 if causal else 32)
 
     def check_causal(self) -> None:
         """Refuse what heads in causal order cannot have, unless they are dense."""
@@ -262,7 +262,7 @@ class ClusterGraph(GraphSettings):
             order. (default: None, which means ``ceil(2 * sqrt(n))``)
         keys: How many keys a cluster of queries names, which its tokens read exactly. In causal
             order, how many keys a token reads exactly beside the last ones, by whole clusters; a
-            multiple of ``size``, or it is rounded up to one. (default: None, which means 32; 192 in
+            multiple of ``size``, or it is rounded up to one. (default: None, which means 32; 384 in
             causal order)
         block: Tokens of a block; a token reads its own, the one before and the one after exactly.
             0 for no window. (default: 64)

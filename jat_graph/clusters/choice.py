@@ -13,7 +13,7 @@ from jat_graph.clusters.tree import SINKS, Tree, pooled
 class Rule(NamedTuple):
     """How tokens descend the tree of their keys."""
 
-    keys: int = 192  # that a token reads exactly, by whole clusters, beside near ones
+    keys: int = 384  # that a token reads exactly, by whole clusters, beside near ones
     groups: int = 32  # nodes of each higher level that it opens
     size: int = 8  # keys of a cluster
     segment: int = 512  # keys that are clustered together, the size times a power of two
@@ -87,6 +87,7 @@ class Nodes(NamedTuple):
 
     keys: list[Tensor]  # [Hkv, nodes, D]
     values: list[Tensor]  # [Hkv, nodes, Dv]
+    spread: list[Tensor]  # how far keys are from their mean, by root mean square, [Hkv, nodes]
     ready: dict[int, Any] | None = None  # what a kernel keeps for single tokens, by segments seen
 
     @classmethod
@@ -105,20 +106,45 @@ class Nodes(NamedTuple):
                     own = torch.cat([own, means.to(x.dtype)], dim=1)
                 total.append(own)
                 below = own
-        return cls(found[0], found[1], {})
+        spread = list[Tensor]()
+        for level, members in enumerate(tree.members):
+            there = known is not None and level < len(known.spread)
+            own = known.spread[level] if known and there else wide(key[:, :0, 0])
+            below = found[0][level - 1] if level else key[:, SINKS:]
+            given = members[:, own.size(1) :], below, found[0][level][:, own.size(1) :]
+            more = _spread(*given, spread[-1] if spread else None)
+            spread.append(torch.cat([own, more], dim=1))
+        return cls(found[0], found[1], spread, {})
 
     def wide(self) -> Nodes:
         """Return the means in the precision of sums."""
-        return Nodes([wide(x) for x in self.keys], [wide(x) for x in self.values])
+        keys, values = ([wide(x) for x in part] for part in (self.keys, self.values))
+        return Nodes(keys, values, self.spread)
 
     def crop(self, tree: Tree) -> Nodes:
         """Return the means of a smaller tree's nodes."""
         sizes = [own.size(1) for own in tree.members]
-        keys, values = (
+        keys, values, spread = (
             [x[:, :size] for x, size in zip(part, sizes, strict=False)]
-            for part in (self.keys, self.values)
+            for part in (self.keys, self.values, self.spread)
         )
-        return Nodes(keys, values, {})
+        return Nodes(keys, values, spread, {})
+
+
+def _spread(
+    members: Tensor,  # [Hkv, nodes, children]
+    below: Tensor,  # the children's means, [Hkv, any, D]
+    means: Tensor,  # [Hkv, nodes, D]
+    inside: Tensor | None,  # how far the children's keys are from theirs, [Hkv, any]
+) -> Tensor:
+    """Return how far the keys of nodes are from their means, by root mean square."""
+    index = members.flatten(1).long()
+    children = below.gather(1, index.unsqueeze(-1).expand(-1, -1, below.size(-1)))
+    away = wide(children).unflatten(1, members.shape[1:]) - wide(means).unsqueeze(2)
+    squares: Tensor = away.square().sum(-1)
+    if inside is not None:  # of the children's own keys
+        squares += inside.gather(1, index).view(members.shape).square()
+    return squares.mean(2).sqrt()
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:

@@ -47,7 +47,8 @@ def _read_last(
     query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes, sums: list[Tensor]
 ) -> None:
     """Choose and read for one token, all of it in loops, which widen what they read."""
-    if key.dtype != value.dtype:  # as autocast leaves them; loops know one type of rows
+    # Autocast leaves them of two types, and numba knows no numbers of float16.
+    if key.dtype != value.dtype or key.dtype == torch.float16:
         key, value, nodes = wide(key), wide(value), nodes.wide()
     own, seen = query[:, 0].numpy(), int(choice.seen[0])
     ready = {} if nodes.ready is None else nodes.ready

@@ -12,12 +12,13 @@ from jat_graph.clusters.loops import add_rows, best_places, score_rows
 from jat_graph.clusters.tree import FAN
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
-# Of a head of keys, of each level: children of nodes, and their means of keys and of values.
-Arrays: TypeAlias = tuple[Any, Any, Any]
+# Of a head of keys, of each level: children of nodes, their means of keys and of values, and how
+# far keys are from these.
+Arrays: TypeAlias = tuple[Any, Any, Any, Any]
 # Of a level: where scores of the nodes that are met begin, which of them are the first and the end,
 # and the logarithm of their number of keys.
 Spans: TypeAlias = tuple[Array, Array]
-KEPT = 2  # the row of a room that has scores of the children that a token keeps
+KEPT, RANK = 2, 3  # rows of a room: scores of the children that a token keeps, and its ranking
 
 
 @loop(**ANY_ORDER)
@@ -34,21 +35,34 @@ def room_for(query: Array, spans: Array, opened: int) -> Any:
         most = max(most, spans[level, 2] - spans[level, 1] + FAN * opened)
         nodes = max(nodes, spans[level, 2])
     size = padded(most) + LANES
-    scores, items = np.empty((3, size), query.dtype), np.empty((3, size), np.int32)
+    scores, items = np.empty((4, size), query.dtype), np.empty((3, size), np.int32)
     guesses, marks = np.full(levels, np.inf, query.dtype), np.zeros(nodes, np.bool_)
     return scores, items, np.zeros(levels + 1, np.int64), marks, guesses
 
 
+@loop(**ANY_ORDER)
+def lean_of(query: Array, row: int) -> float:
+    """Return by how much more a key's score may be, a unit of its distance from a mean."""
+    total = query.dtype.type(0)
+    for column in range(query.shape[1]):
+        total += query[row, column] * query[row, column]
+    lean: float = query.dtype.type(np.sqrt(total / query.shape[1]))
+    return lean
+
+
 @loop(inline="always", **ANY_ORDER)
 def open_top(
-    met: Array, row: int, span: Array, chosen: bool, rest: bool, goal: Array, guess: float,
-    scores: Array, items: Array,
+    met: Array, row: int, span: Array, spread: Array, lean: float, chosen: bool, rest: bool,
+    goal: Array, guess: float, scores: Array, items: Array,
 ) -> float:  # fmt: skip
     """Choose the best of the highest nodes, unless they are chosen; they are met no longer."""
     column, start, stop = span
     if not chosen:
-        given = met, row, column, stop - start, len(goal), guess, scores, items
-        found, guess = best_places(*given)
+        width = stop - start
+        for place in range(width):
+            scores[RANK, place] = met[row, column + place] + lean * spread[start + place]
+        scores[RANK, width : padded(width)] = -np.inf
+        found, guess = best_places(scores, RANK, 0, width, len(goal), guess, scores, items)
         for place in range(found):
             goal[place] = items[1, place] + start
         goal[found:] = -1
@@ -61,7 +75,7 @@ def open_top(
 
 @loop(**ANY_ORDER)
 def descend(  # noqa: C901  # one way down, whose steps are too short to be called
-    query: Array, row: int, met: Array, into: int, spans: Array, arrays: Arrays,
+    query: Array, row: int, met: Array, into: int, spans: Array, arrays: Arrays, lean: float,
     flags: tuple[bool, bool], opened: Array, read: Array, room: Any,
 ) -> int:  # fmt: skip
     """Go on below the highest nodes, and list which children of opened nodes a token keeps.
@@ -83,13 +97,16 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
                 inner += 1
         score_rows(query, row, arrays[1][level], items[0], inner, scores, 0)
         if not chosen:
-            total = inner + stop - start
+            total, spread = inner + stop - start, arrays[3][level]
+            for place in range(inner):
+                scores[RANK, place] = scores[0, place] + lean * spread[items[0, place]]
             for place in range(stop - start):
-                scores[0, inner + place] = met[into, column + place]
+                score = met[into, column + place]
+                scores[RANK, inner + place] = score + lean * spread[start + place]
                 items[0, inner + place] = start + place
-            scores[0, total : padded(total)] = -np.inf
+            scores[RANK, total : padded(total)] = -np.inf
             found, guesses[level] = best_places(
-                scores, 0, 0, total, len(goal), guesses[level], scores, items
+                scores, RANK, 0, total, len(goal), guesses[level], scores, items
             )
             for place in range(found):
                 goal[place] = items[0, items[1, place]]
@@ -126,13 +143,15 @@ def begin(
         if width:
             best = vectors.highest(met, into, table[level, 0], width)
             shift = max(shift, best + bias[level])
-    number, top = 0, len(table) - 1
+    number, top, lean = 0, len(table) - 1, lean_of(query, row)
     if top >= 0:
         goal = opened[row, top - 1] if top > 0 else read[row]
-        given = met, into, table[top], flags[0], flags[1], goal, guesses[top], scores, items
-        guesses[top] = open_top(*given)
+        guesses[top] = open_top(
+            met, into, table[top], arrays[3][top], lean, flags[0], flags[1], goal, guesses[top],
+            scores, items,
+        )  # fmt: skip
     if top > 0:
-        number = descend(query, row, met, into, table, arrays, flags, opened, read, room)
+        number = descend(query, row, met, into, table, arrays, lean, flags, opened, read, room)
     for level in range(levels if number else 0):
         for place in range(ends[level + 1], ends[level]):
             scores[KEPT, place] += bias[level]
@@ -161,10 +180,13 @@ def choose_rows(
     scores, items, _, _, guesses = room
     for row in range(len(query) if top >= 0 else 0):
         goal = opened[row, top - 1] if top > 0 else read[row]
-        given = met, row, spans[top], False, False, goal, guesses[top], scores, items
-        guesses[top] = open_top(*given)
+        lean = lean_of(query, row)
+        guesses[top] = open_top(
+            met, row, spans[top], arrays[3][top], lean, False, False, goal, guesses[top], scores,
+            items,
+        )  # fmt: skip
         if top > 0:
-            descend(query, row, met, row, spans, arrays, flags, opened, read, room)
+            descend(query, row, met, row, spans, arrays, lean, flags, opened, read, room)
 
 
 @loop(**ANY_ORDER)

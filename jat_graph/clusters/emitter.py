@@ -7,7 +7,6 @@ from math import factorial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 LANES = 16  # numbers of a vector
@@ -61,13 +60,11 @@ class Emitter:
     def load(self, x: Numbers, place: Any, lanes: int = LANES) -> Any:
         """Return so many numbers from a place on, those of 16 bits widened."""
         pointer = self.build.gep(x.data, [place])
-        kind = ir.HalfType() if x.kind == types.float16 else x.data.type.pointee
+        kind = x.data.type.pointee
         found = self.build.load(
             self.build.bitcast(pointer, ir.VectorType(kind, lanes).as_pointer())
         )
         found.align = x.kind.bitwidth // 8
-        if kind == ir.HalfType():
-            return self.build.fpext(found, ir.VectorType(ir.FloatType(), lanes))
         if x.kind.bitwidth != 16:
             return found
         wide = self.build.zext(found, ir.VectorType(INT32, lanes))

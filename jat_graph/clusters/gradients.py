@@ -49,15 +49,15 @@ def differentiate_rows(
     table, bias = spans
     room, flags = room_for(query, table, opened.shape[2]), (True, rest)
     scores, items, ends, _, _ = room
-    top = len(table) - 1
+    top, none = len(table) - 1, query.dtype.type(0)
     by_score = np.empty((1, scores.shape[1]), query.dtype)
     for row in range(len(query)):
         if top >= 0:
             goal = opened[row, top - 1] if top > 0 else read[row]
-            given = met, row, table[top], True, rest, goal, lse[row], scores, items
-            open_top(*given)
+            spread = arrays[3][top]
+            open_top(met, row, table[top], spread, none, True, rest, goal, none, scores, items)
         if top > 0:
-            descend(query, row, met, row, table, arrays, flags, opened, read, room)
+            descend(query, row, met, row, table, arrays, none, flags, opened, read, room)
         vectors.take_exp(met, row, 0, near, lse[row])
         for level in range(len(table) if rest else 0):
             column, start, stop = table[level]

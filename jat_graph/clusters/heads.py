@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.choice import Choice, Nodes
+from jat_graph.clusters.choice import Choice, Nodes, wide
 from jat_graph.clusters.emitter import LANES
 from jat_graph.clusters.tree import LEVELS, SINKS
 
@@ -65,13 +65,14 @@ def numbers(x: Tensor) -> Any:
 def levels_of(
     key: Tensor, value: Tensor, choice: Choice, nodes: Nodes
 ) -> tuple[tuple[Tensor, ...], ...]:
-    """Return children and means of keys and values of each level that there can be.
+    """Return children, means of keys and values, and spread of each level that there can be.
 
     Loops are compiled once for any number of levels: those that are not there have no nodes.
     """
     members = choice.tree.members
-    none = (choice.read.new_empty(len(key), 0, choice.tree.keys(0)), key[:, :0], value[:, :0])
-    parts = zip((members, *nodes[:2]), none, strict=True)
+    none = [choice.read.new_empty(len(key), 0, choice.tree.keys(0)), key[:, :0], value[:, :0]]
+    none.append(wide(key[:, :0, 0]))
+    parts = zip((members, *nodes[:3]), none, strict=True)
     more = LEVELS - len(members)
     return tuple((*(x.contiguous() for x in part), *[nothing] * more) for part, nothing in parts)
 
@@ -90,10 +91,10 @@ class Head:
     ) -> None:
         key, value = key.contiguous(), value.contiguous()  # loops know no other rows
         self.query, self.key, self.value, self.choice = query, key, value, choice
-        members, self.means, self.value_means = ([x[head] for x in part] for part in levels)
+        members, self.means, self.value_means, spread = ([x[head] for x in part] for part in levels)
         self.members: Any = members[0].numpy()
         self.exact: Any = key[SINKS:].numpy(), value[SINKS:].numpy()
-        parts = members, self.means, self.value_means
+        parts = members, self.means, self.value_means, spread
         self.arrays: Any = tuple(tuple(x.numpy() for x in part) for part in parts)
 
     def runs(self) -> list[tuple[slice, Met]]:

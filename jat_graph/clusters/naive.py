@@ -45,6 +45,8 @@ def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
         for level in reversed(range(len(spans))):
             stop = spans[level][1]
             scores = own[:, :, rows] @ nodes.keys[level][:, :stop].unsqueeze(1).mT
+            lean = own[:, :, rows].norm(dim=-1, keepdim=True) * own.size(-1) ** -0.5
+            scores = scores + lean * nodes.spread[level][:, None, None, :stop]
             seeable = _candidates(empty, level, spans[level], opened[:, :, rows])
             scores = scores.masked_fill(~seeable, -torch.inf)
             total = opened[:, :, rows, level - 1] if level else read[:, :, rows]

@@ -116,7 +116,8 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
         table[level, 0], table[level, 1:] = columns, nodes[level]
         columns += padded(table[level, 2] - table[level, 1])
     spans = table, bias
-    (a, b, c, d), (e, f, g, h), (i, j, k, m) = arrays  # no tuple comes into a parallel loop
+    # No tuple comes into a parallel loop.
+    (a, b, c, d), (e, f, g, h), (i, j, k, m), (s, t, u, v) = arrays
     even = query.shape[1] % LANES + output.shape[1] % LANES + a.shape[2] % ROWS == 0
     step = ROWS if even else a.shape[2]
     weight = np.empty(len(query), query.dtype)
@@ -125,7 +126,7 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
         own, its = keys[head], values[head]
         parts = (
             (a[head], b[head], c[head], d[head]), (e[head], f[head], g[head], h[head]),
-            (i[head], j[head], k[head], m[head]),
+            (i[head], j[head], k[head], m[head]), (s[head], t[head], u[head], v[head]),
         )  # fmt: skip
         room = room_for(query, table, opened.shape[2])
         met = np.full((1, columns), -np.inf, query.dtype)

@@ -36,7 +36,7 @@ def read_next(
 ) -> tuple[Tensor, Kept]:  # [H, T, Dv]
     """Return what the last tokens of a sequence read, and what all leave behind."""
     number = key.size(1)
-    tree, nodes = kept or Kept(new_tree(rule.size, rule.segment), Nodes([], []))
+    tree, nodes = kept or Kept(new_tree(rule.size, rule.segment), Nodes([], [], []))
     if (segments := rule.seen(number - 1)) > tree.segments:
         tree = grow(tree, key[:, : SINKS + segments * rule.segment])
         nodes = Nodes.of(tree, key, value, nodes)

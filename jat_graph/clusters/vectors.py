@@ -1,8 +1,8 @@
 """Operations on vectors of numbers that numba's loops call, written in LLVM's own language.
 
 numba leaves it to LLVM to find vectors in loops, which does it badly for products of a query with
-scattered rows of keys: here they stand in registers, 16 numbers wide on any processor. Numbers of
-16 bits are widened as they are read: those of integers are bfloat16, which numpy does not have.
+scattered rows of keys: here they stand in registers, 16 numbers wide on any processor. Integers of
+16 bits are widened as they are read: they are bfloat16, which numpy does not have.
 Rows are as long as a total or a query, of which columns beyond a multiple of 16 are left out.
 Operations take matrices and the number of a row, as a loop pays for each view that it makes.
 """

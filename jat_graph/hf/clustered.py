@@ -181,16 +181,15 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the settings of all heads: those of a name before those of a configuration."""
     if not saved and not settings:
         return _DEFAULT
+    if (given := repr((saved, settings))) in _rules:  # which every layer asks for, each time
+        return _rules[given]
     if not isinstance(saved, dict):
         raise ValueError(f"config.clustered must be a dict of settings, got {saved!r}")
     graph = change_graph(ClusterGraph(), {**saved, **settings})
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
-            raise ValueError(
-                f"{name} must be one number for all heads, got a table, which "
-                "only jat_graph.attach takes"
-            )
-    return tuple(vars(graph).values())
+            raise ValueError(f"{name} must be one number for all heads, got a table; see attach()")
+    return _rules.setdefault(given, tuple(vars(graph).values()))
 
 
 def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) -> str | None:
@@ -259,6 +258,7 @@ def _warn_once(model: int, topic: str, text: str) -> bool:
 
 
 _DEFAULT = tuple(vars(ClusterGraph()).values())
+_rules = dict[str, tuple[Any, ...]]()  # of all settings that were asked for
 
 register_clustered()
 for _keys in (8, 16, 32, 64, 128):

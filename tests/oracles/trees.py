@@ -134,10 +134,10 @@ def tree_descent(
 
     It meets the first ``sizes`` nodes of each level, but for the children of those of the next
     level. From the highest down it opens the ``best`` many of the nodes that it met and of the
-    children of those it opened; at the lowest it reads them. The score of a node is
+    children of those it opened; at the lowest it reads them. Best are those with the highest
 
     .. math::
-        q_i \cdot \bar k_a + \log n_a
+        q_i \cdot \bar k_a + |q_i| \sqrt{\frac{1}{D n_a} \sum_{j \in a} |k_j - \bar k_a|^2}
 
     Shapes:
         - query: ``[D]``, scaled
@@ -154,7 +154,10 @@ def tree_descent(
         if level + 1 < len(sizes):
             held = 4 * sizes[level + 1]
             met[:held] &= opened[levels[level + 1].owner[:held]]
-        scores = tree_means(members, key) @ query + members.sum(dim=1).to(key.dtype).log()
+        means = tree_means(members, key)
+        away = (key - means[:, None]).square().sum(dim=-1).where(members, 0.0).sum(dim=1)
+        away = (away / members.sum(dim=1) / key.shape[1]).sqrt()
+        scores = means @ query + query.norm() * away
         order = scores.masked_fill(~met, -math.inf).argsort(descending=True, stable=True)
         opened = torch.zeros_like(met).index_fill(0, order[: best[level]], True) & met
         stopped.append(members[met & ~opened])
@@ -191,7 +194,7 @@ def reference_tree_attention(
     *,
     sequence: Tensor | None = None,
     scale: float | None = None,
-    keys: int = 192,
+    keys: int = 384,
     groups: int = 32,
     size: int = 8,
     segment: int = 512,
