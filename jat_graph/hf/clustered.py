@@ -179,8 +179,6 @@ def _hand_cache(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the settings of all heads: those of a name before those of a configuration."""
-    if not saved and not settings:
-        return _DEFAULT
     if (given := repr((saved, settings))) in _rules:  # which every layer asks for, each time
         return _rules[given]
     if not isinstance(saved, dict):
@@ -188,7 +186,9 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     graph = change_graph(ClusterGraph(), {**saved, **settings})
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
-            raise ValueError(f"{name} must be one number for all heads, got a table; see attach()")
+            raise ValueError(
+                f"{name} must be one number for all heads, got a table, which attach takes"
+            )
     return _rules.setdefault(given, tuple(vars(graph).values()))
 
 
@@ -257,7 +257,6 @@ def _warn_once(model: int, topic: str, text: str) -> bool:
     return new
 
 
-_DEFAULT = tuple(vars(ClusterGraph()).values())
 _rules = dict[str, tuple[Any, ...]]()  # of all settings that were asked for
 
 register_clustered()

@@ -39,7 +39,7 @@ def test_the_same_attention_loses_nothing_and_the_file_goes_on(
     assert [row["right"] for row in keys] == [5, 5] == [row["digits"] for row in keys]
     said = capsys.readouterr().out
     assert "+0.000 ± 0.000 | 0.0% |" in said and "| 512 | sdpa | 1 of 1 | 1 of 1 | 5 of 5 |" in said
-    run(monkeypatch, tmp_path, *words, "sdpa", "clustered:keys=2,dense_below=0")
+    run(monkeypatch, tmp_path, *words, "sdpa", "clustered:keys=2,segment=64,dense_below=0")
     after = (tmp_path / "a.jsonl").read_text("utf-8").splitlines()
     assert after[:4] == lines and len(after) == 6
     assert json.loads(after[4])["loss"] != dense["loss"]

@@ -105,7 +105,7 @@ def test_scores_are_those_of_keys_and_means_and_weights_their_softmax(case):
 
 @given(CASES)
 def test_what_is_opened_is_read_below_and_scores_best(case):
-    for graph, *_ in made(**case):
+    for graph, query, key in made(**case):
         nodes, exact = graph["cluster"], table(graph, READ["token"])
         opened, means = table(graph, OPENED), table(graph, READ["cluster"])
         child, parent = graph[INSIDE["cluster"]].edge_index
@@ -115,6 +115,8 @@ def test_what_is_opened_is_read_below_and_scores_best(case):
         score = torch.zeros(opened.shape, dtype=torch.double)
         for kind in (OPENED, READ["cluster"]):
             score[tuple(graph[kind].edge_index.flip(0))] = graph[kind].score
+        away = (key - nodes.key.unsqueeze(1)).square().sum(-1) * keys_below(graph)
+        score += 0.35 * query.norm(dim=1, keepdim=True) * (away.sum(1) / nodes.size).sqrt()
         for level in nodes.level.unique():
             own = nodes.level == level
             most = case["groups"] if level else -(-case["keys"] // case["size"])
