@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     shared = {"num_key_value_heads": 2}
     monkeypatch.setattr(decoders, "SHAPES", {"Llama": TINY, "SmolLM2": TINY | shared})
     monkeypatch.setattr(measure, "peak", run_here)
-    monkeypatch.setattr("jat_graph.attention.clusters.CAUSAL_DENSE_BELOW", 1024)
+    monkeypatch.setattr(decoders, "BEGIN", 1024)
+    monkeypatch.setattr(decoders, "OURS", partial(decoders.OURS, dense_below=1024))
     with torch.compiler.set_stance("force_eager"):
         yield
 
