@@ -257,7 +257,7 @@ def _warn_once(model: int, topic: str, text: str) -> bool:
     return new
 
 
-_rules = dict[str, tuple[Any, ...]]()  # of all settings that were asked for
+_rules = dict[str, tuple[Any, ...]]()  # by what was given
 
 register_clustered()
 for _keys in (8, 16, 32, 64, 128):
