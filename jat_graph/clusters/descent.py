@@ -8,7 +8,7 @@ import numpy as np
 
 from jat_graph.clusters import vectors
 from jat_graph.clusters.emitter import LANES
-from jat_graph.clusters.loops import add_rows, best_places, score_rows
+from jat_graph.clusters.loops import add_rows, best_places, padded, score_rows
 from jat_graph.clusters.tree import FAN
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
@@ -19,12 +19,6 @@ Arrays: TypeAlias = tuple[Any, Any, Any, Any]
 # and the logarithm of their number of keys.
 Spans: TypeAlias = tuple[Array, Array]
 KEPT, RANK = 2, 3  # rows of a room: scores of the children that a token keeps, and its ranking
-
-
-@loop(**ANY_ORDER)
-def padded(number: int) -> int:
-    """Return the next multiple of the numbers of a vector."""
-    return -(-number // LANES) * LANES
 
 
 @loop(**ANY_ORDER)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, wide
-from jat_graph.clusters.emitter import LANES
+from jat_graph.clusters.loops import padded
 from jat_graph.clusters.tree import LEVELS, SINKS
 
 MOST = 256  # tokens of a run
@@ -50,11 +50,6 @@ class Met(NamedTuple):
     def of_nodes(self, x: list[Tensor]) -> list[Tensor]:
         """Return what belongs to the nodes of each level that are met."""
         return [part[start:stop] for part, (_, start, stop) in zip(x, self.spans, strict=False)]
-
-
-def padded(number: int) -> int:
-    """Return the next multiple of the numbers of a vector."""
-    return -(-number // int(LANES)) * int(LANES)
 
 
 def numbers(x: Tensor) -> Any:

@@ -13,6 +13,12 @@ from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 
 @loop(**ANY_ORDER)
+def padded(number: int) -> int:
+    """Return the next multiple of the numbers of a vector."""
+    return -(-number // LANES) * LANES
+
+
+@loop(**ANY_ORDER)
 def score_rows(
     query: Array, row: int, keys: Array, rows: Array, number: int, scores: Array, into: int,
     at: int = 0,
@@ -118,12 +124,12 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
     Return how many, and from which score on they are, to guess the next ones by. Scores are a
     multiple of 16, -inf coming last; the second rows of the rooms are as long, and longer.
     """
-    length, filled, found = -(-number // LANES) * LANES, 0, 0
+    length, filled, found = padded(number), 0, 0
     if number <= most or most == 0:
         for place in range(min(number, most)):
             places[1, place] = place
         return min(number, most), guess
-    width, low, high = -(-2 * most // LANES) * LANES, guess, guess
+    width, low, high = padded(2 * most), guess, guess
     high = vectors.highest(scores, row, start, length)
     if not most <= vectors.count_from(scores, row, start, length, guess) <= width:
         # Among the highest of `width` hands so many are from a bound on: so they are among all.
@@ -143,12 +149,12 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
             bits &= bits - 1
             room[1, found], places[1, found] = scores[row, start + place], place
             found += place < number
-    padded = -(-found // LANES) * LANES
-    room[1, found:padded] = -np.inf
+    size = padded(found)
+    room[1, found:size] = -np.inf
     high += abs(high) + scores.dtype.type(1)
-    low, high, above = _bounds(room, 1, 0, padded, most, low, high, 400)
+    low, high, above = _bounds(room, 1, 0, size, most, low, high, 400)
     more = most - above
-    if vectors.count_from(room, 1, 0, padded, low) == most:
+    if vectors.count_from(room, 1, 0, size, low) == most:
         high, more = low, 0
     for item in range(found):  # without a branch that nobody can foresee
         one = room[1, item]
@@ -205,7 +211,7 @@ def _higher(
             for place in range(length):
                 along[0, place] -= mean
         else:
-            along[0, length : -(-length // LANES) * LANES] = -np.inf
+            along[0, length : padded(length)] = -np.inf
             best_places(along, 0, 0, length, half, none, along, places)
             along[0, :length] = -1
             for place in places[1, :half]:
@@ -217,7 +223,7 @@ def _higher(
 @loop(**ANY_ORDER)
 def _halve_block(x: Array, nodes: int, vary: int, part: int, order: Array) -> None:
     children = len(order)
-    size = -(-children // LANES) * LANES + LANES
+    size = padded(children) + LANES
     along, places = np.empty((2, size), x.dtype), np.empty((2, size), np.int32)
     way, moved = np.empty((1, x.shape[1]), x.dtype), np.empty(children, np.int32)
     for child in range(children):
