@@ -178,7 +178,7 @@ def _higher(x: Tensor) -> Tensor:  # [parts, children, D]
 
 
 def _halve_numba(x: Tensor, nodes: int) -> Tensor:
-    from jat_graph.clusters.loops import halve
+    from jat_graph.clusters.cpu.loops import halve
 
     order = x.new_empty(x.shape[:2], dtype=torch.int32)
     halve(x.contiguous().numpy(), nodes, (VARY, PART), order.numpy())

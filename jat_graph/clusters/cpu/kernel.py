@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
-from jat_graph.clusters.descent import begin_rows, choose_rows
-from jat_graph.clusters.gradients import differentiate_clusters, differentiate_rows
-from jat_graph.clusters.heads import MOST, Head, Met, levels_of, numbers
-from jat_graph.clusters.loops import padded
-from jat_graph.clusters.reads import read_clusters, read_last
+from jat_graph.clusters.cpu.descent import begin_rows, choose_rows
+from jat_graph.clusters.cpu.gradients import differentiate_clusters, differentiate_rows
+from jat_graph.clusters.cpu.heads import MOST, Head, Met, levels_of, numbers
+from jat_graph.clusters.cpu.loops import padded
+from jat_graph.clusters.cpu.reads import read_clusters, read_last
 from jat_graph.clusters.tree import LEVELS, SINKS
 from jat_graph.kernels.threads import run_tasks
 

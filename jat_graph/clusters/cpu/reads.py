@@ -5,10 +5,10 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from jat_graph.clusters import vectors
-from jat_graph.clusters.descent import Arrays, begin, room_for
-from jat_graph.clusters.emitter import LANES, ROWS
-from jat_graph.clusters.loops import add_rows, padded, score_rows
+from jat_graph.clusters.cpu import vectors
+from jat_graph.clusters.cpu.descent import Arrays, begin, room_for
+from jat_graph.clusters.cpu.emitter import LANES, ROWS
+from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 

@@ -11,8 +11,9 @@ from numba.core import cgutils
 
 LANES = 16  # numbers of a vector
 ROWS = 8  # rows at a time
-INDEX, INT32 = ir.IntType(64), ir.IntType(32)
-FIRST = INDEX(0)
+INDEX: Any = ir.IntType(64)
+INT32: Any = ir.IntType(32)
+FIRST: Any = INDEX(0)
 
 
 class Numbers(NamedTuple):

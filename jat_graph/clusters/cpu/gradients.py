@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from jat_graph.clusters import vectors
-from jat_graph.clusters.descent import KEPT, Arrays, Spans, descend, open_top, room_for
-from jat_graph.clusters.emitter import LANES, ROWS
-from jat_graph.clusters.loops import add_rows, padded, score_rows, spread_rows
-from jat_graph.clusters.reads import by_node
+from jat_graph.clusters.cpu import vectors
+from jat_graph.clusters.cpu.descent import KEPT, Arrays, Spans, descend, open_top, room_for
+from jat_graph.clusters.cpu.emitter import LANES, ROWS
+from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_rows
+from jat_graph.clusters.cpu.reads import by_node
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 

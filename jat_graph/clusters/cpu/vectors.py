@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from jat_graph.clusters.emitter import INDEX, INT32, LANES, ROWS, Emitter, Numbers, same
+from jat_graph.clusters.cpu.emitter import INDEX, INT32, LANES, ROWS, Emitter, Numbers, same
 
 STEEP = 60.0  # e to more than this is left to the caller, who finds a larger shift
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, wide
-from jat_graph.clusters.loops import padded
+from jat_graph.clusters.cpu.loops import padded
 from jat_graph.clusters.tree import LEVELS, SINKS
 
 MOST = 256  # tokens of a run

@@ -7,8 +7,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from jat_graph.clusters import vectors
-from jat_graph.clusters.emitter import LANES, ROWS
+from jat_graph.clusters.cpu import vectors
+from jat_graph.clusters.cpu.emitter import LANES, ROWS
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 

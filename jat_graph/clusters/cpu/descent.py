@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jat_graph.clusters import vectors
-from jat_graph.clusters.emitter import LANES
-from jat_graph.clusters.loops import add_rows, best_places, padded, score_rows
+from jat_graph.clusters.cpu import vectors
+from jat_graph.clusters.cpu.emitter import LANES
+from jat_graph.clusters.cpu.loops import add_rows, best_places, padded, score_rows
 from jat_graph.clusters.tree import FAN
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 

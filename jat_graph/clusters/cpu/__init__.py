@@ -1,0 +1,1 @@
+"""Choosing and reading on a CPU, in matrix products and in loops of numba."""
