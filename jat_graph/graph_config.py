@@ -216,6 +216,7 @@ class ClusterRule(NamedTuple):
     size: int = 8
     segment: int = 512
     window: int = 64
+    margin: float = 4.0
 
     def settled(self, causal: bool = False) -> ClusterRule:
         """Return the same, with the default number of keys where it is left open."""
@@ -252,18 +253,18 @@ class ClusterGraph(GraphSettings):
     clusters, near clusters form groups, and so on, and each token descends this tree for itself: it
     reads the last keys and the best clusters exactly, and all others by the means of the nodes that
     it did not open. ``clusters``, ``block`` and ``refine`` are for encoders alone, ``groups``,
-    ``size``, ``segment`` and ``window`` for causal order alone.
+    ``size``, ``segment``, ``window`` and ``margin`` for causal order alone.
 
     Fields that may be a table ``[layer][head]``, as :func:`jat_graph.calibrate` returns it, are
-    ``clusters``, ``keys``, ``block``, ``groups`` and ``dense_below``.
+    ``clusters``, ``keys``, ``block``, ``groups``, ``dense_below`` and ``margin``.
 
     Args:
         clusters: How many clusters a sequence of n tokens has, at most n; must be None in causal
             order. (default: None, which means ``ceil(2 * sqrt(n))``)
         keys: How many keys a cluster of queries names, which its tokens read exactly. In causal
-            order, how many keys a token reads exactly beside the last ones, by whole clusters; a
-            multiple of ``size``, or it is rounded up to one. (default: None, which means 32; 384 in
-            causal order)
+            order, how many keys a token reads exactly at most beside the last ones, by whole
+            clusters; a multiple of ``size``, or it is rounded up to one. (default: None, which
+            means 32; 384 in causal order)
         block: Tokens of a block; a token reads its own, the one before and the one after exactly.
             0 for no window. (default: 64)
         refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
@@ -273,11 +274,13 @@ class ClusterGraph(GraphSettings):
             first token that meets a cluster. (default: None, as measured)
         propagate: Read what is not read exactly by a cluster's scores, or by means; or else not at
             all. (default: True)
-        groups: How many nodes a token opens of each level above clusters. (default: 32)
+        groups: How many nodes a token opens at most of each level above clusters. (default: 32)
         size: Keys of a cluster. (default: 8)
         segment: Keys that are clustered together, as soon as there are so many: ``size`` times a
             power of two. (default: 512)
         window: Last keys that are in no cluster yet, and are read exactly. (default: 64)
+        margin: How far below the best score that a token meets the likely best key of a node may
+            be, if the node is opened or read; ``math.inf`` for no bound. (default: 4.0)
 
     Raises:
         ValueError: If a field is out of its range, or some head would read nothing.
@@ -302,6 +305,7 @@ class ClusterGraph(GraphSettings):
     size: int = integer(8, least=1)
     segment: int = integer(512, least=1)
     window: int = integer(64, least=1)
+    margin: float | Table = checked(4.0, check_threshold)
 
     def __post_init__(self) -> None:
         super().__post_init__()

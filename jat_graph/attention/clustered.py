@@ -39,7 +39,7 @@ def clustered_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     dense_below: float | None = None,
-    **settings: int | None,
+    **settings: float | None,
 ) -> Tensor:
     r"""Return attention that reads exactly where clusters say, and what is like it everywhere else.
 
@@ -160,8 +160,8 @@ def read_by_clusters(
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
         if causal:
-            shared = documents, seed, scale, dropout_p
-            output, *_ = read_tree(query, key, value, *shared, *tree_rule(rule))
+            given = documents, seed, scale, dropout_p, [float(x) for x in tree_rule(rule)]
+            output, *_ = read_tree(query, key, value, *given)
             return output
         rule = rule.settled()._replace(dense_below=shortest)
         output, *_ = read_clusters(

@@ -24,7 +24,7 @@ Pair: TypeAlias = tuple[Tensor, Tensor]
 # evaluation reads as it was trained.
 DENSE_BELOW = 3072
 ROWS = 256  # that dense heads take at a time
-CAUSAL_DENSE_BELOW = 8192  # of tokens, by position, in causal order
+CAUSAL_DENSE_BELOW = 4096  # of tokens, by position, in causal order
 
 
 def shortest_length(rule: ClusterRule, causal: bool = False) -> int:
@@ -41,7 +41,7 @@ def tree_rule(rule: ClusterRule) -> Rule:
     rule.check_causal()
     first = CAUSAL_DENSE_BELOW if rule.dense_below is None else min(rule.dense_below, 2**40)
     keys = rule.settled(True).keys or 0
-    return Rule(keys, rule.groups, rule.size, rule.segment, rule.window, int(first), rule.propagate)
+    return Rule(keys, *rule[6:10], int(first), rule.propagate, rule.margin)
 
 
 class ClusterHeads:

@@ -13,13 +13,20 @@ from jat_graph.clusters.tree import SINKS, Tree, pooled
 class Rule(NamedTuple):
     """How tokens descend the tree of their keys."""
 
-    keys: int = 384  # that a token reads exactly, by whole clusters, beside near ones
-    groups: int = 32  # nodes of each higher level that it opens
+    keys: int = 384  # that a token reads exactly at most, by whole clusters, beside near ones
+    groups: int = 32  # nodes of each higher level that it opens at most
     size: int = 8  # keys of a cluster
     segment: int = 512  # keys that are clustered together, the size times a power of two
     window: int = 64  # last keys that are in no cluster yet, one at least
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
+    margin: float = 4.0  # how far below its best score a token still opens and reads nodes
+
+    @classmethod
+    def of(cls, settings: list[float]) -> Rule:
+        """Return the rule of numbers that an operator of torch took."""
+        keys, groups, size, segment, window, first = map(int, settings[:6])
+        return cls(keys, groups, size, segment, window, first, bool(settings[6]), settings[7])
 
     @property
     def clusters(self) -> int:
@@ -32,16 +39,9 @@ class Rule(NamedTuple):
         return max(self.dense_below, SINKS + self.window + self.segment - 1)
 
     def seen(self, position: int) -> int:
-        """Return how many segments a token sees.
-
-        Args:
-            position: Where it is in its sequence, from 0.
-
-        Returns:
-            Their number.
-        """
-        whole = max(0, position + 1 - SINKS - self.window) // self.segment
-        return 0 if position < self.dense_below else whole
+        """Return how many segments a token sees, by its place from 0 in its sequence."""
+        later = max(0, position + 1 - SINKS - self.window)
+        return 0 if position < self.dense_below else later // self.segment
 
     @property
     def top(self) -> int:
@@ -63,16 +63,10 @@ class Choice(NamedTuple):
     read: Tensor  # clusters, -1 for none, int32 [H, T, clusters]
     top: int  # nodes that the highest level has at most, unless it is the last
     rest: bool  # whether nodes stand for what is not read
+    margin: float  # how far below its best score a token still opens and reads nodes
 
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
-        """Return runs of tokens that see the same segments, and how many segments these are.
-
-        Args:
-            most: How long a run may be. (default: without end)
-
-        Returns:
-            Where each run is among the tokens, and its number of segments.
-        """
+        """Return runs of tokens that see the same segments, and how many segments these are."""
         seen, count = torch.unique_consecutive(self.seen, return_counts=True)
         found, start = list[tuple[slice, int]](), 0
         for one, number in zip(seen.tolist(), count.tolist(), strict=True):
@@ -159,7 +153,7 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     above = max(len(tree.spans(rule.seen(number - 1), rule.top)) - 1, 0)
     opened = seen.new_full((heads, rows, above, rule.groups), -1)
     read = seen.new_full((heads, rows, rule.clusters), -1)
-    return Choice(tree, seen, opened, read, rule.top, rule.rest)
+    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin)
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

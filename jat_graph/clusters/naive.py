@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
-from jat_graph.clusters.tree import SINKS
+from jat_graph.clusters.tree import LEAN, SINKS
 
 MOST = 256  # tokens whose scores are held at a time
 
@@ -38,16 +38,20 @@ def _candidates(choice: Choice, level: int, span: tuple[int, int], opened: Tenso
 
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
-    nodes = nodes.wide()
+    key, nodes = wide(key), nodes.wide()
+    means = nodes._replace(values=nodes.keys)
     own, opened, read = (by_head(x, len(key)) for x in (query, empty.opened, empty.read))
     for rows, seen in empty.runs(MOST):
         spans = empty.tree.spans(seen, empty.top)
+        met = Read(query, key, key, empty._replace(rest=True), means, rows, seen)
+        least = met.scores.amax(-1) - empty.margin
         for level in reversed(range(len(spans))):
             stop = spans[level][1]
             scores = own[:, :, rows] @ nodes.keys[level][:, :stop].unsqueeze(1).mT
-            lean = own[:, :, rows].norm(dim=-1, keepdim=True) * own.size(-1) ** -0.5
+            lean = own[:, :, rows].norm(dim=-1, keepdim=True) * (LEAN * own.size(-1) ** -0.5)
             scores = scores + lean * nodes.spread[level][:, None, None, :stop]
             seeable = _candidates(empty, level, spans[level], opened[:, :, rows])
+            seeable &= scores >= least.unsqueeze(-1)
             scores = scores.masked_fill(~seeable, -torch.inf)
             total = opened[:, :, rows, level - 1] if level else read[:, :, rows]
             best = scores.sort(dim=-1, descending=True, stable=True)

@@ -49,16 +49,10 @@ def read_tree(
     seed: Tensor | None,  # of dropout, an integer
     scale: float,
     dropout_p: float,
-    keys: int,
-    groups: int,
-    size: int,
-    segment: int,
-    window: int,
-    dense_below: int,
-    rest: bool,
+    settings: list[float],  # of a rule
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L], int32 [B, H, L, clusters]
     """Return what heads read, the logarithms of the sums of e to their scores, and the choice."""
-    rule = Rule(keys, groups, size, segment, window, dense_below, rest)
+    rule = Rule.of(settings)
     output, lse, read = _outputs(query, value, rule)
     if documents is not None:
         output.zero_()  # what padding reads
@@ -86,16 +80,10 @@ def _read_tree_backward(
     seed: Tensor | None,
     scale: float,
     dropout_p: float,
-    keys: int,
-    groups: int,
-    size: int,
-    segment: int,
-    window: int,
-    dense_below: int,
-    rest: bool,
+    settings: list[float],  # of a rule
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
-    rule = Rule(keys, groups, size, segment, window, dense_below, rest)
+    rule = Rule.of(settings)
     totals = [torch.zeros_like(x) for x in (query, key, value)]
     kernel = kernel_for(query.device, seed is not None)
     for number, (row, tokens) in enumerate(sequences(documents, len(query))):
@@ -117,9 +105,9 @@ def _read_tree_backward(
 @read_tree.register_fake
 def _(
     query: Tensor, key: Tensor, value: Tensor, documents: Any, seed: Any, scale: float,
-    dropout_p: float, *settings: Any,
+    dropout_p: float, settings: list[float],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _outputs(query, value, Rule(*settings))
+    return _outputs(query, value, Rule.of(settings))
 
 
 @_read_tree_backward.register_fake
@@ -145,7 +133,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 def _backward(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_tree_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 11)
+    return (*found, *[None] * 5)
 
 
 read_tree.register_autograd(_backward, setup_context=_keep)

@@ -13,6 +13,7 @@ from jat_graph.kernels.compiling import choose as pick
 VARY, PART = 2, 3  # rounds towards where keys vary most, and to between the means of halves
 FAN = 4  # nodes that make one of the next level, and blocks of a level one of its blocks
 LEVELS = 4  # at most
+LEAN = 4.0  # by how many spreads the best key of a node may be above its mean
 SINKS = 4  # first tokens, which all tokens read exactly and no cluster holds
 
 
@@ -33,39 +34,18 @@ class Tree(NamedTuple):
         return self.members[0].size(1) // self.nodes if self.members else 0
 
     def keys(self, level: int) -> int:
-        """Return how many keys each node of a level has.
-
-        Args:
-            level: 0 for clusters.
-
-        Returns:
-            Their number.
-        """
+        """Return how many keys each node of a level has; clusters are of level 0."""
         return self.segment // self.nodes * int(FAN**level)
 
     def owner(self, level: int) -> Tensor:
-        """Return which node holds each child of a level.
-
-        Args:
-            level: 0 for clusters, whose children are keys.
-
-        Returns:
-            The nodes, int64 ``[Hkv, children]``.
-        """
+        """Return which node holds each child of a level, int64 ``[Hkv, children]``."""
         own = self.members[level]
         node = torch.arange(own.size(1), device=own.device).view(1, -1, 1).expand(own.shape)
         found = own.new_empty(len(own), own[0].numel(), dtype=torch.long)
         return found.scatter_(1, own.flatten(1).long(), node.flatten(1))
 
     def crop(self, segments: int) -> Tree:
-        """Return the tree of the first segments alone.
-
-        Args:
-            segments: How many of them.
-
-        Returns:
-            The tree.
-        """
+        """Return the tree of the first segments alone."""
         blocks = [min(segments, self.segments) // FAN**level for level in range(len(self.members))]
         pairs = zip(self.members, blocks, strict=True)
         return self._replace(

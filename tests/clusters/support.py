@@ -1,5 +1,6 @@
 """Heads and rules at random, and what trees of ours and of the oracle make of them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ class Deep(Rule):
     top = 8
 
 
-RULE = Deep(keys=6, groups=2, size=2, segment=8, window=5)
+RULE = Deep(keys=6, groups=2, size=2, segment=8, window=5, margin=2.0)
 
 
 def run(function: Callable[..., Tensor], heads: list[Tensor], *options: Any) -> list[Tensor]:
@@ -82,6 +83,7 @@ def cases(draw: st.DrawFn, longest: int = 120) -> tuple[list[Tensor], Rule]:
         "window": draw(st.sampled_from((1, 3, 16))),
         "dense_below": draw(st.sampled_from((0, 0, 50))),
         "rest": draw(st.integers(0, 3)) > 0,
+        "margin": draw(st.sampled_from((0.0, 1.0, 2.0, math.inf))),
     }
     length, seed = draw(st.integers(1, longest)), draw(st.integers(0, 999))
     number = draw(st.sampled_from(((1, 1), (2, 2), (3, 1), (4, 2))))

@@ -37,7 +37,7 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     for token, own in enumerate(query * query.size(-1) ** -0.5):
         seen = max(0, token - 3 - graph.window) // graph.segment * (token >= graph.dense_below)
         sizes = tree_sizes(seen, graph.segment // graph.size, 32 * graph.groups)
-        stopped = tree_descent(own, key, levels, sizes, best)[:, : token + 1]
+        stopped = tree_descent(own, key[: token + 1], levels, sizes, best, graph.margin)
         exact, is_read = key[: token + 1] @ own, ~stopped.any(0)
         means = stopped.T.to(key.dtype) @ tree_means(stopped, key[: token + 1]) @ own
         given = torch.where(is_read, exact, means)

@@ -42,7 +42,7 @@ def test_levels_of_nodes_by_hand() -> None:
     assert groups.members.sum(dim=1).tolist() == [8, 8]
     assert tree_means(groups.members, key).squeeze(1).tolist() == [5.5, 25.5]
     # Whoever opens the higher group and reads one cluster stops at three others and a group.
-    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1])
+    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1], 1e9)
     assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5]
 
 

@@ -128,7 +128,12 @@ def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
 
 @torch.no_grad()
 def tree_descent(
-    query: Tensor, key: Tensor, levels: list[ReferenceLevel], sizes: list[int], best: list[int]
+    query: Tensor,
+    key: Tensor,
+    levels: list[ReferenceLevel],
+    sizes: list[int],
+    best: list[int],
+    margin: float,
 ) -> Tensor:
     r"""Return the nodes at which a token stops; of the other keys it reads each by itself.
 
@@ -137,30 +142,38 @@ def tree_descent(
     children of those it opened; at the lowest it reads them. Best are those with the highest
 
     .. math::
-        q_i \cdot \bar k_a + |q_i| \sqrt{\frac{1}{D n_a} \sum_{j \in a} |k_j - \bar k_a|^2}
+        r_{ia} = q_i \cdot \bar k_a
+        + 4 |q_i| \sqrt{\frac{1}{D n_a} \sum_{j \in a} |k_j - \bar k_a|^2}
+
+    of which none counts that is more than ``margin`` below :math:`q_i \cdot k_j` of a key in no
+    node, or :math:`q_i \cdot \bar k_a + \log n_a` of a node that it met.
 
     Shapes:
         - query: ``[D]``, scaled
-        - key: ``[n, D]``
+        - key: ``[n, D]``, up to the token's own
         - output: bool ``[nodes, n]``, the keys of each
 
     Reference:
         This library; Barnes–Hut (1986) with the opening decided by score.
     """
+    held = [4 * size for size in sizes[1:]] + [0]
+    nodes = [own.members[:size, : len(key)] for own, size in zip(levels, sizes, strict=False)]
+    scores = [tree_means(members, key) @ query for members in nodes]
+    met = [(s + m.sum(1).log())[first:] for s, m, first in zip(scores, nodes, held, strict=False)]
+    alone = ~torch.cat([*nodes, torch.zeros(1, len(key)).bool()]).any(dim=0)
+    least = torch.cat([(key @ query)[alone], *met]).max() - margin
     stopped, opened = [torch.zeros(0, len(key), dtype=torch.bool)], torch.zeros(0)
     for level in reversed(range(len(sizes))):
-        members = levels[level].members[: sizes[level]]
-        met = members.any(dim=1)
-        if level + 1 < len(sizes):
-            held = 4 * sizes[level + 1]
-            met[:held] &= opened[levels[level + 1].owner[:held]]
-        means = tree_means(members, key)
-        away = (key - means[:, None]).square().sum(dim=-1).where(members, 0.0).sum(dim=1)
-        away = (away / members.sum(dim=1) / key.shape[1]).sqrt()
-        scores = means @ query + query.norm() * away
-        order = scores.masked_fill(~met, -math.inf).argsort(descending=True, stable=True)
-        opened = torch.zeros_like(met).index_fill(0, order[: best[level]], True) & met
-        stopped.append(members[met & ~opened])
+        members, asked = nodes[level], torch.arange(sizes[level]) >= held[level]
+        if held[level]:
+            asked[: held[level]] = opened[levels[level + 1].owner[: held[level]]]
+        away = (key - tree_means(members, key)[:, None]).square().sum(dim=-1)
+        away = (away * members).sum(dim=1) / members.sum(dim=1) / key.shape[1]
+        rank = scores[level] + 4 * query.norm() * away.sqrt()
+        fit = asked & (rank >= least)
+        order = rank.masked_fill(~fit, -math.inf).argsort(descending=True, stable=True)
+        opened = torch.zeros_like(fit).index_fill(0, order[: best[level]], True) & fit
+        stopped.append(members[asked & ~opened])
     return torch.cat(stopped)
 
 
@@ -201,6 +214,7 @@ def reference_tree_attention(
     window: int = 64,
     dense_below: int = 0,
     rest: bool = True,
+    margin: float = 4.0,
     top: int | None = None,
 ) -> Tensor:
     r"""Return causal attention by trees, token by token; what is in no sequence gets 0.
@@ -237,9 +251,8 @@ def reference_tree_attention(
                 for token in range(len(own)):
                     seen = max(0, token - 3 - window) // segment if token >= dense_below else 0
                     sizes = tree_sizes(seen, max(1, segment // size), top)
-                    stopped = tree_descent(q[token], k, levels, sizes, best)[:, : token + 1]
-                    rows.append(
-                        tree_output(q[token], k[: token + 1], v[: token + 1], stopped, rest)
-                    )
+                    own_k, own_v = k[: token + 1], v[: token + 1]
+                    stopped = tree_descent(q[token], own_k, levels, sizes, best, margin)
+                    rows.append(tree_output(q[token], own_k, own_v, stopped, rest))
                 output[b, h, own] = torch.stack(rows)
     return output

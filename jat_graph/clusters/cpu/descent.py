@@ -9,7 +9,7 @@ import numpy as np
 from jat_graph.clusters.cpu import vectors
 from jat_graph.clusters.cpu.emitter import LANES
 from jat_graph.clusters.cpu.loops import add_rows, best_places, padded, score_rows
-from jat_graph.clusters.tree import FAN
+from jat_graph.clusters.tree import FAN, LEAN
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 # Of a head of keys, of each level: children of nodes, their means of keys and of values, and how
@@ -40,14 +40,25 @@ def lean_of(query: Array, row: int) -> float:
     total = query.dtype.type(0)
     for column in range(query.shape[1]):
         total += query[row, column] * query[row, column]
-    lean: float = query.dtype.type(np.sqrt(total / query.shape[1]))
+    lean: float = query.dtype.type(LEAN * np.sqrt(total / query.shape[1]))
     return lean
+
+
+@loop(**ANY_ORDER)
+def best_met(met: Array, row: int, near: int, spans: Spans) -> float:
+    """Return the best score of near keys and of the nodes that are met."""
+    (table, bias), best = spans, vectors.highest(met, row, 0, near)
+    for level in range(len(table)):
+        width = padded(table[level, 2] - table[level, 1])
+        if width:
+            best = max(best, vectors.highest(met, row, table[level, 0], width) + bias[level])
+    return best  # type: ignore[no-any-return]
 
 
 @loop(inline="always", **ANY_ORDER)
 def open_top(
-    met: Array, row: int, span: Array, spread: Array, lean: float, chosen: bool, rest: bool,
-    goal: Array, guess: float, scores: Array, items: Array,
+    met: Array, row: int, span: Array, spread: Array, lean: float, least: float, chosen: bool,
+    rest: bool, goal: Array, guess: float, scores: Array, items: Array,
 ) -> float:  # fmt: skip
     """Choose the best of the highest nodes, unless they are chosen; they are met no longer."""
     column, start, stop = span
@@ -56,7 +67,7 @@ def open_top(
         for place in range(width):
             scores[RANK, place] = met[row, column + place] + lean * spread[start + place]
         scores[RANK, width : padded(width)] = -np.inf
-        found, guess = best_places(scores, RANK, 0, width, len(goal), guess, scores, items)
+        found, guess = best_places(scores, RANK, 0, width, len(goal), least, guess, scores, items)
         for place in range(found):
             goal[place] = items[1, place] + start
         goal[found:] = -1
@@ -70,7 +81,7 @@ def open_top(
 @loop(**ANY_ORDER)
 def descend(  # noqa: C901  # one way down, whose steps are too short to be called
     query: Array, row: int, met: Array, into: int, spans: Array, arrays: Arrays, lean: float,
-    flags: tuple[bool, bool], opened: Array, read: Array, room: Any,
+    least: float, flags: tuple[bool, bool], opened: Array, read: Array, room: Any,
 ) -> int:  # fmt: skip
     """Go on below the highest nodes, and list which children of opened nodes a token keeps.
 
@@ -100,7 +111,7 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
                 items[0, inner + place] = start + place
             scores[RANK, total : padded(total)] = -np.inf
             found, guesses[level] = best_places(
-                scores, RANK, 0, total, len(goal), guesses[level], scores, items
+                scores, RANK, 0, total, len(goal), least, guesses[level], scores, items
             )
             for place in range(found):
                 goal[place] = items[0, items[1, place]]
@@ -123,7 +134,7 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
 @loop(inline="always", **ANY_ORDER)
 def begin(
     query: Array, row: int, met: Array, into: int, near: int, spans: Spans, arrays: Arrays,
-    flags: tuple[bool, bool], opened: Array, read: Array, totals: Array, room: Any,
+    margin: float, flags: tuple[bool, bool], opened: Array, read: Array, totals: Array, room: Any,
 ) -> tuple[float, float]:  # fmt: skip
     """Let a token descend, and turn what it met into weights; return their sum and their shift.
 
@@ -131,21 +142,20 @@ def begin(
     """
     (table, bias), (scores, items, ends, _, guesses) = spans, room
     levels = len(table) if flags[1] else 0
-    shift = vectors.highest(met, into, 0, near)
-    for level in range(levels):
-        width = padded(table[level, 2] - table[level, 1])
-        if width:
-            best = vectors.highest(met, into, table[level, 0], width)
-            shift = max(shift, best + bias[level])
+    shift = best_met(met, into, near, spans)
+    least = shift - margin
+    shift = shift if flags[1] else vectors.highest(met, into, 0, near)
     number, top, lean = 0, len(table) - 1, lean_of(query, row)
     if top >= 0:
         goal = opened[row, top - 1] if top > 0 else read[row]
         guesses[top] = open_top(
-            met, into, table[top], arrays[3][top], lean, flags[0], flags[1], goal, guesses[top],
-            scores, items,
+            met, into, table[top], arrays[3][top], lean, least, flags[0], flags[1], goal,
+            guesses[top], scores, items,
         )  # fmt: skip
     if top > 0:
-        number = descend(query, row, met, into, table, arrays, lean, flags, opened, read, room)
+        number = descend(
+            query, row, met, into, table, arrays, lean, least, flags, opened, read, room
+        )
     for level in range(levels if number else 0):
         for place in range(ends[level + 1], ends[level]):
             scores[KEPT, place] += bias[level]
@@ -166,21 +176,23 @@ def begin(
 
 @loop(**ANY_ORDER)
 def choose_rows(
-    query: Array, met: Array, spans: Array, arrays: Arrays, opened: Array, read: Array
-) -> None:
+    query: Array, met: Array, near: int, spans: Spans, arrays: Arrays, margin: float,
+    opened: Array, read: Array,
+) -> None:  # fmt: skip
     """Let tokens descend a tree, and fill in what they open and read."""
-    room, flags = room_for(query, spans, opened.shape[2]), (False, False)
-    top = len(spans) - 1
+    table, _ = spans
+    room, flags = room_for(query, table, opened.shape[2]), (False, False)
+    top = len(table) - 1
     scores, items, _, _, guesses = room
     for row in range(len(query) if top >= 0 else 0):
         goal = opened[row, top - 1] if top > 0 else read[row]
-        lean = lean_of(query, row)
+        lean, least = lean_of(query, row), best_met(met, row, near, spans) - margin
         guesses[top] = open_top(
-            met, row, spans[top], arrays[3][top], lean, False, False, goal, guesses[top], scores,
-            items,
+            met, row, table[top], arrays[3][top], lean, least, False, False, goal, guesses[top],
+            scores, items,
         )  # fmt: skip
         if top > 0:
-            descend(query, row, met, row, spans, arrays, lean, flags, opened, read, room)
+            descend(query, row, met, row, table, arrays, lean, least, flags, opened, read, room)
 
 
 @loop(**ANY_ORDER)
@@ -190,6 +202,7 @@ def begin_rows(
     near: int,  # columns of near keys
     spans: Spans,
     arrays: Arrays,
+    margin: float,  # how far below the best score nodes are still opened and read
     flags: tuple[bool, bool],  # whether the choice is given, and nodes stand for what is not read
     opened: Array,  # nodes of each level above the first, -1 for none, [R, levels, groups]
     read: Array,  # clusters, [R, clusters]
@@ -201,5 +214,5 @@ def begin_rows(
     room = room_for(query, spans[0], opened.shape[2])
     for row in range(len(query)):
         weight[row], shift[row] = begin(
-            query, row, met, row, near, spans, arrays, flags, opened, read, totals, room
+            query, row, met, row, near, spans, arrays, margin, flags, opened, read, totals, room
         )

@@ -55,9 +55,11 @@ def differentiate_rows(
         if top >= 0:
             goal = opened[row, top - 1] if top > 0 else read[row]
             spread = arrays[3][top]
-            open_top(met, row, table[top], spread, none, True, rest, goal, none, scores, items)
+            open_top(
+                met, row, table[top], spread, none, none, True, rest, goal, none, scores, items
+            )
         if top > 0:
-            descend(query, row, met, row, table, arrays, none, flags, opened, read, room)
+            descend(query, row, met, row, table, arrays, none, none, flags, opened, read, room)
         vectors.take_exp(met, row, 0, near, lse[row])
         for level in range(len(table) if rest else 0):
             column, start, stop = table[level]

@@ -65,7 +65,7 @@ def _read_last(
     rows = [x if x.stride(2) == 1 else x.contiguous() for x in (key, value)]
     keys, values = map(numbers, rows)
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
-    given = own, keys, values, sinks, start, spans, bias, levels, steps, choice.rest
+    given = own, keys, values, sinks, start, spans, bias, levels, steps, choice.margin, choice.rest
     read_last(*given, opened, read, output, lse)
 
 
@@ -87,14 +87,14 @@ def _read(
         query, found, weight, shift = (x.numpy() for x in (own, scores, *sums))
         to_open, to_read, reading = (x.numpy() for x in (*places, total))
         spans, flags = (met.spans, met.bias), (chosen, choice.rest)
+        near, margin = padded(met.width), found.dtype.type(choice.margin)
         if outputs:
-            near = padded(met.width)
             begin_rows(
-                query, found, near, spans, head.arrays, flags, to_open, to_read, reading, weight,
-                shift,
+                query, found, near, spans, head.arrays, margin, flags, to_open, to_read, reading,
+                weight, shift,
             )  # fmt: skip
         else:
-            choose_rows(query, found, met.spans, head.arrays, to_open, to_read)
+            choose_rows(query, found, near, spans, head.arrays, margin, to_open, to_read)
         if not chosen:
             head.put(opened, tokens, places[0])
             head.put(picked, tokens, places[1])

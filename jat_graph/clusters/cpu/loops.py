@@ -116,22 +116,23 @@ def _lowest_of_hands(
 
 @loop()
 def best_places(  # noqa: C901  # one search, whose steps are too short to be called
-    scores: Array, row: int, start: int, number: int, most: int, guess: float, room: Array,
-    places: Array,
+    scores: Array, row: int, start: int, number: int, most: int, least: float, guess: float,
+    room: Array, places: Array,
 ) -> tuple[int, float]:  # fmt: skip
     """Fill in the places of the best of so many scores, of equal ones the first.
 
-    Return how many, and from which score on they are, to guess the next ones by. Scores are a
-    multiple of 16, -inf coming last; the second rows of the rooms are as long, and longer.
+    None is below ``least``. Return how many they are, and the lowest of their scores to guess the
+    next ones by. Scores are a multiple of 16, -inf coming last; the second rows of the rooms are as
+    long, and longer.
     """
     length, filled, found = padded(number), 0, 0
-    if number <= most or most == 0:
-        for place in range(min(number, most)):
-            places[1, place] = place
-        return min(number, most), guess
-    width, low, high = padded(2 * most), guess, guess
-    high = vectors.highest(scores, row, start, length)
-    if not most <= vectors.count_from(scores, row, start, length, guess) <= width:
+    if most == 0:
+        return 0, guess
+    width, low, high = padded(2 * most), guess, vectors.highest(scores, row, start, length)
+    few = number <= most or vectors.count_from(scores, row, start, length, least) <= most
+    if few:
+        low = least
+    elif not most <= vectors.count_from(scores, row, start, length, guess) <= width:
         # Among the highest of `width` hands so many are from a bound on: so they are among all.
         if number > 2 * width:
             low = _lowest_of_hands(scores, row, start, length, room, width)
@@ -149,6 +150,8 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
             bits &= bits - 1
             room[1, found], places[1, found] = scores[row, start + place], place
             found += place < number
+    if few:
+        return found, guess
     size = padded(found)
     room[1, found:size] = -np.inf
     high += abs(high) + scores.dtype.type(1)
@@ -212,7 +215,7 @@ def _higher(
                 along[0, place] -= mean
         else:
             along[0, length : padded(length)] = -np.inf
-            best_places(along, 0, 0, length, half, none, along, places)
+            best_places(along, 0, 0, length, half, -none, none, along, places)
             along[0, :length] = -1
             for place in places[1, :half]:
                 along[0, place] = 1

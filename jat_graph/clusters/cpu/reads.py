@@ -102,6 +102,7 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
     bias: Array,  # logarithms of their number of keys
     arrays: Arrays,  # of all heads of keys
     steps: Array,  # integers from 0 on
+    margin: float,  # how far below the best score nodes are still opened and read
     rest: bool,
     opened: Array,  # to be filled in, [H, levels, groups]
     read: Array,  # [H, clusters]
@@ -137,7 +138,19 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
             score_rows(query, row, parts[1][level], steps[start:], stop - start, met, 0, column)
         output[row] = 0
         weight[row], lse[row] = begin(
-            query, row, met, 0, exact, spans, parts, (False, rest), opened, read, output, room
+            query,
+            row,
+            met,
+            0,
+            exact,
+            spans,
+            parts,
+            query.dtype.type(margin),
+            (False, rest),
+            opened,
+            read,
+            output,
+            room,
         )
         add_rows(output, row, met, 0, 0, its, steps, 0, sinks)
         add_rows(output, row, met, 0, sinks, its, steps, first, near)
@@ -146,11 +159,13 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
             add_rows(output, row, met, 0, column, parts[2][level], steps, start, stop - start)
         own, its = own[sinks:], its[sinks:]
         for place in range(read.shape[1]):
+            if read[row, place] < 0:
+                break
             node, soon = read[row, place], read[row, min(place + 1, read.shape[1] - 1)]
             for item in range(a.shape[2] if soon >= 0 else 0):
                 vectors.fetch(own, a[head, soon, item])
                 vectors.fetch(its, a[head, soon, item])
-            for begun in range(0, a.shape[2] if node >= 0 else 0, step):
+            for begun in range(0, a.shape[2], step):
                 more = query.dtype.type(-1)
                 if even:
                     more = vectors.read_eight(
