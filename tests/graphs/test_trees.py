@@ -116,7 +116,7 @@ def test_what_is_opened_is_read_below_and_scores_best(case):
         for kind in (OPENED, READ["cluster"]):
             score[tuple(graph[kind].edge_index.flip(0))] = graph[kind].score
         away = (key - nodes.key.unsqueeze(1)).square().sum(-1) * keys_below(graph)
-        score += 0.35 * query.norm(dim=1, keepdim=True) * (away.sum(1) / nodes.size).sqrt()
+        score += 1.4 * query.norm(dim=1, keepdim=True) * (away.sum(1) / nodes.size).sqrt()
         for level in nodes.level.unique():
             own = nodes.level == level
             most = case["groups"] if level else -(-case["keys"] // case["size"])
