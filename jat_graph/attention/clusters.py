@@ -40,8 +40,8 @@ def tree_rule(rule: ClusterRule) -> Rule:
     """Return how tokens in causal order descend the tree of their keys."""
     rule.check_causal()
     first = CAUSAL_DENSE_BELOW if rule.dense_below is None else min(rule.dense_below, 2**40)
-    keys = rule.settled(True).keys or 0
-    return Rule(keys, *rule[6:10], int(first), rule.propagate, rule.margin)
+    sizes = rule.groups, rule.size, rule.segment, rule.window
+    return Rule(rule.settled(True).keys or 0, *sizes, int(first), rule.propagate, rule.margin)
 
 
 class ClusterHeads:

@@ -119,7 +119,7 @@ def read(
     kept: Kept = None,
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
-    key, value, nodes = wide(key), wide(value), nodes.wide()
+    key, value, nodes = wide(key).contiguous(), wide(value).contiguous(), nodes.wide()
     choice = choice if chosen else choose(query, key, choice, nodes)
     outputs, sums = [], []
     for rows, seen in choice.runs(MOST):

@@ -14,6 +14,7 @@ from torch_geometric.nn import avg_pool_x
 from jat_graph.clusters import naive
 from jat_graph.clusters.attend import KERNELS, choose, kernel_for
 from jat_graph.clusters.choice import Rule, empty_choice
+from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.state import read_next
 from jat_graph.clusters.tree import node_of_keys
 from jat_graph.testing import assert_within_budget
@@ -28,7 +29,9 @@ from tests.clusters.support import (
     run,
     tree_heads,
 )
+from tests.inputs import random_padding_mask
 from tests.kernels.support import threads
+from tests.oracles import reference_tree_attention
 from tests.support import random_tensors
 
 
@@ -52,6 +55,18 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 @given(case=cases())
 def test_each_token_reads_what_it_reads_alone(case):
     assert_same(run(tree_heads, *case), run(oracle_heads, *case))
+
+
+@pytest.mark.parametrize("side", ["left", "right", "scattered", "documents"])
+def test_padding_is_no_token_and_sequences_are_on_their_own(side):
+    heads = random_tensors(1, *((3, number, 90, 4) for number in (4, 2, 2)))
+    sequence = torch.arange(90).expand(3, -1) // torch.tensor([[25], [40], [90]])
+    if side != "documents":
+        sequence = random_padding_mask(3, 90, side=side, seed=2).long() - 1
+    rule = Rule(keys=4, groups=1, size=2, segment=4, window=3, margin=1.0)
+    numbers, named = [*map(float, rule)], rule._asdict() | {"sequence": sequence, "scale": SCALE}
+    ours = run(lambda *x: read_tree(*x, sequence, None, SCALE, 0.0, numbers)[0], heads)
+    assert_same(ours, run(lambda *x: reference_tree_attention(*x, **named), heads))
 
 
 @pytest.mark.parametrize("size", [3, 6, 12])
@@ -153,7 +168,7 @@ def test_keys_may_lie_in_a_cache_with_room():
     by_token = [x.transpose(0, 1).contiguous().transpose(0, 1) for x in (query, *others)]
     shared = [x[:1].expand(2, -1, -1) for x in others]
     for heads in ([query, *kept], by_token, [query, *shared]):
-        assert_same([tree_heads(*heads)], [tree_heads(*(x.contiguous() for x in heads))], 1e-12)
+        assert torch.equal(tree_heads(*heads), tree_heads(*(x.contiguous() for x in heads)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

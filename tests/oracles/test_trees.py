@@ -44,6 +44,9 @@ def test_levels_of_nodes_by_hand() -> None:
     # Whoever opens the higher group and reads one cluster stops at three others and a group.
     stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1], 1e9)
     assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5]
+    # The group's 27.6 is the best score: 45.6 of it is 10 above that, 32.5 of its clusters is not.
+    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1], -10)
+    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5, 30.5]
 
 
 def test_what_stands_for_segments() -> None:

@@ -128,13 +128,9 @@ def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
 
 @torch.no_grad()
 def tree_descent(
-    query: Tensor,
-    key: Tensor,
-    levels: list[ReferenceLevel],
-    sizes: list[int],
-    best: list[int],
+    query: Tensor, key: Tensor, levels: list[ReferenceLevel], sizes: list[int], best: list[int],
     margin: float,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     r"""Return the nodes at which a token stops; of the other keys it reads each by itself.
 
     It meets the first ``sizes`` nodes of each level, but for the children of those of the next
@@ -201,22 +197,11 @@ def tree_output(query: Tensor, key: Tensor, value: Tensor, stopped: Tensor, rest
 
 
 def reference_tree_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    sequence: Tensor | None = None,
-    scale: float | None = None,
-    keys: int = 384,
-    groups: int = 32,
-    size: int = 8,
-    segment: int = 512,
-    window: int = 64,
-    dense_below: int = 0,
-    rest: bool = True,
-    margin: float = 4.0,
-    top: int | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor, *, sequence: Tensor | None = None,
+    scale: float | None = None, keys: int = 384, groups: int = 32, size: int = 8,
+    segment: int = 512, window: int = 64, dense_below: int = 0, rest: bool = True,
+    margin: float = 4.0, top: int | None = None,
+) -> Tensor:  # fmt: skip
     r"""Return causal attention by trees, token by token; what is in no sequence gets 0.
 
     The token of rank i sees :math:`\lfloor (i - 3 - \mathrm{window}) / \mathrm{segment} \rfloor`

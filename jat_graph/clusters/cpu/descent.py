@@ -142,9 +142,8 @@ def begin(
     """
     (table, bias), (scores, items, ends, _, guesses) = spans, room
     levels = len(table) if flags[1] else 0
-    shift = best_met(met, into, near, spans)
-    least = shift - margin
-    shift = shift if flags[1] else vectors.highest(met, into, 0, near)
+    best = best_met(met, into, near, spans)
+    shift, least = best if flags[1] else vectors.highest(met, into, 0, near), best - margin
     number, top, lean = 0, len(table) - 1, lean_of(query, row)
     if top >= 0:
         goal = opened[row, top - 1] if top > 0 else read[row]
