@@ -70,10 +70,10 @@ def tree_graph(
 
     Example:
         >>> import jat_graph, torch
-        >>> query, key = torch.randn(1, 4, 300, 8), torch.randn(1, 2, 300, 8)
+        >>> query, key = torch.randn(1, 4, 600, 8), torch.randn(1, 2, 600, 8)
         >>> graph = jat_graph.tree_graph(query, key, config=jat_graph.JatConfig.clustered())[0]
         >>> graph["token"].num_nodes, graph["cluster"].size[graph["cluster"].level == 0].sum()
-        (300, tensor(256))
+        (600, tensor(512))
     """
     check_config(config)
     settings = config.cluster_graph
