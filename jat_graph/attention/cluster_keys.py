@@ -10,12 +10,11 @@ from jat_graph.adjacency.clusters import cluster_sizes
 from jat_graph.attention.cluster_parts import (
     Gradients,
     Kept,
-    Reading,
+    Sums,
     Tokens,
     draw_mask,
     masked,
     numbers_at_a_time,
-    read_values,
     rows,
 )
 
@@ -70,20 +69,19 @@ class BestKeys:
         tokens = self.tokens
         return rows(tokens.query, token), rows(tokens.key, best), rows(tokens.value, best)
 
-    def read(self, reading: Reading, kept: Kept) -> None:
+    def read(self, sums: Sums, kept: Kept) -> None:
         """Add what the tokens read there."""
         for token, best, empty in self.pieces:
             query, key, value = self._rows(token, best)
-            total, shift = rows(reading.total, token), rows(reading.shift, token)
-            scores = self._scores(token, best, query, key)
-            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
-            weights = scores.sub_(largest).exp_()
-            total.mul_(shift.sub_(largest).exp_())
-            mask = draw_mask(weights, kept)
+            own, scores = (
+                Sums(*(rows(x, token) for x in sums)),
+                self._scores(token, best, query, key),
+            )
+            mask = draw_mask(scores, kept)
             if mask is not None:  # what is repeated must not be another number
                 mask = torch.where(empty.unsqueeze(-1), mask[:, :1], mask)
-            total += read_values(weights, value, mask)
-            for x, part in ((reading.total, total), (reading.shift, largest)):
+            own.add(scores, value, mask)
+            for x, part in zip(sums, own, strict=True):
                 x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
 
     def differentiate(self, back: Gradients, kept: Kept) -> None:

@@ -7,8 +7,7 @@ the gradients of the parts just add up, too. Each part is in a file of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -76,19 +75,26 @@ class Tokens:
         return self.whole(x).view(len(x), self.blocks, self.block, x.size(-1))
 
 
-@dataclass
-class Reading:
-    """What tokens have read so far: sums with weights e to the scores less a shift."""
+class Sums(NamedTuple):
+    """An online softmax: sums with weights e to the scores less a shift."""
 
     total: Tensor  # of weights times values, and of weights last, [H, blocks · block, Dv + 1]
     shift: Tensor  # [H, blocks · block, 1]
 
     @classmethod
-    def nothing(cls, tokens: Tokens) -> Reading:
-        """Return what tokens have read before they read anything."""
+    def nothing(cls, tokens: Tokens) -> Sums:
+        """Return the sums before anything is read."""
         size = tokens.query.shape[:2]
         shift = tokens.query.new_full((*size, 1), NOTHING)
         return cls(tokens.query.new_zeros(*size, tokens.value.size(-1)), shift)
+
+    def add(self, scores: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """Read values by their scores, which are lost."""
+        largest = torch.maximum(scores.amax(-1, keepdim=True), self.shift)
+        self.total.mul_(self.shift.sub_(largest).exp_())
+        weights = scores.sub_(largest).exp_()
+        self.total.add_(read_values(weights, value, mask))
+        self.shift.copy_(largest)
 
 
 class Gradients:

@@ -11,7 +11,7 @@ from jat_graph.attention.cluster_parts import (
     NOTHING,
     Gradients,
     Kept,
-    Reading,
+    Sums,
     Tokens,
     differentiate_scores,
     draw_mask,
@@ -60,14 +60,14 @@ class Rest:
             weights.flatten().index_fill_(0, place, 0.0)
             yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
-    def read(self, kept: Kept) -> Reading:
+    def read(self, kept: Kept) -> Sums:
         """Return what the tokens read there; nothing is subtracted, so that nothing cancels."""
         values, (heads, clusters, _) = self.tokens.blocked(self.tokens.value), self.queries.shape
         sums = values.new_empty(heads, self.tokens.blocks, clusters, values.size(-1))
         for blocks, weights in self._pieces():
             sums[:, blocks] = read_values(weights, values[:, blocks], draw_mask(weights, kept))
         total = gather_far(sums, self.index, *self.reach)
-        return Reading(total, self._shift().masked_fill_(total[..., -1:] == 0, NOTHING))
+        return Sums(total, self._shift().masked_fill_(total[..., -1:] == 0, NOTHING))
 
     def _shift(self) -> Tensor:  # of each token's cluster, [H, blocks · block, 1]
         return self.largest.gather(1, self.index).unsqueeze(-1)

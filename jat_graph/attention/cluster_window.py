@@ -10,12 +10,11 @@ from torch import Tensor
 from jat_graph.attention.cluster_parts import (
     Gradients,
     Kept,
-    Reading,
+    Sums,
     Tokens,
     draw_mask,
     masked,
     numbers_at_a_time,
-    read_values,
 )
 
 
@@ -51,20 +50,15 @@ class NearKeys:
                 scores[number, :, end:] = -torch.inf
         return scores  # [blocks, block, 3 · block]
 
-    def read(self, reading: Reading, kept: Kept) -> None:
+    def read(self, sums: Sums, kept: Kept) -> None:
         """Add what the tokens read there."""
         for head, blocks, inside in self._pieces():
-            query, total, shift = (
-                x[head, inside].view(-1, self.block, x.size(-1))
-                for x in (self.tokens.query, reading.total, reading.shift)
+            query, *own = (
+                x[head, inside].view(-1, self.block, x.size(-1)) for x in (self.tokens.query, *sums)
             )
             scores = self._scores(head, blocks, query)
-            largest = torch.maximum(scores.amax(-1, keepdim=True), shift)
-            total.mul_(shift.sub_(largest).exp_())
-            weights = scores.sub_(largest).exp_()
             value = self._around(self.tokens.value[head], blocks)
-            total += read_values(weights, value, draw_mask(weights, kept))
-            shift.copy_(largest)
+            Sums(*own).add(scores, value, draw_mask(scores, kept))
 
     def differentiate(self, back: Gradients, kept: Kept) -> None:
         """Add the gradients by these keys."""

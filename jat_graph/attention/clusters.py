@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes, landmarks
 from jat_graph.attention.cluster_keys import BestKeys
-from jat_graph.attention.cluster_parts import Gradients, Kept, Reading, Tokens, draw_mask, masked
+from jat_graph.attention.cluster_parts import Gradients, Kept, Sums, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
 from jat_graph.attention.cluster_window import GlobalKeys, NearKeys
 from jat_graph.clusters.choice import Rule
@@ -76,10 +76,10 @@ class ClusterHeads:
 
     def read(self, kept: Kept = None) -> Parts:
         """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
-        reading = Reading.nothing(self.tokens) if self.rest is None else self.rest.read(kept)
+        sums = Sums.nothing(self.tokens) if self.rest is None else self.rest.read(kept)
         for part in self.exact:
-            part.read(reading, kept)
-        total, shift = (self.tokens.of_tokens(x) for x in (reading.total, reading.shift))
+            part.read(sums, kept)
+        total, shift = map(self.tokens.of_tokens, sums)
         weight = total[..., -1:]
         return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
