@@ -36,12 +36,12 @@ from jat_graph.config_fields import (
     to_plain,
 )
 from jat_graph.files import read_object, write_text
+from jat_graph.graph_config import GONE, GONE_SINCE, change_graph, check_graph, without_gone
 from jat_graph.graph_config import GRAPHS as GRAPHS
 from jat_graph.graph_config import ClusterGraph as ClusterGraph
 from jat_graph.graph_config import Graph as Graph
 from jat_graph.graph_config import PairGraph as PairGraph
 from jat_graph.graph_config import StoneGraph as StoneGraph
-from jat_graph.graph_config import change_graph, check_graph
 
 if TYPE_CHECKING:
     from jat_graph.patterns.base import Pattern
@@ -247,6 +247,7 @@ class JatConfig(Settings):
         if unknown:
             near = get_close_matches(unknown[0], known)
             wanted = f"did you mean {near[0]!r}?" if near else f"wanted one of {list(known)}"
+            wanted = GONE_SINCE if unknown[0] in GONE else wanted
             raise ValueError(f"unknown config field {unknown[0]!r}, {wanted}")
         own = {name: value for name, value in changes.items() if name in self.names()}
         graph = check_graph("graph", own.pop("graph", self.graph))
@@ -413,6 +414,7 @@ class JatConfig(Settings):
 def _from_flat(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of versions 1 and 2, in which all kinds of graphs had all fields."""
     graph = GRAPHS.get(str(settings.get("graph", PairGraph.kind)), PairGraph)
+    settings = without_gone(settings)
     if "silent_tokens" in settings:
         settings["excluded_token_ids"] = settings.pop("silent_tokens")
     if settings.get("threshold", 0) is None:

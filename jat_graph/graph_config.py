@@ -115,7 +115,6 @@ class PairGraph(ScoreGraph):
             (default: "all")
         standardize: Vote by standard scores: centred, and in standard deviations of their sequence
             and head. (default: False)
-        min_weight: Drop edges of less weight. (default: 0.0)
         max_neighbors: Keep the heaviest edges into each token, and their reverse where it exists.
             (default: None, which keeps all)
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
@@ -136,7 +135,6 @@ class PairGraph(ScoreGraph):
     inclusive: bool = flag()
     nodes: str = one_of("all", "selected")
     standardize: bool = flag()
-    min_weight: float = number(0.0, least=0.0)
     max_neighbors: int | None = integer(None, least=1)
     backend: str = one_of("auto", "dense", "sparse", "threshold")
 
@@ -149,11 +147,12 @@ class PairGraph(ScoreGraph):
             raise ValueError(
                 f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
             )
-        pruned = self.min_weight > 0 or self.max_neighbors is not None
-        if pruned and self.soft_temperature is not None:
+        if self.max_neighbors is None:
+            return
+        if self.soft_temperature is not None:
             got = f"got soft_temperature={self.soft_temperature}"
-            raise ValueError(f"min_weight and max_neighbors need hard votes, {got}")
-        if pruned and self.backend not in ("auto", "sparse"):
+            raise ValueError(f"max_neighbors needs hard votes, {got}")
+        if self.backend not in ("auto", "sparse"):
             raise ValueError(
                 f"backend must be 'auto' or 'sparse' where edges are pruned, got {self.backend!r}"
             )
@@ -209,7 +208,6 @@ class ClusterRule(NamedTuple):
     clusters: int | None
     keys: int | None
     block: int
-    refine: int
     dense_below: float | None
     propagate: bool
     groups: int = 32
@@ -252,8 +250,8 @@ class ClusterGraph(GraphSettings):
     the keys that it scores highest. In causal order, as **decoders** have it, near keys form
     clusters, near clusters form groups, and so on, and each token descends this tree for itself: it
     reads the last keys and the best clusters exactly, and all others by the means of the nodes that
-    it did not open. ``clusters``, ``block`` and ``refine`` are for encoders alone, ``groups``,
-    ``size``, ``segment``, ``window`` and ``margin`` for causal order alone.
+    it did not open. ``clusters`` and ``block`` are for encoders alone, ``groups``, ``size``,
+    ``segment``, ``window`` and ``margin`` for causal order alone.
 
     Fields that may be a table ``[layer][head]``, as :func:`jat_graph.calibrate` returns it, are
     ``clusters``, ``keys``, ``block``, ``groups``, ``dense_below`` and ``margin``.
@@ -267,8 +265,6 @@ class ClusterGraph(GraphSettings):
             means 32; 384 in causal order)
         block: Tokens of a block; a token reads its own, the one before and the one after exactly.
             0 for no window. (default: 64)
-        refine: How often tokens join and clusters take their mean; with 0 a landmark's own query
-            stands for the cluster. (default: 1)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
             them. Those whose keys would all be read exactly always are. In causal order it is the
             first token that meets a cluster. (default: None, as measured)
@@ -298,7 +294,6 @@ class ClusterGraph(GraphSettings):
     clusters: int | Table | None = _of_heads(None, least=1)
     keys: int | Table | None = _of_heads(None, least=0)
     block: int | Table = _of_heads(64, least=0)
-    refine: int = integer(1, least=0)
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
     groups: int | Table = _of_heads(32, least=1)
@@ -339,18 +334,28 @@ class ClusterGraph(GraphSettings):
 
 Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph
 GRAPHS: dict[str, type[Graph]] = {cls.kind: cls for cls in (PairGraph, StoneGraph, ClusterGraph)}
+# Fields that version 0.2.0 had, with their defaults, which are the rule now.
+GONE = {"min_weight": 0.0, "refine": 1}
+GONE_SINCE = "which version 0.2.0 of jat_graph had last"
 
 
 def check_graph(name: str, value: Any) -> Graph:
     """Return the settings of a graph: they themselves, its kind, or what JSON says of it."""
     if isinstance(value, PairGraph | StoneGraph | ClusterGraph):
         return value
-    settings = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    settings = without_gone(value) if isinstance(value, Mapping) else {"kind": value}
     kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in GRAPHS:
         wanted = " or ".join(f"a {cls.__name__}" for cls in GRAPHS.values())
         raise ValueError(f"{name} must be {wanted}, or {' or '.join(GRAPHS)}, got {value!r}")
     return change_graph(GRAPHS[kind](), settings)
+
+
+def without_gone(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return saved settings without those fields that are gone and had their defaults."""
+    return {
+        name: value for name, value in settings.items() if name not in GONE or value != GONE[name]
+    }
 
 
 def change_graph(graph: Graph, changes: Mapping[str, Any]) -> Graph:
@@ -360,7 +365,8 @@ def change_graph(graph: Graph, changes: Mapping[str, Any]) -> Graph:
             owners = [cls.kind for cls in GRAPHS.values() if name in cls.names()]
             if owners:
                 raise ValueError(f"{name} needs graph={owners[0]!r}, got {graph.kind!r}")
-            raise ValueError(f"unknown config field {name!r}, wanted one of {graph.names()}")
+            wanted = GONE_SINCE if name in GONE else f"wanted one of {graph.names()}"
+            raise ValueError(f"unknown config field {name!r}, {wanted}")
     if changes.get("vote_rate") is not None and "threshold" not in changes:
         changes = {**changes, "threshold": PairGraph.threshold}
     return dataclasses.replace(graph, **changes)

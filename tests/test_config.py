@@ -86,7 +86,6 @@ def cluster_graphs(draw):
         clusters=draw(st.none() | of_heads(1)),
         keys=draw(of_heads(0)),
         block=draw(of_heads(1)),
-        refine=draw(st.integers(0, 9)),
         dense_below=draw(st.none() | st.just(math.inf) | st.just([[math.inf, 4]]) | of_heads(0)),
         propagate=draw(st.booleans()),
     )
@@ -170,6 +169,8 @@ STONES = {"graph": "stones", "threshold": 1.5, "standardize": True, "strength": 
     ("written", "config"),
     [
         ({"version": 1} | OLD, JatConfig()),
+        ({"graph": {"kind": "clusters", "refine": 1}, "heads": "all"}, JatConfig.clustered()),
+        ({"graph": {"kind": "pairs", "min_weight": 0.0}}, JatConfig()),
         (
             {"version": 1} | OLD | {"threshold": [["inf", 1]], "hop_weights": [[[0, 1], [0, 1]]]},
             JatConfig.paper(threshold=((math.inf, 1.0),), hop_weights={(0, 1): (0, 1)}),
@@ -341,8 +342,9 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"graph": "clusters", "keys": [[1], [-2]]}, "keys must be at least 0, got -2"),
         ({"graph": "clusters", "block": None}, "block must be an integer, got None"),
         ({"graph": "clusters", "block": "inf"}, "block must be an integer, got inf"),
-        ({"graph": "clusters", "refine": -1}, "refine must be at least 0, got -1"),
-        ({"graph": "clusters", "refine": [[1]]}, r"refine must be an integer, got \[\[1\]\]"),
+        ({"graph": "clusters", "refine": 2}, "unknown .*'refine', which version 0.2.0 of"),
+        ({"graph": {"kind": "clusters", "refine": 2}}, "'refine', which version 0.2.0 of"),
+        ({"min_weight": 0.5}, "unknown config field 'min_weight', which version 0.2.0 of"),
         ({"graph": "clusters", "dense_below": -1}, "dense_below must be at least 0, got -1"),
         ({"graph": "clusters", "propagate": 1}, "propagate must be True or False, got 1"),
         ({"graph": "clusters", "propagate": None}, "propagate must be True or False, got None"),
@@ -467,8 +469,8 @@ def test_heads_that_share_the_settings_of_clusters_are_read_together():
     first, second = (config.for_layer(row, (0, 1, 2)).graph for row in (0, 1))
     assert (first.keys, second.dense_below) == (((32, 8, 32),), ((math.inf, 0, math.inf),))
     assert (first.clusters, first.block, first.propagate) == (7, 64, False)
-    found = {rule[:6]: heads for rule, heads in first.rules(3).items()}
-    assert found == {(7, 32, 64, 1, 0, False): (0, 2), (7, 8, 64, 1, 0, False): (1,)}
+    found = {rule[:5]: heads for rule, heads in first.rules(3).items()}
+    assert found == {(7, 32, 64, 0, False): (0, 2), (7, 8, 64, 0, False): (1,)}
     assert [rule.dense_below for rule in second.rules(3)] == [math.inf, 0, math.inf]
     assert ClusterGraph().rules(4) == {tuple(vars(ClusterGraph()).values()): (0, 1, 2, 3)}
     with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):

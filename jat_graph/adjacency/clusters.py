@@ -29,7 +29,6 @@ def join_clusters(
     query: Tensor,  # [H, n, D]
     key: Tensor,  # less its mean, [H, n, D]
     num_clusters: int,
-    refine: int,
 ) -> Tensor:  # [H, n]
     """Give each token the cluster whose row of scores is most like its own, by cosine.
 
@@ -37,44 +36,29 @@ def join_clusters(
     """
     mean = query.mean(1, keepdim=True)
     covariance = key.mT @ key / key.size(1)
+    centres = query[:, landmarks(query.size(1), num_clusters, query.device)] - mean
+    towards = centres @ covariance
+    squares = (towards * centres).sum(-1, keepdim=True)
+    towards = (towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()).mT
+    offset = -mean @ towards  # centres the tokens' queries, too
     step = max(1, STEP // (len(query) * num_clusters))
-
-    def nearest(centres: Tensor) -> Tensor:
-        centres = centres - mean
-        towards = centres @ covariance
-        squares = (towards * centres).sum(-1, keepdim=True)
-        towards = (towards / squares.clamp(min=torch.finfo(query.dtype).tiny).sqrt()).mT
-        offset = -mean @ towards  # centres the tokens' queries, too
-        # Of equal ones argmax takes the first.
-        parts = [
-            torch.baddbmm(offset, part, towards).argmax(-1)
-            for part in torch.split(query, step, dim=1)
-        ]
-        return torch.cat(parts, dim=1)
-
-    joined = nearest(query[:, landmarks(query.size(1), num_clusters, query.device)])
-    for _ in range(refine - 1):
-        means = cluster_means(query, joined, num_clusters)
-        joined = nearest(torch.where(means.any(-1, keepdim=True), means, mean))
-    return joined
+    # Of equal ones argmax takes the first.
+    parts = [
+        torch.baddbmm(offset, part, towards).argmax(-1) for part in torch.split(query, step, dim=1)
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def choose_clusters(
     query: Tensor,  # [H, n, D]
     key: Tensor,  # less its mean, [H, n, D]
     clusters: int | None,
-    refine: int,
     joined: Tensor | None = None,  # [H, n], where that is known
 ) -> tuple[Tensor, Tensor]:  # [H, n], [H, m, D]
-    """Return the cluster that each token joins, and the query that stands for each cluster.
-
-    That is their mean, or its landmark's own without refining.
-    """
+    """Return the cluster that each token joins, and the mean query of each cluster."""
     number = number_of_clusters(query.size(1), clusters)
     if joined is None:
-        joined = join_clusters(query, key, number, refine)
-    if refine == 0:
-        return joined, query[:, landmarks(query.size(1), number, query.device)]
+        joined = join_clusters(query, key, number)
     return joined, cluster_means(query, joined, number)
 
 

@@ -53,12 +53,11 @@ def read_clusters(
     clusters: int | None,
     keys: int,
     block: int,
-    refine: int,
     dense_below: int,
     propagate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
     """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
-    rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
+    rule = ClusterRule(clusters, keys, block, dense_below, propagate)
     pieces = _pieces(query, documents, global_tokens, rule)
 
     outputs = _outputs(query, value)
@@ -95,12 +94,11 @@ def _read_clusters_backward(
     clusters: int | None,
     keys: int,
     block: int,
-    refine: int,
     dense_below: int,
     propagate: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
-    rule = ClusterRule(clusters, keys, block, refine, dense_below, propagate)
+    rule = ClusterRule(clusters, keys, block, dense_below, propagate)
     pieces = _pieces(query, documents, global_tokens, rule)
 
     times = query.size(1) // key.size(1)
@@ -147,7 +145,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
 def _differentiate(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_clusters_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 11)
+    return (*found, *[None] * 10)
 
 
 read_clusters.register_autograd(_differentiate, setup_context=_keep)

@@ -165,12 +165,12 @@ def read_by_clusters(
             return output
         rule = rule.settled()._replace(dense_below=shortest)
         output, *_ = read_clusters(
-            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:6]
+            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:5]
         )
     return output
 
 
-DENSE = ClusterRule(None, 0, 0, 0, math.inf, True)  # of heads that do not read by clusters
+DENSE = ClusterRule(None, 0, 0, math.inf, True)  # of heads that do not read by clusters
 
 
 def layer_rules(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes, landmarks
+from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes
 from jat_graph.attention.cluster_keys import BestKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Sums, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
@@ -62,9 +62,9 @@ class ClusterHeads:
         mean = key.mean(1, keepdim=True)
         for keys in (key, tokens.of_global(tokens.key)):
             keys -= mean  # softmax does not see it
-        joined, towards = choose_clusters(query, key, rule.clusters, rule.refine, joined)
+        joined, towards = choose_clusters(query, key, rule.clusters, joined)
         towards = towards * scale  # [H, m, D]
-        self.query, self.joined, self.refine, self.scale = query, joined, rule.refine, scale
+        self.query, self.joined, self.scale = query, joined, scale
         self.highest = highest or best_keys(towards, key, rule.keys or 0)
         best, largest = self.highest
         self.rest = Rest(tokens, towards, joined, best, largest) if rule.propagate else None
@@ -98,9 +98,6 @@ class ClusterHeads:
 
     def _to_tokens(self, grad: Tensor) -> Tensor:  # [H, m, D] -> [H, n, D]
         number = grad.size(1)
-        if self.refine == 0:
-            index = landmarks(self.query.size(1), number, grad.device)
-            return torch.zeros_like(self.query).index_add_(1, index, grad)
         sizes = cluster_sizes(self.joined, number).clamp(min=1).unsqueeze(-1)
         return (grad / sizes).gather(1, self.joined.unsqueeze(-1).expand_as(self.query))
 

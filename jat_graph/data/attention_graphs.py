@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.checks.numbers import check_choice, check_integer, check_number
+from jat_graph.checks.numbers import check_choice, check_integer
 from jat_graph.data.reading import (
     ATTENTION,
     GRAPH,
@@ -45,8 +45,8 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
 
     Nodes are a text's tokens, special ones too, or its words, without these; ``x`` holds their
     hidden states after a layer. An edge goes from source k to target i where, in any chosen head,
-    the weight that i gives to k is at least ``min_weight`` and among the ``max_neighbors``
-    heaviest of i (what weighs as much as the last of them stays, too). Nothing is joined to
+    the weight that i gives to k is above 0 and among the ``max_neighbors`` heaviest of i (what
+    weighs as much as the last of them stays, too). Nothing is joined to
     itself. ``edge_attr`` has what every chosen head gives on that edge, in the order of ``heads``.
     The weight to a word is the sum over its tokens, that from a word the mean over them, and so
     are its states.
@@ -73,7 +73,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         heads: Pairs (layer, head), from 0; of jump heads for jumps. (default: None, all of them)
         layer: Layer whose states are ``x``; 0 for the embeddings, -1 for the last one.
             (default: -1)
-        min_weight: Least weight of an edge. (default: 0.0)
         max_neighbors: Heaviest edges into a node that each head keeps; None for all. (default: 8)
         max_length: Tokens of a text, special ones included. (default: None, what the model takes)
         batch_size: Most texts that the model reads at a time. (default: 8)
@@ -119,7 +118,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         edges: str = "attention",
         heads: Sequence[Head] | None = None,
         layer: int = -1,
-        min_weight: float = 0.0,
         max_neighbors: int | None = 8,
         max_length: int | None = None,
         batch_size: int = 8,
@@ -131,7 +129,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         known = attention_heads(model) if edges == "attention" else jump_heads(model)
         depth = model.config.num_hidden_layers
         check_integer("layer", layer, least=-depth - 1, below=depth + 1)
-        check_number("min_weight", min_weight, least=0.0)
         if max_neighbors is not None:
             check_integer("max_neighbors", max_neighbors, least=1)
         check_integer("batch_size", batch_size, least=1)
@@ -149,7 +146,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
             "edges": edges,
             "heads": self.heads,
             "layer": layer,
-            "min_weight": float(min_weight),
             "max_neighbors": max_neighbors,
         }
         # Texts of similar length are in one file, the longest in the first.
@@ -202,19 +198,18 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
                 words = torch.tensor(texts.words[row], device=hidden.device)
                 numbers, hidden, maps = pool_words(words, hidden, maps)
                 ids = {"word_ids": numbers}
-            graph = build_graph(hidden, maps, own["min_weight"], own["max_neighbors"])
+            graph = build_graph(hidden, maps, own["max_neighbors"])
             yield graph.update(ids).cpu()
 
 
 def build_graph(
     hidden: Tensor,  # [n, D]
     maps: Tensor,  # [C, n, n], query by key; overwritten
-    min_weight: float,
     max_neighbors: int | None,
 ) -> Data:
     """Return the graph with an edge (source k, target i) where any map joins i to k."""
     maps.diagonal(dim1=-2, dim2=-1).zero_()
-    least = maps.new_tensor(max(min_weight, torch.finfo(maps.dtype).tiny))  # no weight is no edge
+    least = maps.new_tensor(torch.finfo(maps.dtype).tiny)  # no weight is no edge
     if max_neighbors is not None:
         heaviest = maps.topk(min(max_neighbors, maps.size(-1)), dim=-1).values
         least = heaviest[..., -1:].clamp(min=least)  # ties with the last one stay

@@ -103,7 +103,7 @@ def _head_graph(query: Tensor, key: Tensor, rule: ClusterRule, scale: float) -> 
     centres = query[:0]
     if length:
         key = key - key.mean(0)
-        own = choose_clusters(query[None], key[None], rule.clusters, rule.refine)
+        own = choose_clusters(query[None], key[None], rule.clusters)
         joined, centres = own[0][0], own[1][0]
         used, joined = torch.unique(joined, return_inverse=True)
         centres = centres[used]

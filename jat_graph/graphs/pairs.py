@@ -14,7 +14,7 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import ScoreSource
 from jat_graph.adjacency.stones import StoneIncidence
 from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
-from jat_graph.checks.numbers import check_integer, check_number
+from jat_graph.checks.numbers import check_integer
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import ClusterGraph, JatConfig, PairGraph, check_config
 from jat_graph.graphs.clusters import cluster_graph
@@ -35,7 +35,6 @@ def attention_graph(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    min_weight: float = 0.0,
     max_neighbors: int | None = None,
 ) -> Batch:
     r"""Return the graphs A of every sequence and head as a PyG batch.
@@ -61,7 +60,6 @@ def attention_graph(
             ``vote_rate``.
         attention_mask, is_causal: As for :func:`jat_graph.jump_attention`.
         scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
-        min_weight: Drop edges of less weight. (default: 0.0)
         max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists;
             ties go to the lower source. (default: None, which keeps all)
 
@@ -88,14 +86,13 @@ def attention_graph(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        others = (scores, kind, min_weight or None, max_neighbors)
+        others = (scores, kind, max_neighbors)
         if query is None or key is None or any(other is not None for other in others):
             raise ValueError("clusters need query and key, and are not pruned, got other arguments")
         make = tree_graph if is_causal else cluster_graph
         return make(query, key, config=config, attention_mask=attention_mask, scale=scale)
     if not isinstance(config.graph, PairGraph):
         raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
-    check_number("min_weight", min_weight, least=0.0)
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
     if scores is not None:
@@ -113,7 +110,7 @@ def attention_graph(
         query, key = clean_padding(mask.valid, query=query, key=key)
         scale = check_scale(scale, query.size(-1))
         pairs = PairAdjacency.of_heads(config, query, key, scale, mask)
-    return _split_graphs(vote_edges(pairs, min_weight, max_neighbors), pairs.source, pairs.mask)
+    return _split_graphs(vote_edges(pairs, max_neighbors), pairs.source, pairs.mask)
 
 
 def node_rows(source: ScoreSource, mask: TokenMask) -> Tensor:  # [BH, L]

@@ -33,7 +33,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         config: The settings; a table of thresholds has one row with an entry for each head.
             Probabilities take ρ in [0, 1) or ``vote_rate``.
         head: The head, from 0. (default: 0)
-        is_causal, scale, min_weight, max_neighbors: As for :func:`jat_graph.attention_graph`.
+        is_causal, scale, max_neighbors: As for :func:`jat_graph.attention_graph`.
 
     Raises:
         ValueError: If the config or the head does not fit.
@@ -49,14 +49,13 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         head: int = 0,
         is_causal: bool = False,
         scale: float | None = None,
-        min_weight: float = 0.0,
         max_neighbors: int | None = None,
     ) -> None:
         check_config(config)
         self.config = config
         self.head = check_integer("head", head, least=0)
         self.options: dict[str, Any] = {"is_causal": is_causal, "scale": scale}
-        self.options |= {"min_weight": min_weight, "max_neighbors": max_neighbors}
+        self.options["max_neighbors"] = max_neighbors
 
     def forward(self, data: Data) -> Data:
         """Return the data with the head's attention as its edges.

@@ -75,10 +75,9 @@ class ClusterLayer(LayerHeads):
 
     def describe(self, module: nn.Module) -> str:
         """Return how many clusters and keys there are, and the rest where it is not the default."""
-        graph, default = self.config.cluster_graph, ClusterGraph()
+        graph = self.config.cluster_graph
         words = [f"{_spread(graph.clusters, '2√n')} clusters", f"{_spread(graph.keys)} keys"]
         words.append(f"blocks of {_spread(graph.block)}")
-        words += [f"refine {graph.refine}"] if graph.refine != default.refine else []
         words += ["nothing elsewhere"] if not graph.propagate else []
         if graph.dense_below is not None:
             words.append(f"dense below {_spread(graph.dense_below, 'a measured length')}")
@@ -248,7 +247,7 @@ class JumpLayer(LayerHeads):
             "on graphs from outside": external is not None,
             "with layers of PyG": self.config.conv is not None,
             "with strengths on pairs": pairs and self.config.strength is not None,
-            "on pruned pairs": pairs and (pairs.min_weight or pairs.max_neighbors),
+            "on pruned pairs": pairs and pairs.max_neighbors,
         }
         for what in (what for what, holds in whole.items() if holds):
             inputs.check_whole(f"jump heads {what}")

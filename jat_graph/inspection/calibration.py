@@ -274,7 +274,6 @@ def _ladder(batches: list[Inputs], config: JatConfig) -> list[ClusterRule]:
             None if times == 2 else math.ceil(times * math.sqrt(longest)),
             keys,
             block,
-            graph.refine,
             0,
             graph.propagate,
             groups,

@@ -116,7 +116,7 @@ def cluster_rows(
     query, key, _, scale, _ = sequence
     keys = min(rule.settled().keys or 0, key.size(1))
     key = key - key.mean(1, keepdim=True)  # softmax does not see it
-    joined, centres = choose_clusters(query, key, rule.clusters, rule.refine)
+    joined, centres = choose_clusters(query, key, rule.clusters)
     chosen = (query, tokens), (centres, joined.gather(1, tokens))
     queries, towards = (x.take_along_dim(i.unsqueeze(-1), 1) * scale for x, i in chosen)
     scores, rows = queries @ key.mT, towards @ key.mT

@@ -76,7 +76,7 @@ def build_operator(
         return DenseOperator.of_pairs(fixed)
     graph = config.graph
     if backend == "sparse" and isinstance(graph, PairGraph):
-        return SparseOperator.of_pairs(fixed, graph.min_weight, graph.max_neighbors)
+        return SparseOperator.of_pairs(fixed, graph.max_neighbors)
     from jat_graph.operators.threshold import ThresholdOperator  # its loops come with it
 
     return BlockedOperator(fixed) if fixed.mask.causal else ThresholdOperator(fixed)
@@ -133,7 +133,7 @@ def choose_backend(
     """Return the config's backend; for ``"auto"`` the cheaper one of two that could run."""
     graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
     if isinstance(graph, PairGraph) and (
-        config.conv is not None or graph.min_weight > 0 or graph.max_neighbors is not None
+        config.conv is not None or graph.max_neighbors is not None
     ):
         backend = "sparse" if graph.soft_temperature is None else "dense"
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")

@@ -41,11 +41,9 @@ class SparseOperator(Operator):
         self.device = matrix.device if isinstance(matrix, Tensor) else matrix.device()
 
     @classmethod
-    def of_pairs(
-        cls, pairs: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
-    ) -> SparseOperator:
+    def of_pairs(cls, pairs: PairAdjacency, max_neighbors: int | None = None) -> SparseOperator:
         """Count the votes in blocks of queries and keep the pairs that :func:`vote_edges` does."""
-        edges = vote_edges(pairs, min_weight, max_neighbors)
+        edges = vote_edges(pairs, max_neighbors)
         shape = torch.Size((*pairs.source.shape, pairs.source.shape[2]))
         return cls(csr_matrix(edges.edge_index, edges.edge_weight, shape[:3].numel()), shape)
 
@@ -116,12 +114,10 @@ class _Votes(NamedTuple):
     votes: Tensor
 
 
-def vote_edges(
-    adjacency: PairAdjacency, min_weight: float = 0.0, max_neighbors: int | None = None
-) -> Edges:
+def vote_edges(adjacency: PairAdjacency, max_neighbors: int | None = None) -> Edges:
     """Return the pairs that have a vote and that pruning keeps, with their shares of votes."""
-    # Kept are edges of at least `min_weight` that are among the `max_neighbors` heaviest into their
-    # target, ties to the lower source, or whose reverse is. The others are never stored.
+    # Kept are edges among the `max_neighbors` heaviest into their target, ties to the lower source,
+    # or whose reverse is. The others are never stored.
     voters = adjacency.voters().expand(adjacency.source.shape).flatten(0, 1)  # [BH, L]
     # How many edges go into each node, and their votes.
     sums = torch.zeros(2, *voters.shape, dtype=torch.float64, device=voters.device)
@@ -131,11 +127,11 @@ def vote_edges(
         for rows, block in blocks:
             index = graph, row, source = block.nonzero(as_tuple=True)
             pairs = _Votes(graph, source, row + rows.start, block[index])
-            found.append(_numbered(pairs, voters, min_weight))
+            found.append(_numbered(pairs, voters))
         code, votes = (torch.cat(some) for some in zip(*found, strict=True))
     else:
         heavy = _heaviest_pairs(blocks, voters, min(max_neighbors, voters.size(1)))
-        code, votes = _numbered(_both_ways(heavy, adjacency), voters, min_weight)
+        code, votes = _numbered(_both_ways(heavy, adjacency), voters)
     if not bool((code.diff() > 0).all()):  # as they are in one graph or block, if none was pruned
         code, order = code.sort(stable=True)
         fresh = code.diff(prepend=code.new_full((1,), -1)) > 0
@@ -207,9 +203,7 @@ def _both_ways(there: _Votes, adjacency: PairAdjacency) -> _Votes:
     return _Votes(*map(torch.cat, zip(there, back, strict=True)))
 
 
-def _numbered(pairs: _Votes, voters: Tensor, min_weight: float) -> tuple[Tensor, Tensor]:
-    """Return target · N + source, numbers among all N nodes, and votes of the heavy edges."""
-    heavy = pairs.votes / voters[pairs.graph, pairs.target] >= min_weight
+def _numbered(pairs: _Votes, voters: Tensor) -> tuple[Tensor, Tensor]:
+    """Return target · N + source, numbers among all N nodes, and votes of the edges."""
     first = pairs.graph * voters.size(1)
-    code = (first + pairs.target) * voters.numel() + first + pairs.source
-    return code[heavy], pairs.votes[heavy]
+    return (first + pairs.target) * voters.numel() + first + pairs.source, pairs.votes

@@ -75,7 +75,6 @@ def drawn_settings(draw: st.DrawFn) -> dict[str, Any]:
         "clusters": draw(st.sampled_from((None, 1, 2, 5, 300))),
         "keys": draw(st.sampled_from((0, 1, 3, 32))),
         "block": draw(st.sampled_from((0, 1, 2, 16, 64))),
-        "refine": draw(st.integers(0, 3)),
         "scale": draw(st.sampled_from((None, 0.5, -0.3, 2.0))),
     }
 
@@ -163,7 +162,6 @@ def test_ties_go_to_the_lower_landmark_and_position(seed, settings):
     )
     (value,) = random_tensors(seed, (1, 2, 32, 3))
     heads = [x.requires_grad_() for x in (query, key, value)]
-    settings = settings | {"refine": min(settings["refine"], 1)}  # means may have more terms
     theirs = reference_clustered_attention(*heads, **settings)
     assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
 
@@ -233,13 +231,13 @@ def test_where_all_keys_are_exact_it_is_sdpa_bit_for_bit(settings, side):
 
 @given(heads=drawn_heads((3, 17, 64, 65)), keys=st.integers(0, 2), block=st.integers(0, 1))
 def test_tokens_that_are_their_own_landmarks_make_it_attention(heads, keys, block):
-    ours = fast(heads, clusters=99, refine=0, keys=keys, block=block)
+    ours = fast(heads, clusters=99, keys=keys, block=block)
     theirs = F.scaled_dot_product_attention(*heads, enable_gqa=True)
     assert_agree(ours, theirs, heads, everyone(heads))
 
 
-@given(heads=drawn_heads((1, 17, 64, 100)), refine=st.integers(1, 2), seed=seeds)
-def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, refine, seed):
+@given(heads=drawn_heads((1, 17, 64, 100)), seed=seeds)
+def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, seed):
     """P is the mean over clusters, PyG's ``HypergraphConv`` in the oracle's own tests."""
     query, key, value = heads
     key, value = (x.repeat_interleave(query.size(1) // key.size(1), 1) for x in (key, value))
@@ -248,7 +246,7 @@ def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, ref
     for b, h in ((b, h) for b in range(query.size(0)) for h in range(query.size(1))):
         own = valid[b].nonzero().squeeze(-1)
         q, k = query[b, h, own], key[b, h, own]
-        joined = reference_clusters(q, k, scale=1.0, clusters=5, refine=refine).joined
+        joined = reference_clusters(q, k, scale=1.0, clusters=5).joined
         together = (joined[:, None] == joined).double()
         walk[b, h, own[:, None], own] = together / together.sum(-1, keepdim=True)
     theirs = jump_attention(
@@ -259,7 +257,7 @@ def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, ref
         graph=DenseOperator(walk),
         attention_mask=valid,
     )
-    options = {"clusters": 5, "keys": 0, "block": 0, "refine": refine, "attention_mask": valid}
+    options = {"clusters": 5, "keys": 0, "block": 0, "attention_mask": valid}
     assert_agree(fast(heads, **options), theirs, heads, valid)
 
 

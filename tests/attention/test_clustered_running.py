@@ -54,7 +54,7 @@ def assert_precise(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("settings", [{}, {"refine": 0}, {"refine": 2}, {"block": 0}, {"keys": 0}])
+@pytest.mark.parametrize("settings", [{}, {"block": 0}, {"keys": 0}])
 def test_low_precision_stays_inside_the_budget(dtype, settings):
     heads = [x.to(dtype) for x in random_tensors(0, *((2, h, 150, 16) for h in (4, 2, 2)))]
     valid = random_padding_mask(2, 150, side="scattered", seed=1)
@@ -168,7 +168,7 @@ def test_the_mean_over_many_draws_is_the_output(heads, options):
     assert (away / (draws.std(0) / math.sqrt(300))).max() < 5  # standard errors, of 960 numbers
 
 
-@pytest.mark.parametrize("options", [{}, {"block": 0}, {"refine": 0}, {"dense_below": 99}])
+@pytest.mark.parametrize("options", [{}, {"block": 0}, {"dense_below": 99}])
 def test_gradients_under_dropout(options):
     heads = [x.requires_grad_() for x in random_tensors(6, *((1, h, 30, 3) for h in (2, 1, 1)))]
     valid, everywhere = random_padding_mask(1, 30), torch.arange(30)[None] % 11 == 1
@@ -393,8 +393,6 @@ TRIANGLE = torch.ones(1, 1, 6, 6).tril()
         ({"keys": True}, "keys must be an integer, got True"),
         ({"block": -64}, "block must be at least 0, got -64"),
         ({"block": "64"}, "block must be an integer, got '64'"),
-        ({"refine": -1}, "refine must be at least 0, got -1"),
-        ({"refine": 0.5}, "refine must be an integer, got 0.5"),
         ({"dense_below": -1}, "dense_below must be at least 0, got -1"),
         ({"dense_below": math.nan}, "dense_below must be an integer, got nan"),
         ({"keys": ((1, 2),)}, "keys .*1 entries.* got 2"),

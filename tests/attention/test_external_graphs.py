@@ -198,13 +198,11 @@ def test_an_operator_of_another_shape_is_refused() -> None:
         jump_attention(query, key, value, config=CONFIG, graph=operator)
 
 
-@given(st.integers(0, 2**20), st.integers(1, 4), st.sampled_from((0.0, 0.2)), st.booleans())
-def test_settings_prune_as_the_graph_does(seed, neighbors, least, causal) -> None:
+@given(st.integers(0, 2**20), st.integers(1, 4), st.booleans())
+def test_settings_prune_as_the_graph_does(seed, neighbors, causal) -> None:
     query, key, value = heads(seed)
-    pruned = JatConfig(PairGraph(threshold=0.05, max_neighbors=neighbors, min_weight=least))
-    graph = attention_graph(
-        query, key, config=CONFIG, max_neighbors=neighbors, min_weight=least, is_causal=causal
-    )
+    pruned = JatConfig(PairGraph(threshold=0.05, max_neighbors=neighbors))
+    graph = attention_graph(query, key, config=CONFIG, max_neighbors=neighbors, is_causal=causal)
     ours = jump_attention(query, key, value, config=pruned, is_causal=causal)
     wanted = jump_attention(query, key, value, config=CONFIG, is_causal=causal, graph=graph)
     assert_close(ours, wanted, **CLOSE)

@@ -54,7 +54,6 @@ def attention_maps(
 def slow_graph(
     hidden: Tensor,  # [n, D]
     maps: list[Tensor],  # [n, n] of each head
-    min_weight: float,
     max_neighbors: int | None,
     words: list[int | None] | None = None,
 ) -> SlowGraph:
@@ -78,11 +77,7 @@ def slow_graph(
         for i in nodes:
             others = sorted((own[i][k] for k in nodes if k != i), reverse=True)
             last = others[:max_neighbors][-1] if others else 0.0
-            joined |= {
-                (k, i)
-                for k in nodes
-                if k != i and own[i][k] > 0 and own[i][k] >= max(last, min_weight)
-            }
+            joined |= {(k, i) for k in nodes if k != i and own[i][k] > 0 and own[i][k] >= last}
     x = [hidden[group].mean(0) for group in groups]
     return SlowGraph(
         torch.stack(x) if x else hidden[:0],

@@ -50,14 +50,13 @@ def readings(model: PreTrainedModel) -> list[int]:
     "name", ["bert", "roberta", "distilbert", "albert", "modernbert", "gpt2", "llama"]
 )
 @pytest.mark.parametrize("nodes", ["tokens", "words"])
-@pytest.mark.parametrize("limit", [(0.02, 2), (0.0, None)])
+@pytest.mark.parametrize("limit", [2, None])
 def test_graphs_are_those_of_each_text_alone(
-    name: str, nodes: str, limit: tuple[float, int | None], tmp_path: Path
+    name: str, nodes: str, limit: int | None, tmp_path: Path
 ) -> None:
     model, tokenizer = tiny_model(name).double(), tiny_tokenizer(model_max_length=48)
     before = model.config._attn_implementation
-    options = dict(zip(("min_weight", "max_neighbors"), limit, strict=True))
-    options |= {"nodes": nodes, "layer": 2, "batch_size": 3, "heads": HEADS}
+    options = {"max_neighbors": limit, "nodes": nodes, "layer": 2, "batch_size": 3, "heads": HEADS}
     found = AttentionGraphs(tmp_path, TEXTS, model, tokenizer, **options)  # type: ignore[arg-type]
     assert isinstance(found, InMemoryDataset) and found.heads == tuple(HEADS)
     assert model.config._attn_implementation == before  # attention was asked for, and only then
@@ -68,7 +67,7 @@ def test_graphs_are_those_of_each_text_alone(
         # Llama's softmax is in float32.
         tolerance = 1e-6 if name == "llama" else 1e-10
         own = words if nodes == "words" else None
-        assert_is(graph, slow_graph(states[2], maps, *limit, own), tolerance)
+        assert_is(graph, slow_graph(states[2], maps, limit, own), tolerance)
         assert not graph.has_self_loops()
         ids = graph.word_ids if nodes == "words" else graph.input_ids
         tokens = tokenizer(text)["input_ids"]
@@ -92,7 +91,7 @@ def test_jumps_are_the_graphs_of_jump_heads(config: JatConfig, tmp_path: Path) -
         ]
         with torch.no_grad():
             hidden = model(**inputs, output_hidden_states=True)
-        assert_is(graph, slow_graph(hidden.hidden_states[2][0], maps, 0.0, None))
+        assert_is(graph, slow_graph(hidden.hidden_states[2][0], maps, None))
 
 
 def test_every_head_is_the_default(tmp_path: Path, model: PreTrainedModel) -> None:
@@ -139,7 +138,6 @@ def test_the_same_call_reads_and_another_one_makes_its_own(
         {"nodes": "words"},
         {"heads": HEADS[::-1]},
         {"layer": 0},
-        {"min_weight": 0.1},
         {"max_neighbors": None},
         {"max_length": 5},
     ]
@@ -243,7 +241,6 @@ def test_a_layer_trains_on_a_batch(tmp_path: Path, model: PreTrainedModel) -> No
         ({"heads": [(0, 1), [0, 1]]}, "heads"),
         ({"layer": 4}, "layer"),
         ({"layer": -5}, "layer"),
-        ({"min_weight": -0.1}, "min_weight"),
         ({"max_neighbors": 0}, "max_neighbors"),
         ({"max_length": 2}, "max_length"),
         ({"edges": "jumps"}, "model must have jump heads"),

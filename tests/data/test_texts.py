@@ -40,7 +40,7 @@ def test_words_of_a_byte_level_tokenizer_are_not_glued_together(tmp_path: Path) 
     model.set_attn_implementation("eager")
     for text, graph in zip(texts, graphs(tmp_path, texts, tokenizer, nodes="words"), strict=True):
         states, rows, _ = attention_maps(model, tokenizer, " ".join(text))
-        assert_is(graph, slow_graph(states[-1], [rows[0][1]], 0.0, None, [0, 1]))
+        assert_is(graph, slow_graph(states[-1], [rows[0][1]], None, [0, 1]))
 
 
 def test_long_texts_are_cut_to_what_the_model_takes(tmp_path: Path) -> None:

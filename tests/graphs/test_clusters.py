@@ -23,7 +23,6 @@ def cluster_configs(draw):
         clusters=draw(st.sampled_from((None, 1, 4, 50))),
         keys=draw(st.sampled_from((0, 1, 3, 50))),
         block=draw(st.sampled_from((0, 1, 4, 50))),
-        refine=draw(st.integers(0, 2)),
     )
 
 
@@ -71,10 +70,7 @@ def test_a_graph_says_who_joined_which_keys_are_best_and_what_is_read(config, le
         assert torch.equal(joined.edge_index[0], torch.arange(n))
         assert torch.equal(joined.edge_index[1].unique(), torch.arange(m))
         centres = graph["cluster"].query / 0.7
-        if rule.refine:
-            assert_equal(centres[joined.edge_index[1]], cluster_mean(graph) @ q)
-        else:
-            assert ((centres[:, None] - q).abs().amax(-1).amin(-1) < 1e-14).all()
+        assert_equal(centres[joined.edge_index[1]], cluster_mean(graph) @ q)
         # Its best keys are those that its row of scores is highest at.
         rows = graph["cluster"].query @ k.T
         best, number = graph["cluster", "best", "token"], min(rule.keys, n)
@@ -109,7 +105,7 @@ def test_likeness_is_the_cosine_of_rows_of_scores():
 
 def test_a_token_joins_the_likest_of_evenly_spread_landmarks():
     query, key = heads(1, 1, 30, 6)
-    graph = cluster_graph(query, key, config=CONFIG.replace(refine=0))[0]
+    graph = cluster_graph(query, key, config=CONFIG)[0]
     centred, keys = query[0, 0] - query[0, 0].mean(0), graph["token"].key
     rows, landmarks = centred @ keys.T, torch.arange(5) * 29 // 4
     cosine = torch.cosine_similarity(rows[:, None], rows[landmarks], dim=-1)
@@ -189,10 +185,10 @@ def propagated_operator(batch, shape):
     return DenseOperator(matrix.view(*shape[:3], shape[2]))
 
 
-@given(seed=st.integers(0, 999), refine=st.integers(1, 2))
-def test_the_mean_over_clusters_is_pygs_hypergraph_convolution(seed, refine):
+@given(seed=st.integers(0, 999))
+def test_the_mean_over_clusters_is_pygs_hypergraph_convolution(seed):
     query, key, value = random_tensors(seed, *[(2, 2, 9, 4)] * 3)
-    batch = cluster_graph(query, key, config=CONFIG.replace(refine=refine))
+    batch = cluster_graph(query, key, config=CONFIG)
     conv = HypergraphConv(4, 4, bias=False).double()
     torch.nn.init.eye_(conv.lin.weight)
     value.requires_grad_()
@@ -220,17 +216,16 @@ def test_any_layer_runs_on_the_pairs_that_are_read():
     assert int(moved.max()) < 9  # those of the first head alone
 
 
-@pytest.mark.parametrize("refine", [1, 2])
-def test_the_propagated_row_is_a_jump_of_the_queries_alone(refine):
+def test_the_propagated_row_is_a_jump_of_the_queries_alone():
     query, key, value = random_tensors(1, *[(2, 2, 13, 4)] * 3)
-    config = JatConfig.clustered(clusters=4, keys=0, block=0, refine=refine)
+    config = JatConfig.clustered(clusters=4, keys=0, block=0)
     batch = cluster_graph(query, key, config=config)
     one_side = JatConfig(PairGraph(), heads="all", strength=(1.0, 0.0, 0.0))
     operator = propagated_operator(batch, query.shape)
     for x in (query, key, value):
         x.requires_grad_()
     jumped = jump_attention(query, key, value, config=one_side, graph=operator)
-    settings = {"clusters": 4, "keys": 0, "block": 0, "refine": refine, "dense_below": 0}
+    settings = {"clusters": 4, "keys": 0, "block": 0, "dense_below": 0}
     found = clustered_attention(query, key, value, **settings)
     assert_equal(found, jumped)
     (cotangent,) = random_tensors(2, found.shape)

@@ -122,12 +122,8 @@ def test_graphs_without_a_pair_are_empty(tokens):
 def test_soft_votes_join_every_pair_and_carry_gradients():
     query, key, _, _ = random_heads(1, 2, 6, 4)
     query.requires_grad_()
-    batch = attention_graph(
-        query, key, config=JatConfig(PairGraph(soft_temperature=1.0)), min_weight=0.1
-    )
-    everything = attention_graph(query, key, config=JatConfig(PairGraph(soft_temperature=1.0)))
-    assert everything.num_edges == 2 * 6 * 5
-    assert 0 < batch.num_edges < everything.num_edges
+    batch = attention_graph(query, key, config=JatConfig(PairGraph(soft_temperature=1.0)))
+    assert batch.num_edges == 2 * 6 * 5
     (grad,) = torch.autograd.grad(batch.edge_weight.sum(), query)
     assert grad.abs().max() > 0
 
@@ -211,13 +207,10 @@ def test_probabilities_vote_by_their_products(settings):
 
 @given(
     seed=st.integers(0, 2**20),
-    min_weight=st.sampled_from((0.0, 0.2, 0.5, 1.0)),
     max_neighbors=st.sampled_from((None, 1, 2, 4, 99)),
     causal=st.booleans(),
 )
-def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(
-    seed, min_weight, max_neighbors, causal
-):
+def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(seed, max_neighbors, causal):
     query, key, _, density = random_heads(2, 2, 9, 4, density=0.8, is_causal=causal, seed=seed)
     assert 0.1 <= density <= 0.9
     mask = random_padding_mask(2, 9, side="left", min_valid=5, seed=seed)
@@ -225,11 +218,9 @@ def test_pruning_keeps_the_heaviest_and_says_what_it_dropped(
     selection = {} if causal else {"key_selection": "strided", "num_keys": 4}
     options = {"config": JatConfig.paper(**selection), "attention_mask": mask, "is_causal": causal}
     whole = attention_graph(query, key, **options)
-    pruned = attention_graph(
-        query, key, min_weight=min_weight, max_neighbors=max_neighbors, **options
-    )
+    pruned = attention_graph(query, key, max_neighbors=max_neighbors, **options)
     for before, after in zip(whole.to_data_list(), pruned.to_data_list(), strict=True):
-        wanted = reference_prune(dense(before), min_weight, max_neighbors)
+        wanted = reference_prune(dense(before), max_neighbors)
         assert torch.equal(dense(after), wanted)
         assert before.num_edges == after.num_edges + after.dropped_edges
         dropped = before.edge_weight.sum() - after.edge_weight.sum()
@@ -285,8 +276,6 @@ def of_graph(**settings):
         (ROWS | {"scores": SCORES} | of_graph(threshold=0.1), "probabilities"),
         (ROWS | of_graph(threshold=((0.5, 1.0),)), "threshold"),
         (MAP | of_graph(normalize_keys=True), "normalize_keys"),
-        (HEADS | {"min_weight": -0.1}, "min_weight"),
-        (HEADS | {"min_weight": math.nan}, "min_weight"),
         (HEADS | {"max_neighbors": 0}, "max_neighbors"),
         (HEADS | {"max_neighbors": 2.5}, "max_neighbors"),
         (HEADS | {"attention_mask": torch.ones(1, 5).bool()}, "attention_mask"),

@@ -62,7 +62,7 @@ def test_probabilities_vote_by_their_products() -> None:
 def test_pruning_and_scale() -> None:
     data = _data()
     query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
-    options = {"scale": 0.4, "min_weight": 0.15, "max_neighbors": 3}
+    options = {"scale": 0.4, "max_neighbors": 3}
     wanted = attention_graph(query, key, config=PAPER, **options)[1]
     result = AttentionToGraph(PAPER, head=1, **options)(data)
     _assert_same_graph(result, wanted)

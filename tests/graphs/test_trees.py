@@ -171,7 +171,7 @@ def test_clusters_in_causal_order_are_an_attention_graph():
     found = attention_graph(query, query, config=CONFIG)
     wanted = cluster_graph(query, query, config=CONFIG)
     assert torch.equal(found["read_by"].score, wanted["read_by"].score)
-    for more in ({"max_neighbors": 2}, {"min_weight": 0.5}, {"kind": "scores"}, {"key": None}):
+    for more in ({"max_neighbors": 2}, {"kind": "scores"}, {"key": None}):
         with pytest.raises(ValueError, match="clusters need query and key, and are not pruned"):
             attention_graph(**{"query": query, "key": key, "config": CONFIG} | more)
 

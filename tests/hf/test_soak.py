@@ -183,7 +183,7 @@ class Trial:
             chosen |= {"groups": self.draw.randint(1, 2), "size": self.draw.randint(1, 2)}
             chosen |= {"segment": self.draw.choice([2, 4, 8]), "window": self.draw.randint(1, 4)}
         else:
-            chosen |= {"block": self.draw.choice([1, 2, 4]), "refine": self.draw.randint(0, 2)}
+            chosen["block"] = self.draw.choice([1, 2, 4])
             chosen["clusters"] = self.draw.choice([None, 2, 5])
         return JatConfig.clustered(**chosen, **self._places())
 
@@ -258,7 +258,7 @@ def read_clusters(
         names = ("groups", "size", "segment", "window")
         settings |= {name: getattr(graph, name) for name in names} | {"rest": graph.propagate}
         return reference_tree_attention(*parts, **settings)
-    for name in ("clusters", "block", "refine", "propagate"):
+    for name in ("clusters", "block", "propagate"):
         settings[name] = getattr(graph, name)
     return reference_clustered_attention(*parts, **settings)
 

@@ -21,8 +21,8 @@ from tests.hf.causal import CLUSTERS
 from tests.hf.models import tiny_model
 from tests.oracles import (
     cluster_exact_set,
+    cluster_means,
     cluster_output,
-    cluster_queries,
     cluster_scores,
     reference_clusters,
 )
@@ -83,9 +83,9 @@ def heads_of(model: BertModel, batch: Mapping[str, Tensor]) -> list[tuple[Tensor
 def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -> Tensor:  # [n, 4]
     """Compare all rows of one head, by their definition."""
     scale = query.size(-1) ** -0.5
-    settings = {"clusters": graph.clusters, "keys": graph.keys, "refine": graph.refine}
+    settings = {"clusters": graph.clusters, "keys": graph.keys}
     chosen = reference_clusters(query, key, scale=scale, **settings)
-    queries = cluster_queries(query, chosen.joined, len(chosen.best), graph.refine)
+    queries = cluster_means(query, chosen.joined, len(chosen.best))
     is_read = cluster_exact_set(chosen, graph.block)
     given = cluster_scores(query, key, queries, chosen, is_read, scale)
     seen = None if graph.propagate else is_read
@@ -129,8 +129,7 @@ def measures(head: HeadFidelity) -> list[float]:
     [
         MIXED,
         JatConfig.clustered(keys=5, block=4, dense_below=0),
-        JatConfig.clustered(keys=5, block=4, dense_below=0, refine=0),
-        JatConfig.clustered(keys=5, block=4, dense_below=0, refine=2, clusters=6),
+        JatConfig.clustered(keys=5, block=4, dense_below=0, clusters=6),
         JatConfig.clustered(keys=5, block=4, dense_below=0, propagate=False),
     ],
 )

@@ -117,10 +117,10 @@ def test_the_config_says_from_where_on_and_is_saved() -> None:
     assert {x for row in config.graph.dense_below for x in row} <= {None, math.inf}
     assert JatConfig.from_dict(config.to_dict()) == config
     other = jat_graph.calibrate(
-        model, used, tolerance=0.1, config=JatConfig.clustered(dense_below=300, refine=2)
+        model, used, tolerance=0.1, config=JatConfig.clustered(dense_below=300, propagate=False)
     )
     assert {x for row in other.graph.dense_below for x in row} <= {300, math.inf}
-    assert other.graph.refine == 2
+    assert other.graph.propagate is False
     again = jat_graph.calibrate(jat_graph.attach(model, config), used, tolerance=0.1)
     assert again == config
     assert attached_config(model, ClusterGraph) == config

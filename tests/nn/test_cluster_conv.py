@@ -18,7 +18,6 @@ def settings(draw):
         "clusters": draw(st.sampled_from((None, 1, 4, 50))),
         "keys": draw(st.sampled_from((0, 1, 3, 50))),
         "block": draw(st.sampled_from((0, 1, 4, 50))),
-        "refine": draw(st.integers(0, 2)),
     }
 
 

@@ -18,7 +18,6 @@ from tests.operators.support import integer_maps
 from tests.oracles import reference_prune
 from tests.support import CAUSAL_MASKS, PADDING_MASKS, PAIR_MASKS, MemoryMeter
 
-MIN_WEIGHTS = st.sampled_from((0.0, 0.2, 1 / 3, 0.5, 1.0, 2.0))
 MAX_NEIGHBORS = st.sampled_from((None, 1, 2, 4, 99))
 
 
@@ -38,22 +37,19 @@ def dense(edges, shape):
 @pytest.mark.parametrize("masks", [PADDING_MASKS, CAUSAL_MASKS, PAIR_MASKS])
 @given(
     data=st.data(),
-    min_weight=MIN_WEIGHTS,
     max_neighbors=MAX_NEIGHBORS,
     elements=st.sampled_from((1, 30, 10**6)),
     temperature=st.sampled_from((None, None, 0.5)),
 )
-def test_pruned_edges_are_the_oracles(
-    masks, data, min_weight, max_neighbors, elements, temperature
-):
+def test_pruned_edges_are_the_oracles(masks, data, max_neighbors, elements, temperature):
     adjacency = data.draw(integer_maps(masks))
     rule = dataclasses.replace(adjacency.rule, soft_temperature=temperature)
     adjacency = dataclasses.replace(adjacency, rule=rule)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jat_graph.operators.threshold, "BLOCK", elements)
-        edges = vote_edges(adjacency, min_weight, max_neighbors)
+        edges = vote_edges(adjacency, max_neighbors)
     whole = DenseOperator.of_pairs(adjacency).to_dense()
-    wanted = reference_prune(whole, min_weight, max_neighbors)
+    wanted = reference_prune(whole, max_neighbors)
     assert torch.equal(dense(edges, adjacency.source.shape), wanted)
     number = (whole != wanted).flatten(0, 1).sum((-2, -1))
     lost = (whole.double() - wanted.double()).flatten(0, 1).sum((-2, -1))

@@ -36,7 +36,6 @@ from tests.oracles.clusters import (
     cluster_means,
     cluster_metric,
     cluster_output,
-    cluster_queries,
     cluster_rows,
     cluster_scores,
     reference_clustered_attention,

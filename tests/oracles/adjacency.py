@@ -92,13 +92,11 @@ def _vote(product: Tensor, rho: Tensor, inclusive: bool, soft_temperature: float
     return (product >= rho if inclusive else product > rho).to(product.dtype)
 
 
-def reference_prune(
-    adjacency: Tensor, min_weight: float = 0.0, max_neighbors: int | None = None
-) -> Tensor:
+def reference_prune(adjacency: Tensor, max_neighbors: int | None = None) -> Tensor:
     r"""Return A without its light edges.
 
-    An edge stays if it weighs at least ``min_weight`` and is, or its reverse is, among the
-    ``max_neighbors`` heaviest into its target, row i of A. Ties go to the lower source.
+    An edge stays if it is, or its reverse is, among the ``max_neighbors`` heaviest into its target,
+    row i of A. Ties go to the lower source.
 
     Shapes:
         - adjacency, output: ``[..., L, L]``
@@ -112,7 +110,7 @@ def reference_prune(
         chosen[order[:max_neighbors]] = True
     keep = keep & (adjacency > 0)
     keep = keep | keep.transpose(-1, -2)
-    return torch.where(keep & (adjacency >= min_weight), adjacency, 0.0)
+    return torch.where(keep, adjacency, 0.0)
 
 
 def reference_normalize(adjacency: Tensor) -> Tensor:

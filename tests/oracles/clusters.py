@@ -196,22 +196,6 @@ def cluster_output(scores: Tensor, value: Tensor, readable: Tensor | None = None
     return scores.softmax(dim=-1) @ value
 
 
-def cluster_queries(query: Tensor, joined: Tensor, num_clusters: int, refine: int) -> Tensor:
-    r"""Return the query that stands for each cluster: its mean, with ``refine`` 0 its landmark's.
-
-    Shapes:
-        - query: ``[n, D]``
-        - joined: long ``[n]``
-        - output: ``[m, D]``
-
-    Reference:
-        This library.
-    """
-    if refine == 0:
-        return query[cluster_landmarks(len(query), num_clusters)]
-    return cluster_means(query, joined, num_clusters)
-
-
 def reference_clusters(
     query: Tensor,
     key: Tensor,
@@ -219,11 +203,8 @@ def reference_clusters(
     scale: float,
     clusters: int | None = None,
     keys: int = 32,
-    refine: int = 1,
 ) -> ReferenceClusters:
     r"""Return what is chosen for one sequence and head.
-
-    With ``refine`` 0 and 1 tokens join once; with 2 they join the means, too.
 
     Shapes:
         - query, key: ``[n, D]``
@@ -235,10 +216,7 @@ def reference_clusters(
     metric = cluster_metric(centred_key)
     landmarks = cluster_landmarks(len(query), clusters)
     joined = cluster_join(centred_query, centred_query[landmarks], metric)
-    for _ in range(refine - 1):
-        centres = cluster_means(centred_query, joined, len(landmarks))
-        joined = cluster_join(centred_query, centres, metric)
-    queries = cluster_queries(query.detach(), joined, len(landmarks), refine)
+    queries = cluster_means(query.detach(), joined, len(landmarks))
     best = cluster_best_keys(cluster_rows(queries, centred_key, scale), keys)
     return ReferenceClusters(joined, best)
 
@@ -262,7 +240,7 @@ def reference_cluster_scores(
         This library.
     """
     chosen = reference_clusters(*choosing, scale=scale, **settings)
-    queries = cluster_queries(query, chosen.joined, len(chosen.best), settings["refine"])
+    queries = cluster_means(query, chosen.joined, len(chosen.best))
     exact = cluster_exact_set(chosen, block)
     return cluster_scores(query, key, queries, chosen, exact, scale), exact
 
@@ -277,7 +255,6 @@ def reference_clustered_attention(
     clusters: int | None = None,
     keys: int = 32,
     block: int = 64,
-    refine: int = 1,
     propagate: bool = True,
     chosen_by: tuple[Tensor, Tensor] | None = None,
     everywhere: Tensor | None = None,
@@ -310,7 +287,7 @@ def reference_clustered_attention(
     if everywhere is None:
         everywhere = torch.zeros(batch, length, dtype=torch.bool)
     output = query.new_zeros(batch, heads, length, value.shape[-1])
-    settings: dict[str, Any] = {"clusters": clusters, "keys": keys, "refine": refine}
+    settings: dict[str, Any] = {"clusters": clusters, "keys": keys}
     for b in range(batch):
         for number in sequence[b].unique().tolist():
             own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]

@@ -19,7 +19,6 @@ from tests.oracles import (
     cluster_means,
     cluster_metric,
     cluster_output,
-    cluster_queries,
     cluster_rows,
     cluster_scores,
     reference_clustered_attention,
@@ -135,7 +134,7 @@ def test_exact_keys_are_the_blocks_around_and_the_best_of_the_cluster():
 def test_scores_are_the_clusters_where_they_are_not_exact(seed, length):
     query, key, value = random_heads(seed, length)
     chosen = reference_clusters(query, key, scale=SCALE, clusters=3, keys=2)
-    queries = cluster_queries(query, chosen.joined, 3, 1)
+    queries = cluster_means(query, chosen.joined, 3)
     exact = cluster_exact_set(chosen, 1)
     scores = cluster_scores(query, key, queries, chosen, exact, SCALE)
     mean_key = key.mean(dim=0)
@@ -151,21 +150,17 @@ def test_scores_are_the_clusters_where_they_are_not_exact(seed, length):
 
 
 @given(seed=seeds, length=lengths)
-def test_refining_moves_the_centre_from_a_token_to_means(seed, length):
+def test_a_mean_of_those_that_joined_stands_for_a_cluster(seed, length):
     query, key, _ = random_heads(seed, length)
     centred, metric = cluster_centred(query), cluster_metric(cluster_centred(key))
     landmarks = cluster_landmarks(length)
     joined = cluster_join(centred, centred[landmarks], metric)
-    for refine in range(4):
-        chosen = reference_clusters(query, key, scale=SCALE, keys=3, refine=refine)
-        assert torch.equal(chosen.joined, joined)
-        queries = cluster_means(query, joined, len(landmarks)) if refine else query[landmarks]
-        assert torch.equal(cluster_queries(query, joined, len(landmarks), refine), queries)
-        rows = cluster_rows(queries, key - key.mean(dim=0), SCALE)
-        least = rows.masked_fill(~chosen.best, math.inf).amin(dim=-1)
-        assert (rows.masked_fill(chosen.best, -math.inf).amax(dim=-1) <= least + 1e-10).all()
-        if refine:
-            joined = cluster_join(centred, cluster_means(centred, joined, len(landmarks)), metric)
+    chosen = reference_clusters(query, key, scale=SCALE, keys=3)
+    assert torch.equal(chosen.joined, joined)
+    queries = cluster_means(query, joined, len(landmarks))
+    rows = cluster_rows(queries, key - key.mean(dim=0), SCALE)
+    least = rows.masked_fill(~chosen.best, math.inf).amin(dim=-1)
+    assert (rows.masked_fill(chosen.best, -math.inf).amax(dim=-1) <= least + 1e-10).all()
 
 
 def test_sequences_and_grouped_heads_are_read_on_their_own():
