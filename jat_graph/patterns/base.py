@@ -46,9 +46,8 @@ class Pattern(ABC):
     """A rule for pairs of tokens; positions count a sequence's valid tokens from 0.
 
     Patterns are frozen dataclasses: hashable, and equal by value. ``a | b`` allows what one of them
-    allows, ``a & b`` what both do. A pattern of one's own says its pairs (:meth:`mask_mod`) and a
-    superset of them in runs (:meth:`key_ranges`), and their number if there is a formula for it
-    (:meth:`num_edges`).
+    allows, ``a & b`` what both do. A pattern of one's own says its pairs (:meth:`mask_mod`), and a
+    superset of them in runs (:meth:`key_ranges`).
 
     Reference:
         The rule has the form of ``mask_mod`` of ``torch.nn.attention.flex_attention``.
@@ -95,14 +94,18 @@ class Pattern(ABC):
         """
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the allowed pairs of one head, in blocks of queries where a pair is possible."""
+        """Count the allowed pairs of one head; of all sequences where each has a rule of its own."""
         import torch
 
-        rule = self.of_head(head)
+        rules = [self.of_head(head)]
+        if self.num_sequences:
+            self.check_size(self.num_sequences, length)
+            rules = [rules[0].of_sequence(index) for index in range(self.num_sequences)]
         with torch.device("cpu"):  # wherever new tensors go by default
             counts = [
                 int(pairs_of(rule, queries[None], some[None]).sum())
-                for queries, keys in key_blocks(rule, length)
+                for rule in rules
+                for queries, keys in key_blocks(rule, length)  # where a pair is possible
                 for some in torch.split(keys, PAIRS // BLOCK)
             ]
         return sum(counts)

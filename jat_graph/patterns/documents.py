@@ -96,11 +96,6 @@ class Documents(_OfTokens):
         low, high = torch.stack(inside).unbind(-1)
         return [KeyRange(low, high)]
 
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the squares of the documents' sizes, over all sequences."""
-        self.check_size(self.ids.size(0), length)
-        return sum(int(_numbers(ids).bincount().square().sum()) for ids in self.ids)
-
 
 @dataclass(frozen=True, eq=False)
 class GlobalMask(_OfTokens):
@@ -141,12 +136,6 @@ class GlobalMask(_OfTokens):
         steps = F.pad(self.mask[0].bool().int().cpu(), (1, 1)).diff()
         starts, stops = ((steps == sign).nonzero().flatten().tolist() for sign in (1, -1))
         return list(zip(starts, stops, strict=True))
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count :math:`L^2 - (L - g)^2` pairs of each sequence with g global tokens."""
-        self.check_size(self.mask.size(0), length)
-        others = length - self.mask.bool().sum(-1)
-        return int((length**2 - others**2).sum())
 
 
 def _numbers(ids: Tensor) -> Tensor:

@@ -61,11 +61,6 @@ class Factorised(Pattern):
     def of_head(self, head: int) -> Pattern:
         return self.rules[head % self.factors] if self.part == "turns" else self
 
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the pairs of the rule whose turn it is, or those of all."""
-        rule = self.of_head(head)
-        return super().num_edges(length) if rule is self else rule.num_edges(length)
-
 
 @dataclass(frozen=True)
 class Strided(Factorised):
@@ -127,18 +122,6 @@ class Strided(Factorised):
     @property
     def spacing(self) -> int:
         return self.stride if self.part == "columns" else 1
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count rows and columns; merged heads share the diagonal."""
-        if self.part == "turns":
-            return super().num_edges(length, head)
-        if self.part == "merged":
-            return sum(r.num_edges(length) for r in self.rules) - (self.factors - 1) * length
-        if self.part == "rows":
-            width = min(self.stride, length)
-            return length * width - width * (width - 1) // 2
-        full, rest = divmod(length, self.stride)
-        return self.stride * full * (full + 1) // 2 + rest * (full + 1)
 
 
 @dataclass(frozen=True)
@@ -209,21 +192,6 @@ class Fixed(Factorised):
     @property
     def grain(self) -> int:
         return self.stride
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count rows and columns; merged heads share the triangles that columns begin with."""
-        if self.part == "turns" or self.factors > 2:  # more rules share more, which is counted
-            return super().num_edges(length, head)
-        full, rest = divmod(length, self.stride)
-        begun = max(0, rest - self.stride + self.summary)
-        both = full * _triangle(self.summary) + _triangle(begun)
-        rows = full * _triangle(self.stride) + _triangle(rest)
-        columns = both + self.summary * (self.stride * _triangle(full - 1) + full * rest)
-        return {"rows": rows, "columns": columns}.get(self.part, rows + columns - both)
-
-
-def _triangle(side: int) -> int:
-    return max(0, side) * (side + 1) // 2
 
 
 def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:

@@ -32,10 +32,6 @@ class Causal(Pattern):
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         return [KeyRange(last.new_zeros(last.shape), last + 1)]
 
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count :math:`L (L + 1) / 2` pairs."""
-        return length * (length + 1) // 2
-
 
 @dataclass(frozen=True)
 class Window(Pattern):
@@ -67,11 +63,6 @@ class Window(Pattern):
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
         return [KeyRange(first - self.width + 1, last + self.width)]
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count :math:`L (2w - 1) - w (w - 1)` pairs, with w at most L."""
-        width = min(self.width, length)
-        return length * (2 * width - 1) - width * (width - 1)
 
 
 @dataclass(frozen=True)
@@ -113,12 +104,6 @@ class DilatedWindow(Pattern):
     def spacing(self) -> int:
         return self.dilation
 
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count windows in lines of tokens: L mod d of ⌈L/d⌉, and the others of ⌊L/d⌋."""
-        short, longer = divmod(length, self.dilation)
-        sizes = {short + 1: longer, short: self.dilation - longer}
-        return sum(many * Window(self.width).num_edges(size) for size, many in sizes.items())
-
 
 @dataclass(frozen=True)
 class GlobalTokens(Pattern):
@@ -152,10 +137,6 @@ class GlobalTokens(Pattern):
         stop = first.new_full(first.shape, length).where(first < self.num_global, self.num_global)
         return [KeyRange(first.new_zeros(first.shape), stop)]
 
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count :math:`L^2 - (L - g)^2` pairs, with g at most L."""
-        return length**2 - max(0, length - self.num_global) ** 2
-
     @property
     def num_global(self) -> int:
         return self.count or 0
@@ -184,7 +165,7 @@ class GlobalTokens(Pattern):
 class LocalBlocks(Pattern):
     """The sequence is cut into blocks; a query sees whole blocks near its own.
 
-    The last of the L tokens may make a shorter block: n full ones of b and a rest r.
+    The last tokens may make a shorter block.
 
     Args:
         block: Tokens in a block.
@@ -220,12 +201,6 @@ class LocalBlocks(Pattern):
     @property
     def grain(self) -> int:
         return self.block
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        """Count :math:`n b^2 + r^2 + s ((n - 1) b^2 + b r)` pairs, s sides seen."""
-        full, rest = divmod(length, self.block)
-        pairs = max(0, full - 1) * self.block**2 + (self.block * rest if full else 0)
-        return full * self.block**2 + rest**2 + sum(SIDES[self.neighbours]) * pairs
 
 
 @dataclass(frozen=True)
@@ -281,12 +256,6 @@ class RandomBlocks(Pattern):
     @property
     def grain(self) -> int:
         return self.block
-
-    def num_edges(self, length: int, head: int = 0) -> int:
-        r"""Count :math:`2 \sum_i b s_i \min(c, i)` pairs, :math:`s_i` the size of block i."""
-        full, rest = divmod(length, self.block)
-        drawn = [min(self.count, number) for number in range(full + 1)]
-        return 2 * self.block * (self.block * sum(drawn[:full]) + rest * drawn[full])
 
     def _joined(self, one: Tensor, other: Tensor) -> Tensor:
         """Say whether the later of two blocks drew the earlier one."""

@@ -311,7 +311,7 @@ def test_calibrate_measures_thresholds_that_other_commands_take(
         ("--text", TEXT, "--config", "stones", "--layer", 1, "--head", 2, "--tokens", "1:5"),
         ("--text", TEXT, "--config", "stones", "--special-tokens"),
         ("--text", TEXT, "--config", "clustered", "--layer", 1, "--head", 2, "--set", "keys=2"),
-        ("--pattern", "window:6+global:2,strided:8,area:3:causal,memory-compressed:3:3,block:4"),
+        ("--pattern", "window:6+global:2,strided:8,fixed:4,causal,local:6"),
     ],
     ids=["pairs", "stones", "grid", "clusters", "patterns"],
 )

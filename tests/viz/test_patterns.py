@@ -13,10 +13,7 @@ from tests.viz.support import assert_apart, draw_inside
 @pytest.mark.parametrize("length", [1, 20, 300])
 @pytest.mark.parametrize(
     "specs",
-    [
-        *("window:4", "window:4+global:2", "strided:5,causal,local:9"),
-        "memory-compressed:3:3:causal,area:9,block:5",
-    ],
+    ["window:4", "window:4+global:2", "strided:5,causal,local:9"],
 )
 def test_every_label_lies_inside_the_picture_and_apart(specs: str, length: int) -> None:
     figure = draw_patterns(specs.split(","), length)
