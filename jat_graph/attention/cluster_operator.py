@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
@@ -22,11 +21,10 @@ from jat_graph.kernels.threads import run_tasks
 # Numbers that heads may take up together while they read: 64 MiB in float32.
 ROOM = 2**24
 
+# Best keys of clusters that there is room for, for each token: backward need not choose them again.
+BEST = 2
 
-# Room for what clusters chose, so that backward need not choose again: numbers for each token.
-CHOICE = 3
-
-Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+Outputs: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 class Piece(NamedTuple):
@@ -55,7 +53,7 @@ def read_clusters(
     block: int,
     dense_below: int,
     propagate: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # [B, H, L, Dv], twice [B, H, L], [B, H, L, CHOICE]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # see _outputs
     """Return outputs, the shift and the sum of each token's weights, and what clusters chose."""
     rule = ClusterRule(clusters, keys, block, dense_below, propagate)
     pieces = _pieces(query, documents, global_tokens, rule)
@@ -69,8 +67,10 @@ def read_clusters(
         output, *sums = reader.read(_kept(dropout_p, seed, query, piece))
         _put(outputs[0], output, piece)
         if not isinstance(reader, DenseHeads):
-            for total, part in zip(outputs[1:], [*sums, _pack(reader)], strict=True):
+            for total, part in zip(outputs[1:4], [*sums, reader.joined], strict=True):
                 _put(total, part, piece)
+            for total, part in zip(outputs[4:], reader.highest, strict=True):
+                _put_flat(total, part, piece)
 
     list(run_tasks(read, pieces))
     return outputs
@@ -85,7 +85,9 @@ def _read_clusters_backward(
     output: Tensor,
     shift: Tensor,
     weight: Tensor,
-    choice: Tensor,
+    joined: Tensor,
+    best: Tensor,
+    largest: Tensor,
     documents: Tensor | None,
     global_tokens: Tensor | None,
     seed: Tensor | None,
@@ -108,8 +110,9 @@ def _read_clusters_backward(
 
     def differentiate(piece: Piece) -> list[Tensor]:
         place = piece.batch, piece.heads
-        chosen, *sums = (x[place][:, piece.tokens] for x in (choice, shift, weight))
-        known = _unpack(chosen, rule)
+        chosen = joined, best, largest, shift, weight
+        own, keys, scores, *sums = (x[place][:, piece.tokens] for x in chosen)
+        known = own.long(), _highest(keys, scores, rule)
         reader = _reader((query, key, value), piece, rule, scale, *known)
         come, read = (_cut(query, piece, x, piece.tokens) for x in (grad, output))
         kept = _kept(dropout_p, seed, query, piece)
@@ -152,12 +155,18 @@ read_clusters.register_autograd(_differentiate, setup_context=_keep)
 
 
 def _outputs(query: Tensor, value: Tensor) -> Outputs:
-    """Return room for outputs; the heads of a token stand together, as SDPA has them."""
+    """Return room for outputs, whose heads stand together, as SDPA has them, and for the rest.
+
+    The shift and the sum of each token's weights and its cluster are ``[B, H, L]``; best keys of
+    clusters and their highest other score stand in a row, where tokens have room for them.
+    """
     batch, heads, length, _ = query.shape
     output = value.new_empty(batch, length, heads, value.size(-1)).transpose(1, 2)
     dtype = torch.promote_types(query.dtype, torch.float32)
-    shift, weight = (query.new_zeros(batch, heads, length, dtype=dtype) for _ in range(2))
-    return output, shift, weight, query.new_zeros(batch, heads, length, CHOICE, dtype=dtype)
+    shift, weight, largest = (query.new_zeros(batch, heads, length, dtype=dtype) for _ in range(3))
+    joined = query.new_zeros(batch, heads, length, dtype=torch.int32)
+    best = query.new_zeros(batch, heads, length, BEST, dtype=torch.int32)
+    return output, shift, weight, joined, best, largest
 
 
 def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) -> Kept:
@@ -239,24 +248,20 @@ def _reader(
     return ClusterHeads(query, key, value, rule, scale, joined, highest)
 
 
-def _pack(heads: ClusterHeads) -> Tensor:  # [heads, n, CHOICE]
-    """Return what tokens joined, and what clusters scored highest where there is room for it."""
-    number, length = heads.joined.shape
-    highest = [x.flatten(1) for x in heads.highest]
-    packed = torch.cat([heads.joined.to(heads.tokens.query.dtype), *highest], dim=1)
-    if packed.size(1) > CHOICE * length:
-        packed = packed[:, :length]
-    return F.pad(packed, (0, CHOICE * length - packed.size(1))).view(number, length, CHOICE)
+def _put_flat(total: Tensor, part: Tensor, piece: Piece) -> None:
+    """Write what clusters have, [heads, m, …], in a row, if their tokens have room for it."""
+    heads, own = part.size(0), total[piece.batch, piece.heads][:, piece.tokens]
+    if (flat := part.flatten(1)).size(1) <= own[0].numel():
+        row = own.new_zeros(heads, own[0].numel())
+        row[:, : flat.size(1)] = flat
+        _put(total, row.view(own.shape), piece)
 
 
-def _unpack(packed: Tensor, rule: ClusterRule) -> tuple[Tensor, Pair | None]:
-    """Return what tokens joined, and what clusters scored highest where there was room for it."""
-    heads, length, _ = packed.shape
-    clusters = number_of_clusters(length, rule.clusters)
-    keys = rule.keys or 0
-    sizes = length, clusters * keys, clusters
-    room = packed.numel() // heads - sum(sizes)
-    if room < 0:
-        return packed.flatten(1)[:, :length].long(), None
-    joined, best, largest, _ = torch.split(packed.flatten(1), [*sizes, room], dim=1)
-    return joined.long(), (best.reshape(heads, clusters, keys).long(), largest)
+def _highest(best: Tensor, largest: Tensor, rule: ClusterRule) -> Pair | None:
+    """Return what clusters scored highest, unless their tokens had no room for it."""
+    heads, length = largest.shape
+    clusters, keys = number_of_clusters(length, rule.clusters), rule.keys or 0
+    if clusters * keys > BEST * length:
+        return None
+    row = best.flatten(1)[:, : clusters * keys]
+    return row.view(heads, clusters, keys).long(), largest[:, :clusters]
