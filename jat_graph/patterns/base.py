@@ -94,7 +94,7 @@ class Pattern(ABC):
         """
 
     def num_edges(self, length: int, head: int = 0) -> int:
-        """Count the allowed pairs of one head, in all sequences where each has a rule of its own."""
+        """Count the allowed pairs of one head, over all sequences where each has its own rule."""
         import torch
 
         rules = [self.of_head(head)]

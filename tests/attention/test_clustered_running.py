@@ -287,7 +287,7 @@ def test_the_operators_keep_torchs_rules():
         documents = torch.arange(30).expand(2, -1).int() // 20 - 1
         for own, seed in ((None, None), (documents, torch.tensor(3))):
             everywhere = None if own is None else own.roll(5, -1) == 0
-            rules = {"clusters": (everywhere, seed, 0.5, 0.2, None, 3, 2, 1, 8, True)}
+            rules = {"clusters": (everywhere, seed, 0.5, 0.2, None, 3, 2, 8, True)}
             rules["tree"] = (seed, 0.5, 0.2, [4.0, 1.0, 2.0, 4.0, 2.0, 0.0, 1.0, 2.0])
             for name, rule in rules.items():
                 settings = (own, *rule)
