@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -168,6 +168,16 @@ def read_by_clusters(
             query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:5]
         )
     return output
+
+
+def document_tokens(
+    mask: TokenMask, query: Tensor, causal: bool = False
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the sequence and the tokens of each document; of padding alone, one of no token."""
+    found = token_documents(mask, query, causal)
+    for sequence, own in enumerate(torch.zeros_like(query[:, 0, :, 0]) if found is None else found):
+        for name in torch.unique(own[own >= 0]).tolist() or [0]:
+            yield sequence, (own == name).nonzero().squeeze(-1)
 
 
 DENSE = ClusterRule(None, 0, 0, math.inf, True)  # of heads that do not read by clusters

@@ -9,10 +9,11 @@ from torch_geometric.utils import coalesce
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters
 from jat_graph.adjacency.scores import score_dtype
+from jat_graph.attention.clustered import document_tokens
 from jat_graph.checks.tensors import check_heads, check_scale, clean_padding
 from jat_graph.config import JatConfig, check_config
 from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.masks.tokens import document_tokens, resolve_mask
+from jat_graph.masks.tokens import resolve_mask
 
 
 def cluster_graph(

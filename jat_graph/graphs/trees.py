@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
 from jat_graph.adjacency.scores import score_dtype
+from jat_graph.attention.clustered import document_tokens
 from jat_graph.attention.clusters import tree_rule
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.clusters.attend import choose
@@ -14,7 +15,7 @@ from jat_graph.clusters.choice import Choice, Nodes, Rule
 from jat_graph.clusters.naive import Read
 from jat_graph.clusters.tree import FAN, SINKS
 from jat_graph.config import JatConfig, check_config
-from jat_graph.masks.tokens import document_tokens, resolve_mask
+from jat_graph.masks.tokens import resolve_mask
 
 
 def tree_graph(

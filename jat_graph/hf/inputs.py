@@ -140,7 +140,9 @@ def resolve_once(
     ):
         return resolve_mask(attention_mask, is_causal, query)
     entry = _entries.get(attention_mask)
-    wanted = attention_mask._version, is_causal, query.shape[:3]
+    # What inference mode resolves, training could not keep.
+    mode = torch.is_inference_mode_enabled()
+    wanted = attention_mask._version, is_causal, query.shape[:3], mode
     if entry is None or entry[0] != wanted:
         resolved = resolve_mask(attention_mask, is_causal, query)
         pairs_is_mask = resolved.pairs is attention_mask

@@ -107,10 +107,11 @@ def hand_cache(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[An
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
     """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
     padding_only = kwargs.get("mask_function") is bidirectional_mask_function
-    if not padding_only or kwargs.get("allow_is_causal_skip", True):
+    if padding_only and not kwargs.get("allow_is_causal_skip", True):
+        row = sdpa_mask(**kwargs | {"q_length": 1})
+        return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
+    with torch.inference_mode(False):  # it has a version, by which layers know it again
         return sdpa_mask(**kwargs)
-    row = sdpa_mask(**kwargs | {"q_length": 1})
-    return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
 
 
 def jat_attention_forward(

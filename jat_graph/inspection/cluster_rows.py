@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
+from jat_graph.attention.clustered import document_tokens
 from jat_graph.attention.clusters import shortest_length, tree_rule
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes
 from jat_graph.clusters.tree import SINKS, node_of_keys
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
-from jat_graph.masks.tokens import document_tokens
 
 # Numbers that some heads may take up together while their tokens join: 64 MiB in float32.
 ROOM = 2**24

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import torch
@@ -29,6 +28,8 @@ class TokenMask:
     pairs: Tensor | None = None
     bias: Tensor | None = None
     excluded: Tensor | None = None
+    # What pairs say of documents, in causal order or not, or why they say nothing: asked once.
+    named: dict[bool, Tensor | str] = field(default_factory=dict, compare=False)
 
     @property
     def voting(self) -> Tensor | None:
@@ -111,10 +112,9 @@ def resolve_mask(
     if attention_mask is None:
         return TokenMask(causal=is_causal)
     _check_mask(attention_mask, query)
+    if attention_mask.dim() == 2:
+        attention_mask = attention_mask[:, None, None]
     allowed, bias = split_additive(shared_row(attention_mask).to(query.device))
-    if allowed.dim() == 2:
-        bias = None if bias is None else bias[:, None, None, :]
-        return TokenMask(valid=allowed[:, None, :], causal=is_causal, bias=bias)
     if allowed.size(-2) == 1:
         return TokenMask(valid=allowed.squeeze(-2), causal=is_causal, bias=bias)
     return _recognise(allowed, is_causal, bias)
@@ -165,8 +165,7 @@ def split_additive(mask: Tensor) -> tuple[Tensor, Tensor | None]:
         return allowed, bias
     if not bool(bias.isfinite().all()):
         raise ValueError("attention_mask must hold finite biases or -inf, got NaN or +inf")
-    biased = bool(bias.count_nonzero())
-    if biased and bool(((mask == 0) | (mask == 1)).all()):
+    if (biased := bool(bias.count_nonzero())) and bool(((mask == 0) | (mask == 1)).all()):
         warnings.warn("attention_mask adds 0 and 1 to scores: to mask, pass .bool()", stacklevel=4)
     return allowed, bias if biased else None
 
@@ -199,9 +198,8 @@ def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Ten
         raise ValueError(f"attention_mask must be padding or documents, got {got}")
     if any(part is not None and part.size(1) > 1 for part in (mask.valid, mask.pairs)):
         raise ValueError("attention_mask must be the same for all heads, got one for each")
-    documents: Tensor
     if mask.pairs is not None:
-        documents = _packed(mask.pairs.squeeze(1), causal)
+        documents = _named(mask.pairs, causal, {} if compiling else mask.named)
     elif mask.valid is not None:
         documents = mask.valid.squeeze(1).int() - 1
     else:
@@ -211,14 +209,16 @@ def token_documents(mask: TokenMask, query: Tensor, causal: bool = False) -> Ten
     return documents.expand(query.size(0), -1)
 
 
-def document_tokens(
-    mask: TokenMask, query: Tensor, causal: bool = False
-) -> Iterator[tuple[int, Tensor]]:
-    """Yield the sequence and the tokens of each document; of padding alone, one of no token."""
-    found = token_documents(mask, query, causal)
-    for sequence, own in enumerate(torch.zeros_like(query[:, 0, :, 0]) if found is None else found):
-        for name in torch.unique(own[own >= 0]).tolist() or [0]:
-            yield sequence, (own == name).nonzero().squeeze(-1)
+def _named(pairs: Tensor, causal: bool, known: dict[bool, Tensor | str]) -> Tensor:  # int [B, L]
+    """Return the documents of pairs, or refuse these, as it is known or from now on."""
+    if causal not in known:
+        try:
+            known[causal] = _packed(pairs.squeeze(1), causal)
+        except ValueError as error:
+            known[causal] = str(error)
+    if isinstance(found := known[causal], str):
+        raise ValueError(found)
+    return found
 
 
 @torch.library.custom_op("jat_graph::without_biases", mutates_args=())
@@ -235,10 +235,10 @@ def _packed(pairs: Tensor, causal: bool) -> Tensor:  # bool [B, L, L] -> int [B,
     documents = []
     for mask in pairs:
         seen = mask.any(0)
-        names = mask.int().argmax(-1).masked_fill(~seen, -1)
+        names = mask.view(torch.uint8).argmax(-1).masked_fill(~seen, -1)
         together = (names.unsqueeze(-1) == names) & seen
-        asked = seen.unsqueeze(-1).expand_as(mask).tril(0 if causal else len(mask))
-        if not torch.equal(mask & asked, together & asked):
+        wrong = (mask != together) & seen.unsqueeze(-1)
+        if bool((wrong.tril() if causal else wrong).any()):
             raise ValueError(
                 "attention_mask must be padding or documents, each of which sees itself alone, "
                 "got another rule between pairs of tokens"
