@@ -13,7 +13,6 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
-from jat_graph.attention.clusters import shortest_length
 from jat_graph.files import read_object
 from jat_graph.hf.capture import modules_with
 from jat_graph.hf.clustered import graph_by_name
@@ -105,7 +104,7 @@ def first_length_on_clusters(model: PreTrainedModel, causal: bool) -> int | None
     named = graph_by_name(model.config)
     layers = (layer.rules for _, layer in modules_with(model, ClusterLayer))
     rules = [rule for own in ([named.rules(1)] if named else layers) for rule in own]
-    return min((shortest_length(rule, causal) for rule in rules), default=None)
+    return min((rule.shortest(causal) for rule in rules), default=None)
 
 
 def _calibration_batches(

@@ -10,6 +10,7 @@ from itertools import chain, cycle
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
+from jat_graph.clusters.choice import Rule
 from jat_graph.clusters.tree import check_segment
 from jat_graph.config_fields import (
     Settings,
@@ -202,6 +203,12 @@ class StoneGraph(ScoreGraph):
             )
 
 
+# Tokens from which the default settings are faster than SDPA; one number, so that a model in
+# evaluation reads as it was trained.
+DENSE_BELOW = 3072
+CAUSAL_DENSE_BELOW = 4096  # by position, in causal order
+
+
 class ClusterRule(NamedTuple):
     """The settings of a :class:`ClusterGraph` for heads that share them."""
 
@@ -216,14 +223,24 @@ class ClusterRule(NamedTuple):
     window: int = 64
     margin: float = 4.0
 
-    def settled(self, causal: bool = False) -> ClusterRule:
-        """Return the same, with the default number of keys where it is left open."""
-        return self if self.keys is not None else self._replace(keys=384 if causal else 32)
+    def settled(self) -> ClusterRule:
+        """Return the rule of an encoder's heads, with what is left open and measured."""
+        keys = 32 if self.keys is None else self.keys
+        wanted = DENSE_BELOW if self.dense_below is None else self.dense_below
+        wanted = max(wanted, max(keys, 2 * self.block) + 1)  # below it all keys are read exactly
+        return self._replace(keys=keys, dense_below=int(min(wanted, 2**62)))
 
-    def check_causal(self) -> None:
-        """Refuse what heads in causal order cannot have, unless they are dense."""
+    def tree(self) -> Rule:
+        """Return how tokens in causal order descend the tree of their keys."""
         if self.dense_below != math.inf and self.clusters is not None:
             raise ValueError(f"clusters must be None for causal heads, got {self.clusters}")
+        first = CAUSAL_DENSE_BELOW if self.dense_below is None else min(self.dense_below, 2**40)
+        sizes = self.groups, self.size, self.segment, self.window, int(first)
+        return Rule(384 if self.keys is None else self.keys, *sizes, self.propagate, self.margin)
+
+    def shortest(self, causal: bool = False) -> int:
+        """Return the length from which heads read by it; below it SDPA is faster, or the same."""
+        return self.tree().first + 1 if causal else int(self.settled().dense_below or 0)
 
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:

@@ -23,8 +23,7 @@ from examples.benchmarks.inputs import DIM, Heads
 from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
-from jat_graph.attention.clusters import tree_rule
-from jat_graph.clusters.state import read_next
+from jat_graph.clusters.attend import read_next
 from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
@@ -76,7 +75,7 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
     own = [x.to(settings.device, getattr(torch, dtype, settings.dtype)) for x in real_heads(length)]
     (query, key, value), new = (x[0] for x in own), own[0][:, :, -1:]
     (graph,) = ClusterGraph(dense_below=BEGIN).rules(1)
-    rule, scale = tree_rule(graph), DIM**-0.5
+    rule, scale = graph.tree(), DIM**-0.5
     with torch.inference_mode():
         before = query[:, :-1], key[:, :-1], value[:, :-1]
         _, state = read_next(*before, rule, scale)

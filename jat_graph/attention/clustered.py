@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.cluster_operator import read_clusters
-from jat_graph.attention.clusters import shortest_length, tree_rule
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import (
@@ -112,7 +111,7 @@ def clustered_attention(
     """
     (rule,) = ClusterGraph(dense_below=dense_below, **settings).rules(1)  # type: ignore[arg-type]
     if check_flag("is_causal", is_causal):
-        rule.check_causal()
+        rule.tree()  # or refuse it
     check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -144,13 +143,30 @@ def read_by_clusters(
     causal = causal or mask.causal
     if causal and everywhere is not None:
         raise ValueError("global_attention_mask must be None in causal order, got a mask")
-    documents, shortest = token_documents(mask, query, causal), shortest_length(rule, causal)
-    if query.size(2) < shortest:
+    documents = token_documents(mask, query, causal)
+    if query.size(2) < rule.shortest(causal):
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
         )
+    rule, options = rule if causal else rule.settled(), {"dropout_p": dropout_p, "scale": scale}
+    return read_long(query, key, value, rule, documents, everywhere, causal, **options)
+
+
+def read_long(
+    query: Tensor,  # [B, H, L, D]
+    key: Tensor,  # [B, Hkv, L, D]
+    value: Tensor,  # [B, Hkv, L, Dv]
+    rule: ClusterRule,  # settled, but in causal order
+    documents: Tensor | None = None,  # of each token, [B, L]; -1 for padding
+    everywhere: Tensor | None = None,  # which tokens are global, bool [B, L]
+    causal: bool = False,
+    *,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:  # [B, H, L, Dv]
+    """Return what heads read by clusters, some sequence being long."""
     if in_transform():
         raise ValueError("torch.func does not support clusters; torch.autograd does")
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
@@ -160,10 +176,9 @@ def read_by_clusters(
     output: Tensor
     with torch.autocast(query.device.type, enabled=False):
         if causal:
-            given = documents, seed, scale, dropout_p, [float(x) for x in tree_rule(rule)]
+            given = documents, seed, scale, dropout_p, [float(x) for x in rule.tree()]
             output, *_ = read_tree(query, key, value, *given)
             return output
-        rule = rule.settled()._replace(dense_below=shortest)
         output, *_ = read_clusters(
             query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:5]
         )

@@ -14,34 +14,12 @@ from jat_graph.attention.cluster_keys import BestKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Sums, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
 from jat_graph.attention.cluster_window import GlobalKeys, NearKeys
-from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]
 Pair: TypeAlias = tuple[Tensor, Tensor]
 
-# Tokens from which the default settings are faster than SDPA; one number, so that a model in
-# evaluation reads as it was trained.
-DENSE_BELOW = 3072
 ROWS = 256  # that dense heads take at a time
-CAUSAL_DENSE_BELOW = 4096  # of tokens, by position, in causal order
-
-
-def shortest_length(rule: ClusterRule, causal: bool = False) -> int:
-    """Return the length from which heads read by clusters; below it SDPA is faster, or the same."""
-    if causal:
-        return tree_rule(rule).first + 1
-    wanted = DENSE_BELOW if rule.dense_below is None else rule.dense_below
-    all_exact = max(rule.settled().keys or 0, 2 * rule.block) + 1
-    return int(min(max(wanted, all_exact), 2**62))
-
-
-def tree_rule(rule: ClusterRule) -> Rule:
-    """Return how tokens in causal order descend the tree of their keys."""
-    rule.check_causal()
-    first = CAUSAL_DENSE_BELOW if rule.dense_below is None else min(rule.dense_below, 2**40)
-    sizes = rule.groups, rule.size, rule.segment, rule.window
-    return Rule(rule.settled(True).keys or 0, *sizes, int(first), rule.propagate, rule.margin)
 
 
 class ClusterHeads:

@@ -8,7 +8,6 @@ from torch_geometric.data import Batch, HeteroData
 
 from jat_graph.adjacency.scores import score_dtype
 from jat_graph.attention.clustered import document_tokens
-from jat_graph.attention.clusters import tree_rule
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
@@ -84,7 +83,7 @@ def tree_graph(
     check_heads(query, key[:, :, max(first, 0) :], grouped=True)
     scale, rules = check_scale(scale, query.size(-1)), dict[int, Rule]()
     for own, members in settings.rules(query.size(1)).items():
-        rules |= dict.fromkeys(members, tree_rule(own)._replace(dense_below=0))
+        rules |= dict.fromkeys(members, own.tree()._replace(dense_below=0))
     mask = resolve_mask(attention_mask, True, key)
     valid = None if mask.valid is None else mask.valid[..., first:]
     (query,), (key,) = clean_padding(valid, query=query), clean_padding(mask.valid, key=key)

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.attention.past import Past
+from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterRule
 from jat_graph.hf.inputs import AttentionInputs, KeepingLayer, check_cache, keeps_all_tokens
 from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
-    from jat_graph.clusters.state import Kept
+    from jat_graph.clusters.attend import Kept
 
 ORDER = (
     "attention_mask must be causal order and padding, or documents, the same for all heads, for "
@@ -44,9 +45,9 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
     """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
     # Which few sessions need, and which loads the operators.
     from jat_graph.attention.clustered import read_by_clusters
-    from jat_graph.attention.clusters import shortest_length
 
-    check_global(inputs, causal)
+    if inputs.everywhere is not None:
+        check_global(inputs, causal)
     past, mask = _past(inputs, owner, rules) if causal else None, None
     if causal:
         mask = inputs.token_mask(past)
@@ -61,7 +62,7 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
     inputs = inputs.repeat_keys() if len(groups) > 1 else inputs
     cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
     for rule, heads, query, key, value in zip(rules, groups, *cut, strict=True):
-        if query.size(2) < shortest_length(rule, causal):
+        if query.size(2) < rule.shortest(causal):
             parts.append(HeadGroup(heads, query, key, value, jumps=False))
         else:
             options |= {"mask": mask or inputs.token_mask(), "causal": causal}
@@ -103,6 +104,7 @@ class TreePast(Past):
     """What earlier tokens left behind for heads that read along trees of keys."""
 
     heads: Rules
+    rules: list[tuple[Rule, tuple[int, ...]]] = field(default_factory=list)  # that they descend by
     kept: list[list[Kept | None]] = field(default_factory=list)  # for each rule, of each sequence
 
     def adopt(self, length: int, attention_mask: Tensor | None) -> None:
@@ -121,19 +123,19 @@ class TreePast(Past):
         scale: float,
         strength: Tensor | None = None,
     ) -> HeadParts:
-        from jat_graph.attention.clusters import tree_rule
-        from jat_graph.clusters.state import read_next
+        from jat_graph.clusters.attend import read_next
 
         query, key, value = own
-        rules = [(tree_rule(rule), heads) for rule, heads in self.heads.items()]
-        self.count(query, mask)
-        self.kept = self.kept or [[None] * len(query) for _ in rules]
-        sharing = len(rules) == 1
+        self.rules = self.rules or [(rule.tree(), heads) for rule, heads in self.heads.items()]
+        self.length, valid = self.length + query.size(2), mask.valid
+        self.valid = None if valid is None else valid.expand(len(query), -1, -1)
+        self.kept = self.kept or [[None] * len(query) for _ in self.rules]
+        sharing = len(self.rules) == 1
         spans = [_span(self.valid, row, self.length, query.size(2)) for row in range(len(query))]
         longest = max(number for _, _, number in spans)
         times = query.size(1) // key.size(1)
         parts = list[HeadGroup | HeadOutput]()
-        for (rule, heads), kept in zip(rules, self.kept, strict=True):
+        for (rule, heads), kept in zip(self.rules, self.kept, strict=True):
             shared = slice(None) if sharing else torch.tensor(heads, device=key.device) // times
             asked = query if sharing else query[:, list(heads)]
             if longest <= rule.first:

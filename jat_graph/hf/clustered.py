@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.attention.heads import HeadOutput
-from jat_graph.checks.tensors import default_scale, hidden, read_global
+from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
 from jat_graph.hf.causal_clusters import check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
@@ -24,7 +24,7 @@ from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.state import GLOBAL
 from jat_graph.kernels.compiling import in_transform
-from jat_graph.masks.tokens import TokenMask, shared_row
+from jat_graph.masks.tokens import shared_row, token_documents
 
 CLUSTERED = "clustered"
 LEFT = "runs on SDPA instead of clusters"
@@ -60,7 +60,7 @@ def register_clustered(**settings: Any) -> str:
         >>> model.config._attn_implementation
         'clustered:keys=64,block=32'
     """
-    _rule({}, settings)
+    _graph({}, settings)
     order = sorted(settings, key=ClusterGraph.names().index)
     words = ",".join(f"{name}={settings[name]}" for name in order)
     name = f"{CLUSTERED}:{words}" if words else CLUSTERED
@@ -75,7 +75,7 @@ def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
     if name.partition(":")[0] != CLUSTERED:
         return None
     attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
-    return ClusterGraph(*_rule(getattr(config, CLUSTERED, {}), *attend.args))
+    return _graph(getattr(config, CLUSTERED, {}), *attend.args)
 
 
 def reads_by_name(entry: AttentionModule) -> bool:
@@ -96,39 +96,33 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:  # [B, L, H, Dv]
     """Run one attention module by clusters, or by SDPA where it is short or they cannot serve."""
-    from jat_graph.attention.clustered import read_by_clusters  # which few processes need
-    from jat_graph.attention.clusters import shortest_length
-
-    name, mask, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
+    name, output, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
     cache = kwargs.pop(INPUTS, None)
     for argument in (*SDPA_IGNORES, "softcap", "graphs"):
         if kwargs.get(argument) is not None:
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
-    saved = getattr(module.config, CLUSTERED, {})
-    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
-    rule = ClusterRule(*_rule(saved, settings))
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     alone = causal and attention_mask is None and query.size(2) > 1
-    call = (module, query, key, value, attention_mask, alone, dropout, scale)
-    inputs, output = AttentionInputs(*call), None
-    reason, ordered = _reason(inputs, causal, kwargs), in_causal_order(inputs, causal)
-    local = kwargs.get("sliding_window") is not None  # as it is meant to be
-    inputs = _with_global(inputs, None if reason else everywhere, ordered)
-    if reason is None and not local and ordered:
-        output = _read_in_order(replace(inputs, cache=cache), rule)
-    elif reason is None and not local and query.size(2) >= shortest_length(rule):
-        mask = _padding_or_documents(attention_mask, query)
-        reason = None if mask else "its mask has more than padding and documents"
+    call = (module, query, key, value, attention_mask, alone, dropout, scale, cache)
+    inputs = AttentionInputs(*call)
+    reason, ordered = _reason(inputs, causal, kwargs), causal and in_causal_order(inputs, causal)
+    served = reason is None and kwargs.get("sliding_window") is None  # which is as it is meant
+    if reason is None and everywhere is not None:
+        inputs = replace(inputs, everywhere=read_global(everywhere, query))
+        check_global(inputs, ordered)
+    saved = getattr(module.config, CLUSTERED, {})
+    saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
+    *rule, shortest = _rule(saved, settings, served and ordered)
+    if served and key.size(2) >= shortest:
+        output = (_read_in_order if ordered else _read_whole)(inputs, ClusterRule(*rule))
+        if output is None and not ordered:
+            reason = "its mask has more than padding and documents"
     if reason:
         _warn(module, f"{LEFT} where {reason}")
-    if mask:
-        options: dict[str, Any] = {"mask": mask, "dropout_p": dropout, "scale": scale}
-        options |= {"everywhere": inputs.everywhere}
-        output = read_by_clusters(query, key, value, rule, **options)
     if output is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, **kwargs
@@ -138,23 +132,28 @@ def _attend(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _with_global(inputs: AttentionInputs, mask: object, ordered: bool) -> AttentionInputs:
-    """Return them with the global tokens of the call, which nothing in causal order has."""
-    if mask is None:
-        return inputs
-    inputs = replace(inputs, everywhere=read_global(mask, inputs.query))
-    check_global(inputs, ordered)
-    return inputs
+def _read_whole(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
+    """Return what heads read in any order; None where the mask says more, or hides what it says."""
+    from jat_graph.attention.clustered import read_long  # which few processes need
+
+    mask, query, documents = inputs.attention_mask, inputs.query, None
+    compiling = torch.compiler.is_compiling()  # when no branch may depend on values
+    if mask is not None:
+        if compiling and not (mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1):
+            return None
+        try:
+            documents = token_documents(resolve_once(mask, False, query), query)
+        except ValueError:
+            if compiling:
+                raise
+            return None
+    given = query, inputs.key, inputs.value, rule, documents, inputs.everywhere
+    return read_long(*given, dropout_p=inputs.dropout, scale=inputs.scale)
 
 
 def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
-    from jat_graph.attention.clusters import shortest_length
-
-    module, heads = inputs.module, tuple(range(inputs.query.size(1)))
-    compiling = torch.compiler.is_compiling()
-    if inputs.key.size(2) < shortest_length(rule, True):
-        return None
+    module, compiling = inputs.module, torch.compiler.is_compiling()
     if compiling and not inputs.is_whole:
         _warn(module, f"{LEFT} under torch.compile, which hides its cache")
         return None
@@ -162,7 +161,7 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
         _following.add(module)
         module.register_forward_pre_hook(_hand_cache, with_kwargs=True)
     try:
-        (part,) = read_rules(inputs, rule, {rule: heads}, causal=True)
+        (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))}, causal=True)
     except ValueError as error:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
@@ -177,10 +176,17 @@ def _hand_cache(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+def _rule(saved: Any, settings: Mapping[str, Any], causal: bool) -> tuple[Any, ...]:
+    """Return the rule of all heads, and the shortest length that is read by it, as known."""
+    given = repr((saved, settings, causal))  # which every layer asks for, each time
+    if given not in _rules:
+        rule = ClusterRule(*vars(_graph(saved, settings)).values())
+        _rules[given] = (*(rule if causal else rule.settled()), rule.shortest(causal))
+    return _rules[given]
+
+
+def _graph(saved: Any, settings: Mapping[str, Any]) -> ClusterGraph:
     """Return the settings of all heads: those of a name before those of a configuration."""
-    if (given := repr((saved, settings))) in _rules:  # which every layer asks for, each time
-        return _rules[given]
     if not isinstance(saved, dict):
         raise ValueError(f"config.clustered must be a dict of settings, got {saved!r}")
     graph = change_graph(ClusterGraph(), {**saved, **settings})
@@ -189,16 +195,17 @@ def _rule(saved: Any, settings: Mapping[str, Any]) -> tuple[Any, ...]:
             raise ValueError(
                 f"{name} must be one number for all heads, got a table, which attach takes"
             )
-    return _rules.setdefault(given, tuple(vars(graph).values()))
+    return cast(ClusterGraph, graph)
 
 
 def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) -> str | None:
     """Return why clusters cannot serve a module, whatever its mask says."""
     if kwargs.get("position_bias") is not None:
         return "it adds a position bias to its scores"
-    if hidden(inputs.query) or in_transform():
-        return "the values of its tensors cannot be read"
     module, query, key = inputs.module, inputs.query, inputs.key
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if in_transform() or (not torch.compiler.is_compiling() and (query.is_meta or tracing)):
+        return "the values of its tensors cannot be read"
     elsewhere = (
         _may_read_elsewhere(type(module))
         or getattr(module, "is_cross_attention", False)
@@ -207,23 +214,6 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
         or not (causal or inputs.is_whole)
     )
     return ELSEWHERE if elsewhere else None
-
-
-def _padding_or_documents(mask: Tensor | None, query: Tensor) -> TokenMask | None:
-    """Return a mask that clusters can follow; None if it says more, or hides what it says."""
-    from jat_graph.masks.tokens import token_documents
-
-    if mask is None:
-        return TokenMask()
-    if torch.compiler.is_compiling():  # when no branch may depend on values
-        padding = mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1
-        return resolve_once(mask, False, query) if padding else None
-    found = resolve_once(mask, False, query)
-    try:
-        token_documents(found, query)
-    except ValueError:
-        return None
-    return found
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

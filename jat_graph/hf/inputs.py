@@ -85,7 +85,10 @@ class AttentionInputs:
         """Return the mask of all tokens, the excluded ones among them."""
         if past is not None and not self.is_whole:
             return past.mask_of_all(self.attention_mask, self.excluded, self.query)
-        mask = resolve_once(self.attention_mask, self.is_causal, self.query)
+        if self.attention_mask is None:
+            mask = TokenMask(causal=self.is_causal)
+        else:
+            mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 
     def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:
@@ -124,7 +127,7 @@ _entries: MutableMapping[Tensor, tuple[Any, TokenMask, bool]] = WeakTensorKeyDic
 
 
 def resolve_once(
-    attention_mask: Tensor | None,
+    attention_mask: Tensor,
     is_causal: bool,
     query: Tensor,  # [B, H, L, D], whose shape the mask must fit
 ) -> TokenMask:
@@ -132,8 +135,7 @@ def resolve_once(
     # What was written to since is resolved anew.
     # An entry for a mask without a version, or for a view, could go stale or keep its mask alive.
     if (
-        attention_mask is None
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()
         or attention_mask.is_inference()
         or attention_mask.dim() != 4
         or attention_mask.size(-2) == 1

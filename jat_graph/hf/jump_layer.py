@@ -59,7 +59,7 @@ class ClusterLayer(LayerHeads):
         made = super().in_module(entry, index, row, config)
         assert isinstance(made, ClusterLayer)
         for rule in made.rules if entry.is_causal else ():
-            rule.check_causal()
+            rule.tree()  # or refuse it
         if window_of(entry.module) is None:
             return made
         if config.layers is None:

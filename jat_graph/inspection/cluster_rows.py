@@ -12,7 +12,6 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
 from jat_graph.attention.clustered import document_tokens
-from jat_graph.attention.clusters import shortest_length, tree_rule
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes
 from jat_graph.clusters.tree import SINKS, node_of_keys
@@ -76,7 +75,7 @@ def measure_rows(
     if sequence.causal:
         found[:, READ] = (tokens + 1).to(found.dtype).mean(1)
     for rule, members in rules.items():
-        if length < shortest_length(rule, sequence.causal):
+        if length < rule.shortest(sequence.causal):
             continue
         step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
         for first in range(0, len(members), step):
@@ -132,7 +131,7 @@ def cluster_rows(
 def _tree_rows(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> ClusterRows:
     """Return the same in causal order, along the tree of the keys."""
     query, key, _, scale, _ = sequence
-    choice = choose(query, key, tree_rule(rule), scale)
+    choice = choose(query, key, rule.tree(), scale)
     nodes = Nodes.of(choice.tree, key, key)
     holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
     parts = [

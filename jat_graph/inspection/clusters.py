@@ -12,7 +12,6 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.attention.clusters import shortest_length
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
 from jat_graph.graphs import cluster_graph
@@ -287,7 +286,7 @@ class ClusterTrace:
         return ClusterReport(
             self.layer.layer,
             self.layer.heads[0],
-            length < shortest_length(rule),
+            length < rule.shortest(),
             rule.block,
             len(members),
             statistics.median(map(len, members.values())),

@@ -102,7 +102,7 @@ class JumpSelfAttention(SelfAttention):
             if isinstance(config.graph, ClusterGraph):
                 self._rules = layer_rules(config.graph, self.jump_heads, heads)
                 for rule in self._rules if is_causal else ():
-                    rule.check_causal()
+                    rule.tree()  # or refuse it
             else:
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)

@@ -12,10 +12,9 @@ from torch import Tensor
 from torch_geometric.nn import avg_pool_x
 
 from jat_graph.clusters import naive
-from jat_graph.clusters.attend import KERNELS, choose, kernel_for
+from jat_graph.clusters.attend import KERNELS, choose, kernel_for, read_next
 from jat_graph.clusters.choice import Rule, empty_choice
 from jat_graph.clusters.operator import read_tree
-from jat_graph.clusters.state import read_next
 from jat_graph.clusters.tree import node_of_keys
 from jat_graph.testing import assert_within_budget
 from tests.clusters.support import (
