@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
 from jat_graph.clusters.choice import Rule
-from jat_graph.clusters.tree import check_segment
+from jat_graph.clusters.tree import new_tree
 from jat_graph.config_fields import (
     Settings,
     Table,
@@ -321,7 +321,7 @@ class ClusterGraph(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_segment(self.size, self.segment)
+        new_tree(self.size, self.segment)  # or refuse these
         keys, block = (
             [*chain(*x)] if isinstance(x, tuple) else [x] for x in (self.keys, self.block)
         )

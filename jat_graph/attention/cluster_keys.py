@@ -1,6 +1,8 @@
-"""The best keys of clusters, which their tokens read with exact scores."""
+"""Keys with exact scores: those around a token, of global tokens, and the best of its cluster."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,88 @@ from jat_graph.attention.cluster_parts import (
 )
 
 TILE = 32  # tokens of one cluster that read its best keys together
+
+
+class NearKeys:
+    """The keys in a token's own block, the one before and the one after."""
+
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        self.tokens, self.scale, self.block = tokens, scale, tokens.block
+        # Scores of so many blocks stay in the cache of a core.
+        size = numbers_at_a_time(tokens.key.device)
+        self.step = max(1, size // (3 * self.block**2))
+
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [blocks, 3 · block, D]
+        step = self.block * x.size(-1)  # each overlaps the next
+        size = blocks.stop - blocks.start, 3 * self.block, x.size(-1)
+        return x.as_strided(size, (step, *x.stride()), x.storage_offset() + blocks.start * step)
+
+    def _pieces(self) -> Iterator[tuple[int, slice, slice]]:
+        """Yield some blocks of each head, as blocks and as tokens."""
+        for head in range(self.tokens.heads):
+            for start in range(0, self.tokens.blocks, self.step):
+                blocks = slice(start, min(start + self.step, self.tokens.blocks))
+                yield head, blocks, slice(start * self.block, blocks.stop * self.block)
+
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:
+        scores = (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
+        first = self.block if blocks.start == 0 else 0  # nothing is before the first block
+        scores[:1, :, :first] = -torch.inf
+        for back in (1, 2):  # what comes after the last token
+            number = self.tokens.blocks - back - blocks.start
+            if 0 <= number < len(scores):
+                end = self.tokens.length - (self.tokens.blocks - back - 1) * self.block
+                scores[number, :, end:] = -torch.inf
+        return scores  # [blocks, block, 3 · block]
+
+    def read(self, sums: Sums, kept: Kept) -> None:
+        """Add what the tokens read there."""
+        for head, blocks, inside in self._pieces():
+            query, *own = (
+                x[head, inside].view(-1, self.block, x.size(-1)) for x in (self.tokens.query, *sums)
+            )
+            scores = self._scores(head, blocks, query)
+            value = self._around(self.tokens.value[head], blocks)
+            Sums(*own).add(scores, value, draw_mask(scores, kept))
+
+    def differentiate(self, back: Gradients, kept: Kept) -> None:
+        """Add the gradients by these keys."""
+        for head, blocks, inside in self._pieces():
+            query, grad, delta, shift, by_query = (
+                x[head, inside].view(-1, self.block, x.size(-1))
+                for x in (self.tokens.query, back.grad, back.delta, back.shift, back.query)
+            )
+            weights = self._scores(head, blocks, query).sub_(shift).exp_()
+            mask = draw_mask(weights, kept)
+            value = self._around(self.tokens.value[head], blocks)[..., :-1]
+            by_score = masked(grad @ value.mT, mask).sub_(delta).mul_(weights).mul_(self.scale)
+            by_query += by_score @ self._around(self.tokens.key[head], blocks)
+            self._add(back.value[head, :, :-1], blocks, masked(weights, mask).mT @ grad)
+            self._add(back.key[head], blocks, by_score.mT @ query)
+
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
+        for number, part in enumerate(torch.split(around, self.block, dim=1)):
+            start = (blocks.start + number) * self.block
+            inside = total[start : start + len(around) * self.block]
+            inside += part.reshape(-1, part.size(-1))
+
+
+class GlobalKeys(NearKeys):
+    """The keys of global tokens, the same for all blocks."""
+
+    def __init__(self, tokens: Tokens, scale: float) -> None:
+        super().__init__(tokens, scale)
+        size = numbers_at_a_time(tokens.key.device)
+        self.step = max(1, size // (tokens.num_global * self.block))
+
+    def _around(self, x: Tensor, blocks: slice) -> Tensor:  # of one head, [1, g, D]
+        return self.tokens.of_global(x.unsqueeze(0))
+
+    def _scores(self, head: int, blocks: slice, query: Tensor) -> Tensor:  # [blocks, block, g]
+        return (query * self.scale) @ self._around(self.tokens.key[head], blocks).mT
+
+    def _add(self, total: Tensor, blocks: slice, around: Tensor) -> None:
+        self._around(total, blocks).add_(around.sum(0))
 
 
 class BestKeys:
@@ -65,18 +149,13 @@ class BestKeys:
             scores = scores.masked_fill_(near, -torch.inf)
         return scores
 
-    def _rows(self, token: Tensor, best: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        tokens = self.tokens
-        return rows(tokens.query, token), rows(tokens.key, best), rows(tokens.value, best)
-
     def read(self, sums: Sums, kept: Kept) -> None:
         """Add what the tokens read there."""
         for token, best, empty in self.pieces:
-            query, key, value = self._rows(token, best)
-            own, scores = (
-                Sums(*(rows(x, token) for x in sums)),
-                self._scores(token, best, query, key),
-            )
+            query = rows(self.tokens.query, token)
+            key, value = (rows(x, best) for x in (self.tokens.key, self.tokens.value))
+            own = Sums(*(rows(x, token) for x in sums))
+            scores = self._scores(token, best, query, key)
             mask = draw_mask(scores, kept)
             if mask is not None:  # what is repeated must not be another number
                 mask = torch.where(empty.unsqueeze(-1), mask[:, :1], mask)
@@ -87,7 +166,8 @@ class BestKeys:
     def differentiate(self, back: Gradients, kept: Kept) -> None:
         """Add the gradients by these keys."""
         for token, best, empty in self.pieces:
-            query, key, value = self._rows(token, best)
+            query = rows(self.tokens.query, token)
+            key, value = (rows(x, best) for x in (self.tokens.key, self.tokens.value))
             grad, delta, shift = (rows(x, token) for x in (back.grad, back.delta, back.shift))
             shift = shift.masked_fill_(empty.unsqueeze(-1), torch.inf)
             weights = self._scores(token, best, query, key).sub_(shift).exp_()

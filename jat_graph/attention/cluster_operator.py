@@ -16,7 +16,7 @@ from jat_graph.adjacency.clusters import number_of_clusters
 from jat_graph.attention.cluster_parts import Kept
 from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Pair, Parts
 from jat_graph.graph_config import ClusterRule
-from jat_graph.kernels.threads import run_tasks
+from jat_graph.kernels.compiling import run_tasks
 
 # Numbers that heads may take up together while they read: 64 MiB in float32.
 ROOM = 2**24

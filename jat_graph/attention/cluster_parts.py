@@ -137,9 +137,10 @@ def masked(weights: Tensor, mask: Tensor | None) -> Tensor:
 
 def read_values(weights: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Return the weighted sum of values, and of weights, which dropout leaves alone."""
-    total = masked(weights, mask) @ value
-    if mask is not None:
-        total[..., -1:] = weights @ value[..., -1:]
+    if mask is None:
+        return weights @ value
+    total = weights * mask @ value
+    total[..., -1:] = weights @ value[..., -1:]
     return total
 
 

@@ -37,6 +37,7 @@ class Rest:
         # Blocks from a token's own to the nearest that it reads here, before and after it.
         self.reach = (2, 2) if tokens.margin else (0, 1)
         self.index = tokens.filled(joined.unsqueeze(-1)).squeeze(-1)
+        self.shift = largest.gather(1, self.index).unsqueeze(-1)  # [H, blocks · block, 1]
         # Weights of so many blocks of keys are made at a time.
         size = 2 * numbers_at_a_time(queries.device)
         self.step = max(1, size // (queries[..., 0].numel() * tokens.block))
@@ -67,17 +68,14 @@ class Rest:
         for blocks, weights in self._pieces():
             sums[:, blocks] = read_values(weights, values[:, blocks], draw_mask(weights, kept))
         total = gather_far(sums, self.index, *self.reach)
-        return Sums(total, self._shift().masked_fill_(total[..., -1:] == 0, NOTHING))
-
-    def _shift(self) -> Tensor:  # of each token's cluster, [H, blocks · block, 1]
-        return self.largest.gather(1, self.index).unsqueeze(-1)
+        return Sums(total, self.shift.masked_fill(total[..., -1:] == 0, NOTHING))
 
     def differentiate(self, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
         """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
         tokens = self.tokens
         # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.
         limit = 70.0 if back.shift.dtype == torch.float32 else 600.0
-        factor = (self._shift() - back.shift).clamp_(max=limit).exp_()
+        factor = (self.shift - back.shift).clamp_(max=limit).exp_()
         unit = back.grad.abs().amax().clamp(min=torch.finfo(factor.dtype).tiny)
         x = torch.cat([back.grad, -back.delta], -1).mul_(factor.div_(unit))
         # What comes from the tokens that read a block of keys, by cluster.

@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes
-from jat_graph.attention.cluster_keys import BestKeys
+from jat_graph.attention.cluster_keys import BestKeys, GlobalKeys, NearKeys
 from jat_graph.attention.cluster_parts import Gradients, Kept, Sums, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
-from jat_graph.attention.cluster_window import GlobalKeys, NearKeys
 from jat_graph.graph_config import ClusterRule
 
 Parts: TypeAlias = tuple[Tensor, Tensor, Tensor]

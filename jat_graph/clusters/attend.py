@@ -47,9 +47,9 @@ def register_kernel(device: str, kernel: Kernel | ModuleType) -> None:
 def kernel_for(device: torch.device, dropout: bool = False) -> Kernel:
     """Return what computes on a device: the formula where nothing else does, and for dropout."""
     if HAS_NUMBA and "cpu" not in KERNELS:
-        from jat_graph.clusters.cpu import kernel  # which imports numba
+        from jat_graph.clusters.cpu import gradients, kernel  # which import numba
 
-        register_kernel("cpu", kernel)
+        register_kernel("cpu", Kernel(kernel.choose, kernel.read, gradients.differentiate))
     return KERNELS["naive"] if dropout else KERNELS.get(device.type, KERNELS["naive"])
 
 

@@ -100,14 +100,18 @@ class Nodes(NamedTuple):
                     own = torch.cat([own, means.to(x.dtype)], dim=1)
                 total.append(own)
                 below = own
-        spread = list[Tensor]()
+        spread = list[Tensor]()  # by root mean square, over the keys of nodes
         for level, members in enumerate(tree.members):
             there = known is not None and level < len(known.spread)
             own = known.spread[level] if known and there else wide(key[:, :0, 0])
-            below = found[0][level - 1] if level else key[:, SINKS:]
-            given = members[:, own.size(1) :], below, found[0][level][:, own.size(1) :]
-            more = _spread(*given, spread[-1] if spread else None)
-            spread.append(torch.cat([own, more], dim=1))
+            more, means = (x[:, own.size(1) :] for x in (members, found[0][level]))
+            below, index = found[0][level - 1] if level else key[:, SINKS:], more.flatten(1).long()
+            children = below.gather(1, index.unsqueeze(-1).expand(-1, -1, below.size(-1)))
+            away = wide(children).unflatten(1, more.shape[1:]) - wide(means).unsqueeze(2)
+            squares: Tensor = away.square().sum(-1)
+            if level:  # of the children's own keys
+                squares += spread[-1].gather(1, index).view(more.shape).square()
+            spread.append(torch.cat([own, squares.mean(2).sqrt()], dim=1))
         return cls(found[0], found[1], spread, {})
 
     def wide(self) -> Nodes:
@@ -123,22 +127,6 @@ class Nodes(NamedTuple):
             for part in (self.keys, self.values, self.spread)
         )
         return Nodes(keys, values, spread, {})
-
-
-def _spread(
-    members: Tensor,  # [Hkv, nodes, children]
-    below: Tensor,  # the children's means, [Hkv, any, D]
-    means: Tensor,  # [Hkv, nodes, D]
-    inside: Tensor | None,  # how far the children's keys are from theirs, [Hkv, any]
-) -> Tensor:
-    """Return how far the keys of nodes are from their means, by root mean square."""
-    index = members.flatten(1).long()
-    children = below.gather(1, index.unsqueeze(-1).expand(-1, -1, below.size(-1)))
-    away = wide(children).unflatten(1, members.shape[1:]) - wide(means).unsqueeze(2)
-    squares: Tensor = away.square().sum(-1)
-    if inside is not None:  # of the children's own keys
-        squares += inside.gather(1, index).view(members.shape).square()
-    return squares.mean(2).sqrt()
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:

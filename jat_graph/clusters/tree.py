@@ -73,19 +73,14 @@ class Tree(NamedTuple):
         return [*spans, (0, stop)] if stop else []
 
 
-def check_segment(size: int, segment: int) -> None:
-    """Refuse segments that no halving makes clusters of."""
+def new_tree(size: int, segment: int) -> Tree:
+    """Return the tree of no keys, whose clusters will have so many, or refuse such segments."""
     nodes = segment // size
-    if nodes < 1 or nodes * size != segment or nodes & (nodes - 1):
+    if nodes < 1 or nodes * size != segment or nodes & (nodes - 1):  # no halving makes clusters
         raise ValueError(
             f"segment must be size, {size}, times a power of two, as {size * 32}, got {segment}"
         )
-
-
-def new_tree(size: int, segment: int) -> Tree:
-    """Return the tree of no keys, whose clusters will have so many."""
-    check_segment(size, segment)
-    return Tree((), segment, segment // size)
+    return Tree((), segment, nodes)
 
 
 @torch.no_grad()

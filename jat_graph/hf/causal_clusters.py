@@ -51,7 +51,8 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
     past, mask = _past(inputs, owner, rules) if causal else None, None
     if causal:
         mask = inputs.token_mask(past)
-        _check_order(inputs, mask)
+        if inputs.attention_mask is not None or not mask.causal:
+            _check_order(inputs, mask)
     if past is not None and mask is not None and mask.pairs is None:
         features = inputs.query, inputs.key, inputs.value
         return past.append(features, replace(mask, causal=True), inputs.scale)

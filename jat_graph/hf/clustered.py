@@ -159,20 +159,13 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
         return None
     if not compiling and module not in _following and takes_any_argument(type(module)):
         _following.add(module)
-        module.register_forward_pre_hook(_hand_cache, with_kwargs=True)
+        module.register_forward_pre_hook(partial(hand_cache, CLUSTERED), with_kwargs=True)
     try:
         (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))}, causal=True)
     except ValueError as error:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
     return part.output if isinstance(part, HeadOutput) else None
-
-
-def _hand_cache(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Hand a module's cache on while its model is on such a name, and change nothing otherwise."""
-    if str(module.config._attn_implementation).partition(":")[0] != CLUSTERED:
-        return None
-    return hand_cache(module, args, kwargs)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

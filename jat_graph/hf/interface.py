@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
@@ -33,11 +33,14 @@ from jat_graph.hf.state import (
     GRAPHS,
     NAME,
     NAMES,
+    SAVED_NAME,
     STATE_ATTRIBUTE,
     Attachment,
     LayerState,
-    note_saved_heads,
+    plain,
+    saved_kinds,
     start_layer,
+    warn_without_heads,
 )
 from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.masks.tokens import shared_row
@@ -85,7 +88,7 @@ def end_forward(attachment: Attachment, module: nn.Module, args: Any, output: An
 
 def hand_inputs(
     hands_on: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]] | None:
     """Hand on to attention what only its module gets; one that left our attention is refused."""
     current = module.config._attn_implementation  # type: ignore[union-attr]
     if current != NAME:
@@ -93,11 +96,15 @@ def hand_inputs(
             f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
             f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
         )
-    return hand_cache(module, args, kwargs) if hands_on else (args, kwargs)
+    return hand_cache(NAME, module, args, kwargs) if hands_on else None
 
 
-def hand_cache(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Hand on to attention the cache that its module is given."""
+def hand_cache(
+    name: str, module: Any, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]] | None:
+    """Hand on to attention the cache that its module is given, while its model is on a name."""
+    if str(module.config._attn_implementation).partition(":")[0] != name:
+        return None
     cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
     if isinstance(cache, EncoderDecoderCache):
         cache = cache.self_attention_cache
@@ -255,6 +262,18 @@ def _check_arguments(
             )
         if runs and query.size(1) != heads.num_heads:
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
+
+
+def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
+    """Note on a model that is being built which heads it has by name, or warn that it has none."""
+    # Torch calls it before any module gets a part; a model of transformers has settings then.
+    if module._modules or not isinstance(module, PreTrainedModel) or plain.get():
+        return
+    settings: Any = module.config
+    if saved_kinds(settings) and settings._attn_implementation in NAMES:
+        settings.attn_implementation = SAVED_NAME  # for the next save
+    elif saved_kinds(settings):
+        warn_without_heads(module)
 
 
 # Without a mask function of the same name, transformers would give every model a mask of None.

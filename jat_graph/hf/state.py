@@ -91,10 +91,10 @@ def saved_configs(settings: object) -> KindConfigs:
     for name, own in _held(settings, GONE).items():
         if {*own} >= GONE[name]:
             raise ValueError(f"{name} heads were saved, which version 0.2.0 of jat_graph had last")
-    return {kind: JatConfig.from_dict(own) for kind, own in _saved(settings).items()}
+    return {kind: JatConfig.from_dict(own) for kind, own in saved_kinds(settings).items()}
 
 
-def _saved(settings: object) -> dict[type[LayerHeads], dict[str, Any]]:
+def saved_kinds(settings: object) -> dict[type[LayerHeads], dict[str, Any]]:
     """Return the same, unread: they may be of a newer version."""
     found = _held(settings, [kind.name for kind in KINDS])
     return {k: found[k.name] for k in KINDS if {*found.get(k.name, ())} >= OURS}
@@ -106,34 +106,22 @@ def _held(settings: object, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {name: fields[name] for name in names if isinstance(fields.get(name), dict)}
 
 
-_plain: ContextVar[bool] = ContextVar("plain", default=False)
+plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 @contextmanager
 def built_plain() -> Iterator[None]:
     """Let a model be built without the heads of its configuration, as they are attached later."""
-    token = _plain.set(True)
+    token = plain.set(True)
     try:
         yield
     finally:
-        _plain.reset(token)
-
-
-def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
-    """Note on a model that is being built which heads it has by name, or warn that it has none."""
-    # Torch calls it before any module gets a part; a model of transformers has settings then.
-    if module._modules or not isinstance(module, PreTrainedModel) or _plain.get():
-        return
-    settings: Any = module.config
-    if _saved(settings) and settings._attn_implementation in NAMES:
-        settings.attn_implementation = SAVED_NAME  # for the next save
-    elif _saved(settings):
-        warn_without_heads(module)
+        plain.reset(token)
 
 
 def warn_without_heads(model: nn.Module) -> None:
     """Warn of a model whose configuration, or that of a part, is about heads that it lacks."""
-    parts = [p for p in model.modules() if isinstance(p, PreTrainedModel) and _saved(p.config)]
+    parts = [p for p in model.modules() if isinstance(p, PreTrainedModel) and saved_kinds(p.config)]
     for part in parts[:1]:
         where = f" of {part.config.name_or_path}" if part.config.name_or_path else ""
         warnings.warn(

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from jat_graph.kernels.threads import run_tasks
+from jat_graph.kernels.compiling import run_tasks
 from tests.kernels.test_compiling import run_script
 
 
@@ -56,7 +56,7 @@ def test_an_error_comes_out_and_the_next_call_works(threads):
 # A child of a process that has a pool has none of its threads: its own begin at the first call.
 FORK = """
 import os, torch
-from jat_graph.kernels.threads import run_tasks
+from jat_graph.kernels.compiling import run_tasks
 torch.set_num_threads(2)
 square = lambda x: x * x
 assert list(run_tasks(square, range(4))) == [0, 1, 4, 9]

@@ -192,26 +192,3 @@ def choose_rows(
         )  # fmt: skip
         if top > 0:
             descend(query, row, met, row, table, arrays, lean, least, flags, opened, read, room)
-
-
-@loop(**ANY_ORDER)
-def begin_rows(
-    query: Array,  # scaled, [R, D]
-    met: Array,  # scores of near keys, and of the nodes of each level that are met, [R, columns]
-    near: int,  # columns of near keys
-    spans: Spans,
-    arrays: Arrays,
-    margin: float,  # how far below the best score nodes are still opened and read
-    flags: tuple[bool, bool],  # whether the choice is given, and nodes stand for what is not read
-    opened: Array,  # nodes of each level above the first, -1 for none, [R, levels, groups]
-    read: Array,  # clusters, [R, clusters]
-    totals: Array,  # values of kept children, [R, Dv]
-    weight: Array,  # sums of weights, to be filled in, [R]
-    shift: Array,  # by how much less scores the weights are e to, [R]
-) -> None:
-    """Let tokens descend a tree, and turn what they met into weights."""
-    room = room_for(query, spans[0], opened.shape[2])
-    for row in range(len(query)):
-        weight[row], shift[row] = begin(
-            query, row, met, row, near, spans, arrays, margin, flags, opened, read, totals, room
-        )

@@ -1,17 +1,22 @@
-"""The gradients of what tokens read, in numba."""
+"""The gradients of what tokens read on a CPU: matrix products, and loops in numba."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from jat_graph.clusters.choice import Choice, Nodes, by_head
 from jat_graph.clusters.cpu import vectors
 from jat_graph.clusters.cpu.descent import KEPT, Arrays, Spans, descend, open_top, room_for
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
+from jat_graph.clusters.cpu.kernel import Head, Met, dense_rows, heads_of
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_rows
 from jat_graph.clusters.cpu.reads import by_node
-from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
+from jat_graph.clusters.tree import LEVELS, SINKS
+from jat_graph.kernels.compiling import ANY_ORDER, Array, loop, run_tasks
 
 
 @loop(inline="always", **ANY_ORDER)
@@ -103,3 +108,97 @@ def differentiate_clusters(
                 query, grad, row, (keys, values), (by_key, by_value), own, 0, size, weight, 0,
                 delta[row], by_query, by_score,
             )  # fmt: skip
+
+
+def differentiate(
+    grad: Tensor,  # of the output, [H, T, Dv]
+    output: Tensor,
+    lse: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    choice: Choice,
+    nodes: Nodes,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """Return the gradients of queries, keys and values, and those of the means of both."""
+    heads, by_query = heads_of(query, key, value, choice, nodes), torch.zeros_like(query)
+    rows = [grad, (grad * output).sum(-1), lse, choice.opened, choice.read, by_query]
+    rows = [by_head(x, len(key)) for x in rows]
+    dense = dense_rows(query, key, value, choice)
+    runs = heads[0].runs(dense)
+
+    def work(task: tuple[int, int]) -> list[Tensor]:
+        number, half = task
+        head = heads[number]
+        parts = (head.key, head.value, *head.means, *head.value_means)
+        totals = [torch.zeros_like(x) for x in parts]
+        for tokens, met in runs[half::2]:
+            _add(head, [x[number] for x in rows], tokens, met, totals)
+        return totals
+
+    tasks = [(number, half) for number in range(len(key)) for half in (0, 1)]
+    found = list(run_tasks(work, tasks))
+    halves = zip(found[::2], found[1::2], strict=True)
+    summed = [[one.add_(other) for one, other in zip(*pair, strict=True)] for pair in halves]
+    by_key, by_value, *means = (torch.stack(parts) for parts in zip(*summed, strict=True))
+    if dense:
+        _differentiate_densely(
+            *(x[:, :dense] for x in (grad, output, lse, query, key, value)),
+            *(x[:, :dense] for x in (by_query, by_key, by_value)),
+        )
+    levels = len(choice.tree.members)
+    return by_query, by_key, by_value, means[:levels], means[LEVELS : LEVELS + levels]
+
+
+def _add(head: Head, rows: list[Tensor], tokens: slice, met: Met, totals: list[Tensor]) -> None:
+    """Add the gradients of some tokens, and write those of their queries."""
+    own, rest = head.rows(head.query, tokens), head.choice.rest
+    come, less, lse, opened, read = (head.rows(x, tokens) for x in rows[:-1])
+    scores, out = head.scores(own, tokens.stop - tokens.start, met), torch.zeros_like(own)
+    by_key, by_value = totals[:2]
+    by_means, by_value_means = totals[2 : 2 + LEVELS], totals[2 + LEVELS :]
+    query, found, shift, grad, delta, by_query = (
+        x.numpy() for x in (own, scores, lse, come, less, out)
+    )
+    to_open, to_read = opened.numpy(), read.numpy()
+    to_means: Any = tuple(tuple(x.numpy() for x in part) for part in (by_means, by_value_means))
+    differentiate_rows(
+        query, found, padded(met.width), (met.spans, met.bias), head.arrays, rest, to_open, to_read,
+        shift, grad, delta, by_query, to_means,
+    )  # fmt: skip
+    pairs = zip(head.met(met, keys=True), head.met(met, keys=False), strict=False)
+    for level, ((columns, keys), (_, values)) in enumerate(pairs, -1):
+        part = scores[:, columns]
+        by_score = (come @ values.mT).sub_(less.unsqueeze(-1)).mul_(part)
+        out.addmm_(by_score, keys)
+        spread = by_score.mT @ own, part.mT @ come
+        if level < 0:
+            for total, one in zip((by_key, by_value), spread, strict=True):
+                total[: met.sinks] += one[: met.sinks]
+                total[met.near] += one[met.sinks :]
+            continue
+        _, start, stop = met.spans[level]
+        for total, one in zip((by_means[level], by_value_means[level]), spread, strict=True):
+            total[start:stop] += one
+    exact, exact_values = head.exact
+    to_keys, to_values = by_key[SINKS:].numpy(), by_value[SINKS:].numpy()
+    differentiate_clusters(
+        query, exact, exact_values, head.members, to_read, shift, grad, delta, by_query, to_keys,
+        to_values,
+    )  # fmt: skip
+    head.put(rows[-1], tokens, out)
+
+
+def _differentiate_densely(
+    grad: Tensor, output: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor,
+    by_query: Tensor, by_key: Tensor, by_value: Tensor,
+) -> None:  # fmt: skip
+    """Add the gradients of tokens that read all before them."""
+    times = len(query) // len(key)
+    parts = [x.repeat_interleave(times, 0)[None] for x in (key, value)]
+    differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    given = grad[None], query[None], *parts, output[None], lse[None]
+    found = differentiate(*given, 0.0, True, scale=1.0)
+    by_query += found[0][0]
+    for total, part in zip((by_key, by_value), found[1:], strict=True):
+        total += by_head(part[0], len(key)).sum(1)

@@ -2,25 +2,135 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
-from jat_graph.clusters.cpu.descent import begin_rows, choose_rows
-from jat_graph.clusters.cpu.gradients import differentiate_clusters, differentiate_rows
-from jat_graph.clusters.cpu.heads import MOST, Head, Met, levels_of, numbers
+from jat_graph.clusters.cpu.descent import choose_rows
 from jat_graph.clusters.cpu.loops import padded
-from jat_graph.clusters.cpu.reads import read_clusters, read_last
+from jat_graph.clusters.cpu.reads import begin_rows, read_clusters, read_last
 from jat_graph.clusters.tree import LEVELS, SINKS
-from jat_graph.kernels.threads import run_tasks
+from jat_graph.kernels.compiling import run_tasks
 
 FEW = 64  # rows, for which no thread is started
+MOST = 256  # tokens of a run
 
 
-def _heads(query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes) -> list[Head]:
+class Met(NamedTuple):
+    """What the tokens of a run score first: near keys, and nodes of each level, side by side."""
+
+    sinks: int
+    near: slice  # keys, behind the sinks
+    width: int  # number of both
+    spans: np.ndarray[Any, Any]  # of each level a column, its first and last such nodes
+    bias: np.ndarray[Any, Any]  # logarithms of their numbers of keys
+    columns: int
+
+    @classmethod
+    def of(cls, choice: Choice, seen: int, last: int, dtype: Any) -> Met:
+        """Return what tokens before ``last`` meet that see so many segments."""
+        near = slice(SINKS + seen * choice.tree.segment if seen else 0, last)
+        sinks, spans = SINKS if seen else 0, list[tuple[int, int, int]]()
+        width = sinks + near.stop - near.start
+        columns = padded(width)
+        for start, stop in choice.tree.spans(seen, choice.top):
+            spans.append((columns, start, stop))
+            columns += padded(stop - start)
+        bias = [math.log(choice.tree.keys(level)) for level in range(len(spans))]
+        table = np.array(spans, dtype=np.int64).reshape(-1, 3)
+        return cls(sinks, near, width, table, np.array(bias, dtype=dtype), columns)
+
+
+def numbers(x: Tensor) -> Any:
+    """Return an array of a tensor; of bfloat16, which numpy does not have, its bits."""
+    return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+
+
+def levels_of(
+    key: Tensor, value: Tensor, choice: Choice, nodes: Nodes
+) -> tuple[tuple[Tensor, ...], ...]:
+    """Return children, means of keys and values, and spread of each level that there can be.
+
+    They are in the precision of keys and values. Loops are compiled once for any number of levels:
+    those that are not there have no nodes.
+    """
+    members = choice.tree.members
+    none = [choice.read.new_empty(len(key), 0, choice.tree.keys(0)), key[:, :0], value[:, :0]]
+    none.append(wide(key[:, :0, 0]))
+    parts = zip((members, *nodes[:3]), none, strict=True)
+    more = LEVELS - len(members)
+    return tuple(
+        (*(x.to(nothing.dtype).contiguous() for x in part), *[nothing] * more)
+        for part, nothing in parts
+    )
+
+
+class Head:
+    """A head of keys and its queries: what they meet, and the arrays that loops run over."""
+
+    def __init__(
+        self,
+        query: Tensor,  # scaled, [groups, T, D]
+        key: Tensor,  # [n, D]
+        value: Tensor,  # [n, Dv]
+        choice: Choice,
+        levels: tuple[tuple[Tensor, ...], ...],
+        head: int,
+    ) -> None:
+        key, value = key.contiguous(), value.contiguous()  # loops know no other rows
+        self.query, self.key, self.value, self.choice = query, key, value, choice
+        members, self.means, self.value_means, spread = ([x[head] for x in part] for part in levels)
+        self.members: Any = members[0].numpy()
+        self.exact: Any = key[SINKS:].numpy(), value[SINKS:].numpy()
+        parts = members, self.means, self.value_means, spread
+        self.arrays: Any = tuple(tuple(x.numpy() for x in part) for part in parts)
+
+    def runs(self, start: int) -> list[tuple[slice, Met]]:
+        """Return runs of tokens from one on, and what they meet, the same for all heads."""
+        first, dtype = len(self.key) - self.query.size(1), self.exact[0].dtype
+        return [
+            (rows, Met.of(self.choice, seen, first + rows.stop, dtype))
+            for rows, seen in self.choice.runs(MOST)
+            if rows.start >= start
+        ]
+
+    def rows(self, x: Tensor, tokens: slice) -> Tensor:  # [groups, T, …] -> [R, …]
+        """Return what belongs to some tokens, a contiguous copy."""
+        return x[:, tokens].flatten(0, 1).contiguous()
+
+    def met(self, met: Met, keys: bool) -> list[tuple[slice, Tensor]]:
+        """Return where scores of what is met stand, and what that is, of keys or of values."""
+        means, rows = (self.means, self.key) if keys else (self.value_means, self.value)
+        near = torch.cat([rows[: met.sinks], rows[met.near]]) if met.sinks else rows[met.near]
+        parts, below = [(slice(0, met.width), near)], means if self.choice.rest or keys else []
+        for x, (first, start, stop) in zip(below, met.spans.tolist(), strict=False):
+            parts.append((slice(first, first + stop - start), x[start:stop]))
+        return parts
+
+    def scores(self, query: Tensor, tokens: int, met: Met) -> Tensor:  # [R, columns]
+        """Return the scores of all that some tokens meet, and -inf between its parts."""
+        scores = query.new_empty(len(query), met.columns)
+        for columns, keys in self.met(met, keys=True):
+            torch.mm(query, keys.mT, out=scores[:, columns])
+            scores[:, columns.stop : columns.start + padded(len(keys))] = -torch.inf
+        later = torch.ones(tokens, tokens, dtype=torch.bool).triu_(1)
+        own = scores.view(len(self.query), tokens, -1)[..., met.width - tokens : met.width]
+        own.masked_fill_(later, -torch.inf)
+        return scores
+
+    def put(self, total: Tensor, tokens: slice, part: Tensor) -> None:
+        """Write what belongs to some tokens, unless it is there: of one query head it is a view."""
+        own = total[:, tokens]
+        if own.data_ptr() != part.data_ptr():
+            own.copy_(part.view(own.shape))
+
+
+def heads_of(query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes) -> list[Head]:
+    """Return the heads of keys, each with its queries."""
     own, levels = by_head(query, len(key)), levels_of(key, value, choice, nodes)
     return [Head(own[h], key[h], value[h], choice, levels, h) for h in range(len(key))]
 
@@ -40,7 +150,7 @@ def read(
     if query.size(1) == 1 and not chosen and choice.seen[0] > 0:
         _read_last(query, key, value, choice, nodes, sums)
     else:
-        _read(query, wide(key), wide(value), choice, nodes.wide(), chosen, sums)
+        _read(query, wide(key), wide(value), choice, nodes, chosen, sums)
     return output, sums[1]
 
 
@@ -50,7 +160,7 @@ def _read_last(
     """Choose and read for one token, all of it in loops, which widen what they read."""
     # Autocast leaves them of two types, and numba knows no numbers of float16.
     if key.dtype != value.dtype or key.dtype == torch.float16:
-        key, value, nodes = wide(key), wide(value), nodes.wide()
+        key, value = wide(key), wide(value)
     own, seen = query[:, 0].numpy(), int(choice.seen[0])
     ready = {} if nodes.ready is None else nodes.ready
     if seen not in ready:
@@ -74,7 +184,7 @@ def _read(
     sums: list[Tensor],
 ) -> None:  # fmt: skip
     """Choose, or read, or both."""
-    heads = _heads(query, key, value, choice, nodes)
+    heads = heads_of(query, key, value, choice, nodes)
     totals = [by_head(x, len(key)) for x in (choice.opened, choice.read, *sums)]
 
     def work(piece: tuple[int, slice, Met]) -> None:
@@ -107,123 +217,25 @@ def _read(
         head.put(outputs[0], tokens, total)
         head.put(outputs[1], tokens, sums[1])
 
-    dense = _read_densely(query, key, value, choice, sums) if sums else 0
-    runs = [[run for run in head.runs() if run[0].start >= dense] for head in heads]
-    pieces = [(number, *run) for number, own in enumerate(runs) for run in own]
+    dense = dense_rows(query, key, value, choice) if sums else 0
+    if dense:
+        _read_densely(*(x[:, :dense] for x in (query, key, value, *sums)))
+    pieces = [(number, *run) for number in range(len(heads)) for run in heads[0].runs(dense)]
     list(map(work, pieces) if query[..., 0].numel() <= FEW else run_tasks(work, pieces))
 
 
-def _dense(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int:
+def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int:
     """Return how many first tokens SDPA's kernel reads: those that see no segment."""
     number = int((choice.seen == 0).sum())
     fits = query.size(1) == key.size(1) and key.size(-1) == value.size(-1)
     return number if fits and number > MOST else 0
 
 
-def _read_densely(
-    query: Tensor, key: Tensor, value: Tensor, choice: Choice, sums: list[Tensor]
-) -> int:
-    """Let the first tokens, which see no segment, read all before them; return their number."""
-    if number := _dense(query, key, value, choice):
-        times = len(query) // len(key)
-        parts = (x[:, :number].repeat_interleave(times, 0)[None] for x in (key, value))
-        # SDPA's own kernel, called by its name, as it returns the sums that backward needs.
-        attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        found = attend(query[None, :, :number], *parts, 0.0, True, scale=1.0)
-        for total, part in zip(sums, found, strict=True):
-            total[:, :number] = part[0]
-    return number
-
-
-def differentiate(
-    grad: Tensor,  # of the output, [H, T, Dv]
-    output: Tensor,
-    lse: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    choice: Choice,
-    nodes: Nodes,
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Return the gradients of queries, keys and values, and those of the means of both."""
-    heads, by_query = _heads(query, key, value, choice, nodes), torch.zeros_like(query)
-    rows = [grad, (grad * output).sum(-1), lse, choice.opened, choice.read, by_query]
-    rows = [by_head(x, len(key)) for x in rows]
-    dense = _dense(query, key, value, choice)
-
-    def work(task: tuple[int, int]) -> list[Tensor]:
-        number, half = task
-        head = heads[number]
-        parts = (head.key, head.value, *head.means, *head.value_means)
-        totals = [torch.zeros_like(x) for x in parts]
-        runs = [run for run in head.runs() if run[0].start >= dense]
-        for tokens, met in runs[half::2]:
-            _add(head, [x[number] for x in rows], tokens, met, totals)
-        return totals
-
-    tasks = [(number, half) for number in range(len(key)) for half in (0, 1)]
-    found = list(run_tasks(work, tasks))
-    halves = zip(found[::2], found[1::2], strict=True)
-    summed = [[one.add_(other) for one, other in zip(*pair, strict=True)] for pair in halves]
-    by_key, by_value, *means = (torch.stack(parts) for parts in zip(*summed, strict=True))
-    if dense:
-        _differentiate_densely(
-            *(x[:, :dense] for x in (grad, output, lse, query, key, value)),
-            *(x[:, :dense] for x in (by_query, by_key, by_value)),
-        )
-    levels = len(choice.tree.members)
-    return by_query, by_key, by_value, means[:levels], means[LEVELS : LEVELS + levels]
-
-
-def _add(head: Head, rows: list[Tensor], tokens: slice, met: Met, totals: list[Tensor]) -> None:
-    """Add the gradients of some tokens, and write those of their queries."""
-    own, rest = head.rows(head.query, tokens), head.choice.rest
-    come, less, lse, opened, read = (head.rows(x, tokens) for x in rows[:-1])
-    scores, out = head.scores(own, tokens.stop - tokens.start, met), torch.zeros_like(own)
-    by_key, by_value = totals[:2]
-    by_means, by_value_means = totals[2 : 2 + LEVELS], totals[2 + LEVELS :]
-    query, found, shift, grad, delta, by_query = (
-        x.numpy() for x in (own, scores, lse, come, less, out)
-    )
-    to_open, to_read = opened.numpy(), read.numpy()
-    to_means: Any = tuple(tuple(x.numpy() for x in part) for part in (by_means, by_value_means))
-    differentiate_rows(
-        query, found, padded(met.width), (met.spans, met.bias), head.arrays, rest, to_open, to_read,
-        shift, grad, delta, by_query, to_means,
-    )  # fmt: skip
-    pairs = zip(head.met(met, keys=True), head.met(met, keys=False), strict=False)
-    for level, ((columns, keys), (_, values)) in enumerate(pairs, -1):
-        part = scores[:, columns]
-        by_score = (come @ values.mT).sub_(less.unsqueeze(-1)).mul_(part)
-        out.addmm_(by_score, keys)
-        spread = by_score.mT @ own, part.mT @ come
-        if level < 0:
-            for total, one in zip((by_key, by_value), spread, strict=True):
-                total[: met.sinks] += one[: met.sinks]
-                total[met.near] += one[met.sinks :]
-            continue
-        _, start, stop = met.spans[level]
-        for total, one in zip((by_means[level], by_value_means[level]), spread, strict=True):
-            total[start:stop] += one
-    exact, exact_values = head.exact
-    to_keys, to_values = by_key[SINKS:].numpy(), by_value[SINKS:].numpy()
-    differentiate_clusters(
-        query, exact, exact_values, head.members, to_read, shift, grad, delta, by_query, to_keys,
-        to_values,
-    )  # fmt: skip
-    head.put(rows[-1], tokens, out)
-
-
-def _differentiate_densely(
-    grad: Tensor, output: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor,
-    by_query: Tensor, by_key: Tensor, by_value: Tensor,
-) -> None:  # fmt: skip
-    """Add the gradients of tokens that read all before them."""
-    times = len(query) // len(key)
-    parts = [x.repeat_interleave(times, 0)[None] for x in (key, value)]
-    differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    given = grad[None], query[None], *parts, output[None], lse[None]
-    found = differentiate(*given, 0.0, True, scale=1.0)
-    by_query += found[0][0]
-    for total, part in zip((by_key, by_value), found[1:], strict=True):
-        total += by_head(part[0], len(key)).sum(1)
+def _read_densely(query: Tensor, key: Tensor, value: Tensor, *sums: Tensor) -> None:
+    """Let tokens read all before them."""
+    parts = (x.repeat_interleave(len(query) // len(key), 0)[None] for x in (key, value))
+    # SDPA's own kernel, called by its name, as it returns the sums that backward needs.
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    found = attend(query[None], *parts, 0.0, True, scale=1.0)
+    for total, part in zip(sums, found, strict=False):
+        total.copy_(part[0])
