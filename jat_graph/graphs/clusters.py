@@ -85,13 +85,12 @@ def cluster_graph(
     groups = config.graph.rules(query.size(1))
     rules = {head: rule.settled() for rule, heads in groups.items() for head in heads}
     mask = resolve_mask(attention_mask, False, query)
-    dtype, both = score_dtype(query, key), clean_padding(mask.valid, query=query, key=key)
-    query, key = (x.to(dtype) for x in both)
-    graphs = []
+    both, graphs = clean_padding(mask.valid, query=query, key=key), []
+    query, key = (x.to(score_dtype(query, key)) for x in both)
     for sequence, tokens in document_tokens(mask, query):
         for head, rule in sorted(rules.items()):
-            own = query[sequence, head, tokens], key[sequence, head, tokens]
-            graph = _head_graph(*own, rule, scale)
+            own = sequence, head, tokens
+            graph = _head_graph(query[own], key[own], rule, scale)
             graph["token"].position = tokens
             graph.sequence, graph.head = sequence, head
             graphs.append(graph)

@@ -18,20 +18,12 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, attach, detach
 from jat_graph.hf import from_pretrained, save_pretrained
-from tests.hf.causal import (
-    CACHED,
-    CLUSTERS,
-    FAMILIES,
-    LONG,
-    RULE,
-    SERVED,
-    decoder,
-    decoder_inputs,
-)
+from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, RULE, SERVED, decoder, decoder_inputs
 from tests.hf.encoders import Call, calls
 from tests.hf.models import VOCABULARY, run
 from tests.hf.test_generation_cache import MODES, filled, forward, generate
 from tests.oracles import reference_tree_attention
+from tests.support import count_operations
 
 __all__ = ["calls"]
 WAYS = pytest.mark.parametrize("by_name", [True, False], ids=["by name", "attached"])
@@ -323,7 +315,9 @@ def test_packed_documents_are_sequences_of_their_own(by_name: bool) -> None:
     model, sizes = decoder("llama", by_name), (50, 30)
     positions = torch.cat([torch.arange(size) for size in sizes])[None]
     packed = {"input_ids": IDS[:1, :80], "position_ids": positions}
-    whole = run(model, packed, use_cache=False).split(sizes, 1)
+    with torch.inference_mode(), count_operations() as seen:
+        whole = run(model, packed, use_cache=False).split(sizes, 1)
+    assert seen["jat_graph.packed_documents.default"] == 1  # for all layers
     for ids, got in zip(IDS[:1, :80].split(sizes, 1), whole, strict=True):
         assert_near(got, run(model, {"input_ids": ids}, use_cache=False))
 

@@ -135,10 +135,7 @@ def test_layers_are_chosen_and_windows_of_a_models_own_are_left() -> None:
 
 
 def test_heads_of_both_kinds_live_in_one_model(tmp_path: Path) -> None:
-    configs: list[Any] = [
-        tiny_config(heads=1, layers=(0, 1)),
-        SOME.replace(layers=(0,)),
-    ]
+    configs: list[Any] = [tiny_config(heads=1, layers=(0, 1)), SOME.replace(layers=(0,))]
     model, inputs = tiny_model("bert"), tiny_inputs("bert", LENGTHS)
     base = run(model, inputs)
     for config in configs:

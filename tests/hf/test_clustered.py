@@ -18,6 +18,7 @@ from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
 from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_jump_model, tiny_model
+from tests.support import count_operations
 
 __all__ = ["calls"]
 SERVED = [name for name, family in FAMILIES.items() if family.served]
@@ -115,12 +116,19 @@ def four(pairs: Tensor) -> dict[str, Tensor]:
     return inputs | {"attention_mask": pairs[None, None]}
 
 
-def test_packed_documents_are_sequences_of_their_own() -> None:
+@pytest.mark.parametrize("inference", [False, True])
+def test_packed_documents_are_sequences_of_their_own_and_named_once(inference: bool) -> None:
     model, sizes = clustered_model("bert"), (5, 7)
     pairs = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     inputs = four(pairs)
     inputs["position_ids"] = torch.cat([torch.arange(size) for size in sizes])[None]
-    whole = run(model, inputs)
+    with torch.inference_mode(inference), count_operations() as seen:
+        whole = run(model, inputs)
+    assert seen["jat_graph.packed_documents.default"] == 1  # for three layers
+    assert torch.equal(model(**inputs)[0], whole)  # with gradients
+    pairs[:] = True
+    assert torch.equal(run(model, inputs), run(model, inputs | {"attention_mask": None}))
+    pairs[:5, 5:] = pairs[5:, :5] = False
     assert not torch.allclose(whole, on_sdpa(model, inputs), atol=1e-3)
     model.set_attn_implementation("clustered")
     for document, positions in zip(
