@@ -1,4 +1,4 @@
-"""Choosing what tokens read, and reading it: who decides and who computes are two functions."""
+"""Choosing what tokens read, and reading it: two functions; and what stands beside a cache."""
 
 from __future__ import annotations
 
