@@ -13,7 +13,13 @@ from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_he
 from jat_graph.attention.past import Past
 from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterRule
-from jat_graph.hf.inputs import AttentionInputs, KeepingLayer, check_cache, keeps_all_tokens
+from jat_graph.hf.inputs import (
+    AttentionInputs,
+    KeepingLayer,
+    check_cache,
+    keeps_all_tokens,
+    take_over,
+)
 from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
@@ -83,16 +89,13 @@ def _past(inputs: AttentionInputs, owner: Any, rules: Rules) -> TreePast | None:
         return None
     before = inputs.key.size(2) - inputs.query.size(2)
     if cache is None:  # which a module by name does not hand on at its first call
-        mask, new = inputs.attention_mask, TreePast(rules)
-        if mask is not None and not bool(split_additive(mask)[0][:, :, -1, -1].any()):
-            raise ValueError("a cache with room needs heads that are told of it, got a first call")
-        new.adopt(before, mask)
+        new = TreePast(rules)
+        new.adopt(before, inputs.attention_mask)
         return new
     check_cache(cache, module, inputs.key.size(2))
     layer = cache.layers[module.layer_idx]
     if not isinstance(layer, KeepingLayer) or layer.owner != owner:
-        new = TreePast(rules)
-        cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new)
+        cache.layers[module.layer_idx] = layer = take_over(layer, owner, TreePast(rules))
     past = layer.past
     assert isinstance(past, TreePast)
     if past.length != before:  # these were added without heads of ours

@@ -153,9 +153,13 @@ def _read_whole(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  #
 
 def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
-    module, compiling = inputs.module, torch.compiler.is_compiling()
+    compiling, inputs = torch.compiler.is_compiling(), inputs.without_room()
+    module = inputs.module
+    if inputs.key.size(2) < rule.shortest(True):
+        return None
     if compiling and not inputs.is_whole:
-        _warn(module, f"{LEFT} under torch.compile, which hides its cache")
+        cure = "generate(disable_compile=True) reads by clusters"
+        _warn(module, f"{LEFT} under torch.compile, which hides its cache: {cure}")
         return None
     if not compiling and module not in _following and takes_any_argument(type(module)):
         _following.add(module)

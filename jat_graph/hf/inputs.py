@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers import cache_utils
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 
 from jat_graph.attention.past import Past, put
@@ -56,6 +57,24 @@ class AttentionInputs:
             got = "got {} queries for {} keys".format(*self.sizes)
             raise ValueError(f"{what} need the queries of all tokens: pass use_cache=False ({got})")
 
+    def without_room(self) -> AttentionInputs:
+        """Return them without the room for later tokens that a static cache hands on as well."""
+        (queries, number), mask = self.sizes, self.attention_mask
+        if self.is_whole or torch.compiler.is_compiling():
+            return self
+        if self.cache is not None:
+            layer = self.cache.layers[self.module.layer_idx]
+            number = int(layer.get_seq_length()) if isinstance(layer, StaticLayer) else number
+        elif mask is None:
+            number = queries if self.is_causal else number  # as SDPA does
+        else:  # one of the first and the last token is no padding, and sees itself
+            seen = split_additive(mask)[0][:, :, [0, -1]].flatten(0, 1).any(0)
+            first, last = (seen * torch.arange(number, device=seen.device)).amax(-1).tolist()
+            number = min(number, max(first + queries, last + 1))
+        key, value = self.key[:, :, :number], self.value[:, :, :number]
+        mask = None if mask is None else mask[..., :number]
+        return replace(self, key=key, value=value, attention_mask=mask)
+
     def repeat_keys(self) -> AttentionInputs:
         """Return them with each head of keys and values repeated for its group of queries."""
         times = self.query.size(1) // self.key.size(1)
@@ -72,7 +91,7 @@ class AttentionInputs:
             check_cache(cache, module, keys)
         layer, before = cache.layers[module.layer_idx], keys - queries
         if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
-            cache.layers[module.layer_idx] = layer = KeepingLayer(layer, owner, new_past())
+            cache.layers[module.layer_idx] = layer = take_over(layer, owner, new_past())
         if layer.past.length != before or layer.owner != owner:
             raise ValueError(
                 f"the cache holds {before} tokens that were added without these heads, by a prefix "
@@ -165,29 +184,19 @@ def trust_causal(mask: TokenMask) -> TokenMask:
     return replace(mask, valid=valid, causal=True, pairs=None)
 
 
-class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer of a DynamicCache that takes over another, and tells heads of ours what happens."""
+class KeepingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """A layer of a cache that takes over another, and tells heads of ours what happens to it."""
 
-    def __init__(self, layer: Any, owner: Any, past: Past) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.stores: list[Tensor] = []  # of keys and of values, with room for more
-        vars(self).update(vars(layer))
-        self.owner, self.past = owner, past
+    owner: Any
+    past: Past
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Add the keys and values of the next tokens, and return those of all."""
-        start = self.get_seq_length()
-        if not start:
-            return super().update(key_states, value_states, *args, **kwargs)
-        known: Any = self.keys, self.values
-        if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
-            known = self.stores
-        pairs = zip(known, (key_states, value_states), strict=True)
-        self.stores = [put(*pair, start, 2) for pair in pairs]
-        self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
-        return self.keys, self.values
+        if not torch.compiler.is_compiling() and self.get_seq_length() < self.past.length:
+            self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
+        return super().update(key_states, value_states, *args, **kwargs)
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -206,7 +215,8 @@ class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Take the sequences in another order, as beam search does."""
-        self.batch_select_indices(beam_idx)
+        super().reorder_cache(beam_idx)
+        self.past.reorder(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
@@ -215,14 +225,56 @@ class KeepingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self.batch_select_indices(order.repeat_interleave(repeats))
 
 
+class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """A layer with room for later tokens, so that none moves the keys of those before it."""
+
+    stores: tuple[Tensor, ...] = ()  # of keys and of values
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Add the keys and values of the next tokens, and return those of all."""
+        start = self.get_seq_length()
+        if not start:
+            return super().update(key_states, value_states, *args, **kwargs)
+        known: Any = self.keys, self.values
+        if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
+            known = self.stores
+        pairs = zip(known, (key_states, value_states), strict=True)
+        self.stores = tuple(put(*pair, start, 2) for pair in pairs)
+        self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
+        return self.keys, self.values
+
+    def offload(self) -> None:
+        """Leave nothing on the device."""
+        super().offload()
+        self.stores = ()
+
+
+KEEPING = dict[type, type]()  # what takes over each kind of layer that keeps all tokens
+for _name in ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quantized"):
+    if _kind := getattr(cache_utils, f"{_name}Layer", None):  # which are more in newer versions
+        _bases = KeepingLayer, RoomyLayer if _kind is DynamicLayer else _kind
+        KEEPING[_kind] = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
+        globals()[f"Keeping{_name}Layer"] = KEEPING[_kind]  # where pickle looks
+
+
+def take_over(layer: Any, owner: Any, past: Past) -> KeepingLayer:
+    """Return a layer of a cache as one that tells heads of ours what happens to it."""
+    kind: Any = KEEPING.get(type(layer), type(layer))
+    new: KeepingLayer = kind.__new__(kind)
+    vars(new).update(vars(layer) | {"owner": owner, "past": past})
+    return new
+
+
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
-    """Tell whether a cache keeps the keys of all tokens as they are, and on their device."""
-    followed = type(cache.layers[module.layer_idx]) in (DynamicLayer, KeepingLayer)
-    return followed and not cache.offloading
+    """Tell whether a cache keeps the keys of all tokens."""
+    layer = cache.layers[module.layer_idx]
+    return isinstance(layer, KeepingLayer) or type(layer) in KEEPING
 
 
 def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
-    """Refuse a cache, or a module's window, that does not keep all tokens as they are."""
+    """Refuse a cache, or a module's window, that does not keep all tokens."""
     window, layer = window_of(module), cache.layers[module.layer_idx]
     if window is not None and num_keys > window:
         raise ValueError(
@@ -230,12 +282,11 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
             f"patterns do not support with a cache: pass use_cache=False (got {num_keys} keys)"
         )
     if not keeps_all_tokens(cache, module):
-        kind = type(layer).__name__ + (", offloaded" if cache.offloading else "")
         most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
-            "heads of jat_graph and patterns generate with transformers.DynamicCache only, got a "
-            f"{type(cache).__name__} ({kind}); pass past_key_values=DynamicCache(){most}, or "
-            "use_cache=False"
+            "heads of jat_graph and patterns need a cache that keeps all tokens, got a "
+            f"{type(cache).__name__} ({type(layer).__name__}); pass "
+            f"past_key_values=DynamicCache(){most}, or use_cache=False"
         )
 
 

@@ -33,6 +33,8 @@ MODES: dict[str, dict[str, Any]] = {
     "beams": {"num_beams": 3},
     "sampled beams": {"num_beams": 2, "do_sample": True, "num_return_sequences": 2},
     "chunked prefill": {"prefill_chunk_size": 5},
+    "static": {"cache_implementation": "static"},
+    "static beams": {"cache_implementation": "static", "num_beams": 3},
 }
 
 
@@ -46,9 +48,14 @@ def generate(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: A
     )
 
 
+def without_cache(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of generate() that do without a cache."""
+    return {k: x for k, x in settings.items() if k not in ("prefill_chunk_size", "cache_implementation")}
+
+
 def assert_same(model: Any, inputs: dict[str, Tensor], atol: float = 1e-5, **settings: Any) -> None:
     """Assert that a cache changes no token, and logits by rounding only."""
-    plain = {key: value for key, value in settings.items() if key != "prefill_chunk_size"}
+    plain = without_cache(settings)
     wanted = generate(model, inputs, use_cache=False, **plain)
     got = generate(model, inputs, use_cache=True, **settings)
     assert torch.equal(got.sequences, wanted.sequences)
@@ -291,13 +298,6 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(over_stones: bool) -> None:
     with torch.no_grad():
         got = model(input_ids=ids, past_key_values=prompt).logits
     assert_close(got, wanted, rtol=0, atol=1e-5)
-
-
-def test_a_static_cache_is_refused_by_name() -> None:
-    model, inputs = tiny_jump_model("llama"), tiny_inputs("llama")
-    cache = hf.StaticCache(config=model.config, max_cache_len=LENGTH + 4)
-    with torch.no_grad(), pytest.raises(ValueError, match=r"with transformers\.DynamicCache only"):
-        model(**inputs, past_key_values=cache)
 
 
 def test_a_sliding_cache_takes_the_first_tokens_only() -> None:
