@@ -13,13 +13,7 @@ from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_he
 from jat_graph.attention.past import Past
 from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterRule
-from jat_graph.hf.inputs import (
-    AttentionInputs,
-    KeepingLayer,
-    check_cache,
-    keeps_all_tokens,
-    take_over,
-)
+from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
@@ -78,29 +72,14 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
     return parts
 
 
-def _past(inputs: AttentionInputs, owner: Any, rules: Rules) -> TreePast | None:
+def _past(inputs: AttentionInputs, owner: Any, rules: Rules) -> Past | None:
     """Return what earlier tokens left behind; None where nothing of these can be kept."""
-    features, cache, module = (inputs.query, inputs.key, inputs.value), inputs.cache, inputs.module
+    features = inputs.query, inputs.key, inputs.value
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
     if recorded or inputs.dropout or torch.compiler.is_compiling():
         inputs.check_whole("cluster heads with gradients, dropout or torch.compile")
         return None
-    if inputs.is_whole and (cache is None or not keeps_all_tokens(cache, module)):
-        return None
-    before = inputs.key.size(2) - inputs.query.size(2)
-    if cache is None:  # which a module by name does not hand on at its first call
-        new = TreePast(rules)
-        new.adopt(before, inputs.attention_mask)
-        return new
-    check_cache(cache, module, inputs.key.size(2))
-    layer = cache.layers[module.layer_idx]
-    if not isinstance(layer, KeepingLayer) or layer.owner != owner:
-        cache.layers[module.layer_idx] = layer = take_over(layer, owner, TreePast(rules))
-    past = layer.past
-    assert isinstance(past, TreePast)
-    if past.length != before:  # these were added without heads of ours
-        past.adopt(before, inputs.attention_mask)
-    return past
+    return inputs.past(owner, lambda: TreePast(rules), TreePast.adopt)
 
 
 @dataclass(eq=False)

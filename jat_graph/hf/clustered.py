@@ -158,8 +158,7 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
     if inputs.key.size(2) < rule.shortest(True):
         return None
     if compiling and not inputs.is_whole:
-        cure = "generate(disable_compile=True) reads by clusters"
-        _warn(module, f"{LEFT} under torch.compile, which hides its cache: {cure}")
+        _warn(module, f"{LEFT} under torch.compile: pass disable_compile=True to generate()")
         return None
     if not compiling and module not in _following and takes_any_argument(type(module)):
         _following.add(module)

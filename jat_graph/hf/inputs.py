@@ -60,14 +60,14 @@ class AttentionInputs:
     def without_room(self) -> AttentionInputs:
         """Return them without the room for later tokens that a static cache hands on as well."""
         (queries, number), mask = self.sizes, self.attention_mask
-        if self.is_whole or torch.compiler.is_compiling():
+        if self.is_whole or (torch.compiler.is_compiling() and not self.is_causal):
             return self
-        if self.cache is not None:
+        if self.is_causal:  # no token is in it yet
+            number = queries
+        elif self.cache is not None:
             layer = self.cache.layers[self.module.layer_idx]
             number = int(layer.get_seq_length()) if isinstance(layer, StaticLayer) else number
-        elif mask is None:
-            number = queries if self.is_causal else number  # as SDPA does
-        else:  # one of the first and the last token is no padding, and sees itself
+        elif mask is not None:  # one of the first and the last token is no padding, and sees itself
             seen = split_additive(mask)[0][:, :, [0, -1]].flatten(0, 1).any(0)
             first, last = (seen * torch.arange(number, device=seen.device)).amax(-1).tolist()
             number = min(number, max(first + queries, last + 1))
@@ -80,25 +80,32 @@ class AttentionInputs:
         times = self.query.size(1) // self.key.size(1)
         return replace(self, key=repeat_kv(self.key, times), value=repeat_kv(self.value, times))
 
-    def past(self, owner: Any, new_past: Callable[[], Past]) -> Past | None:
+    def past(
+        self, owner: Any, new_past: Callable[[], Past], adopt: Callable[..., None] | None = None
+    ) -> Past | None:
         """Return what earlier tokens left behind for heads; None where nothing can keep it."""
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
-        cache, module, (queries, keys) = self.cache, self.module, self.sizes
-        if cache is None or (self.is_whole and not keeps_all_tokens(cache, module)):
-            self.check_whole("heads not loaded by jat_graph.from_pretrained")
+        cache, module, before = self.cache, self.module, self.key.size(2) - self.query.size(2)
+        if before == 0 and (cache is None or not keeps_all_tokens(cache, module)):
             return None
-        if not self.is_whole:
-            check_cache(cache, module, keys)
-        layer, before = cache.layers[module.layer_idx], keys - queries
-        if not isinstance(layer, KeepingLayer) or (before == 0 and layer.owner != owner):
-            cache.layers[module.layer_idx] = layer = take_over(layer, owner, new_past())
-        if layer.past.length != before or layer.owner != owner:
+        if before and cache is not None:
+            check_cache(cache, module, self.key.size(2))
+        layer = None if cache is None else cache.layers[module.layer_idx]
+        known = isinstance(layer, KeepingLayer) and layer.owner == owner
+        past: Past = layer.past if known else new_past()  # type: ignore[union-attr]
+        if past.length != before and adopt is not None:
+            adopt(past, before, self.attention_mask)
+        elif past.length != before:
             raise ValueError(
                 f"the cache holds {before} tokens that were added without these heads, by a prefix "
-                "of PEFT, while gradients were recorded, or under a mask that is neither causal "
-                "nor padding: pass a new one, or use_cache=False"
+                "of PEFT, while gradients were recorded, under a mask that is neither causal nor "
+                "padding, or without jat_graph.from_pretrained: pass a new one, or use_cache=False"
             )
-        return layer.past
+        if cache is not None and not known:
+            kind: Any = KEEPING[type(layer)]
+            cache.layers[module.layer_idx] = new = kind.__new__(kind)
+            vars(new).update(vars(layer) | {"owner": owner, "past": past})
+        return past
 
     def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
@@ -114,8 +121,6 @@ class AttentionInputs:
         """Return ``attn_mask`` and ``is_causal`` for SDPA, cut down to a pattern."""
         if pattern is not None:
             return self._mask_within(pattern), False
-        if self.is_causal and not self.is_whole:  # SDPA would count the queries from the first key
-            return causal_rows(*self.sizes, self.query.device), False
         return self.attention_mask, self.is_causal
 
     def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
@@ -190,13 +195,11 @@ class KeepingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     owner: Any
     past: Past
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, *args: Any, **kwargs: Any) -> Any:
         """Add the keys and values of the next tokens, and return those of all."""
         if not torch.compiler.is_compiling() and self.get_seq_length() < self.past.length:
             self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
-        return super().update(key_states, value_states, *args, **kwargs)
+        return super().update(*args, **kwargs)  # type: ignore[safe-super]
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -205,15 +208,15 @@ class KeepingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
-        super().crop(tokens_to_remove)
+        super().crop(tokens_to_remove)  # type: ignore[misc]
         self.past.crop(self.get_seq_length())
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Take some sequences of the batch, in this order."""
-        super().batch_select_indices(indices)
+        super().batch_select_indices(indices)  # type: ignore[misc]
         self.past.reorder(indices)
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Any) -> None:
         """Take the sequences in another order, as beam search does."""
         super().reorder_cache(beam_idx)
         self.past.reorder(beam_idx)
@@ -221,7 +224,7 @@ class KeepingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
         if self.keys is not None:
-            order = torch.arange(len(self.keys), device=self.device)
+            order = torch.arange(len(self.keys), device=self.keys.device)
             self.batch_select_indices(order.repeat_interleave(repeats))
 
 
@@ -237,9 +240,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         start = self.get_seq_length()
         if not start:
             return super().update(key_states, value_states, *args, **kwargs)
-        known: Any = self.keys, self.values
-        if self.stores and known[0].data_ptr() == self.stores[0].data_ptr():
-            known = self.stores
+        same = self.stores and self.stores[0].data_ptr() == self.keys.data_ptr()  # type: ignore[union-attr]
+        known = self.stores if same else (self.keys, self.values)
         pairs = zip(known, (key_states, value_states), strict=True)
         self.stores = tuple(put(*pair, start, 2) for pair in pairs)
         self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
@@ -247,30 +249,21 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def offload(self) -> None:
         """Leave nothing on the device."""
-        super().offload()
+        super().offload()  # type: ignore[no-untyped-call]
         self.stores = ()
 
 
 KEEPING = dict[type, type]()  # what takes over each kind of layer that keeps all tokens
 for _name in ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quantized"):
-    if _kind := getattr(cache_utils, f"{_name}Layer", None):  # which are more in newer versions
+    if _kind := getattr(cache_utils, f"{_name}Layer", None):  # newer versions have more of them
         _bases = KeepingLayer, RoomyLayer if _kind is DynamicLayer else _kind
-        KEEPING[_kind] = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
-        globals()[f"Keeping{_name}Layer"] = KEEPING[_kind]  # where pickle looks
-
-
-def take_over(layer: Any, owner: Any, past: Past) -> KeepingLayer:
-    """Return a layer of a cache as one that tells heads of ours what happens to it."""
-    kind: Any = KEEPING.get(type(layer), type(layer))
-    new: KeepingLayer = kind.__new__(kind)
-    vars(new).update(vars(layer) | {"owner": owner, "past": past})
-    return new
+        _new = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
+        KEEPING[_kind] = KEEPING[_new] = globals()[_new.__name__] = _new  # where pickle looks
 
 
 def keeps_all_tokens(cache: Cache, module: Any) -> bool:
     """Tell whether a cache keeps the keys of all tokens."""
-    layer = cache.layers[module.layer_idx]
-    return isinstance(layer, KeepingLayer) or type(layer) in KEEPING
+    return type(cache.layers[module.layer_idx]) in KEEPING
 
 
 def check_cache(cache: Cache, module: Any, num_keys: int) -> None:

@@ -158,8 +158,7 @@ def jat_attention_forward(
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     call = (module, query, key, value, attention_mask, causal, dropout, scale)
     inputs = AttentionInputs(*call, *given)
-    if runs or recorded:
-        inputs = inputs.without_room()
+    inputs = inputs.without_room() if state.takes_heads else inputs
     if recorded and shared.recorder is not None:
         shared.recorder(state.heads, inputs)
     if runs:
@@ -227,13 +226,10 @@ def run_heads(
 
 def _ordinary_probabilities(inputs: AttentionInputs) -> Tensor:  # [B, H, Lq, Lk]
     """Return plain softmax rows, which SDPA does not give."""
-    key, causal = inputs.repeat_keys().key, inputs.is_causal
-    if causal:  # as SDPA does: what a static cache holds beyond is not there yet
-        key = key[:, :, : inputs.query.size(2)]
+    key, mask = inputs.repeat_keys().key, inputs.attention_mask
     group = HeadGroup(tuple(range(key.size(1))), inputs.query, key, key, jumps=False)
-    return attention_probabilities(
-        [group], attn_mask=inputs.attention_mask, is_causal=causal, scale=inputs.scale
-    )
+    options: dict[str, Any] = {"attn_mask": mask, "is_causal": inputs.is_causal}
+    return attention_probabilities([group], **options, scale=inputs.scale)
 
 
 def _check_arguments(

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ from tests.support import count_operations
 __all__ = ["calls"]
 WAYS = pytest.mark.parametrize("by_name", [True, False], ids=["by name", "attached"])
 MIXED = (5, 1, 1, 19, 3, 23)
+QUANTIZED: dict[str, Any] = {"fp8": {}, "quanto": {"residual_length": 9, "q_group_size": 8}}
+QUANTA = 1e-4  # by how much logits are apart where rounding leads to another quantum
 ELSEWHERE = "ignore:.* where its keys come from elsewhere:UserWarning"
 
 
@@ -264,7 +267,15 @@ def of_other_heads(model: Any) -> Any:
     return filled(decoder("llama", False, keys=2), IDS[:, :35])
 
 
-@pytest.mark.parametrize("fill", [with_prefix, recorded, other_mask, densely, of_other_heads])
+def with_room(model: Any) -> Any:
+    cache = new_cache(model, "static")
+    return filled(FAMILIES["llama"]().double(), IDS[:, :35], past_key_values=cache)
+
+
+FILLS = [with_prefix, recorded, other_mask, densely, of_other_heads, with_room]
+
+
+@pytest.mark.parametrize("fill", FILLS)
 def test_a_prefix_of_any_kind_is_read_by_its_keys(
     fill: Callable[[Any], Any], calls: list[Call]
 ) -> None:
@@ -280,21 +291,112 @@ def test_a_prefix_of_any_kind_is_read_by_its_keys(
         assert_near(other, logits[0])
 
 
-def static(model: Any) -> Any:
-    cache = hf.StaticCache(config=model.config, max_cache_len=200)
-    return filled(FAMILIES["llama"]().double(), IDS[:, :20], past_key_values=cache)
-
-
 def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas() -> None:
-    model, text = decoder("llama", False), "generate with transformers.DynamicCache only, got"
+    base = FAMILIES["llama"]().double()
+    windows = filled(base, IDS[:, :20], past_key_values=hf.DynamicCache(config=hf.MistralConfig()))
+    text = r"need a cache that keeps all tokens, got a DynamicCache \(DynamicSlidingWindowLayer\)"
     with pytest.raises(ValueError, match=text) as seen:
-        follow(model, IDS, static(model))
+        follow(decoder("llama", False), IDS, copy.deepcopy(windows))
     assert "\n" not in str(seen.value)
     model = decoder("llama")
     run(model, {"input_ids": IDS})
     with pytest.warns(UserWarning, match=f"LlamaAttention runs on SDPA instead of .* {text}"):
-        got = follow(model, IDS, static(model))
-    assert_near(got, follow(FAMILIES["llama"]().double(), IDS, static(model)))
+        got = follow(model, IDS, copy.deepcopy(windows))
+    assert_near(got, follow(base, IDS, windows))
+
+
+@WAYS
+def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name: bool) -> None:
+    model = decoder("llama", by_name)
+    cache = new_cache(model, "static")
+    ways = {"new": IDS, "reset": IDS.flip(1), "by hand": torch.cat([IDS.flip(1)[:, :50], IDS], 1)}
+    for way, ids in ways.items():
+        whole, start = run(model, {"input_ids": ids[:, :90]}, use_cache=False), 0
+        if way == "reset":
+            cache.reset()
+        if way == "by hand":  # as there is no crop
+            start = 50
+            for layer in cache.layers:
+                layer.cumulative_length.fill_(start)
+        for end in (61, 62, 80):
+            assert_near(follow(model, ids[:, :end], cache), whole[:, start:end])
+            start = end
+        for copied in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
+            assert_near(follow(model, ids[:, :90], copied), whole[:, 80:])
+
+
+@WAYS
+@pytest.mark.parametrize("backend", QUANTIZED)
+def test_a_quantized_cache_loses_what_it_loses_on_sdpa(
+    backend: str, by_name: bool, calls: list[Call]
+) -> None:
+    if backend == "quanto":
+        pytest.importorskip("optimum.quanto", reason="optimum-quanto compiles a library of its own")
+    base, inputs = FAMILIES["llama"]().double(), decoder_inputs("llama")
+    valid, want = mask_of(inputs), chunks(base, inputs, MIXED, backend)
+    every = chunks(decoder("llama", by_name, keys=LONG), inputs, MIXED, backend)
+    assert_close(every[valid], want[valid], rtol=0, atol=QUANTA)
+    error, model = (want - run(base, inputs))[valid].abs().max(), decoder("llama", by_name)
+    whole = run(model, inputs, use_cache=False)
+    calls.clear()
+    away = (chunks(model, inputs, MIXED, backend) - whole)[valid].abs().max()
+    assert 100 * QUANTA < float(away) < 4 * error
+    for call in calls if backend == "fp8" else ():  # whose keys are the same from then on
+        assert_near(call.output, by_oracle(call))
+
+
+@WAYS
+def test_beams_of_a_quantized_cache_change_places(by_name: bool) -> None:
+    options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": 3}
+    options["cache_config"] = {"backend": "fp8"}
+    inputs, base = decoder_inputs("llama"), FAMILIES["llama"]().double()
+    want = generate(base, inputs, **options)
+    got = generate(decoder("llama", by_name, keys=LONG), inputs, **options)
+    assert torch.equal(got.sequences, want.sequences)
+    assert_close(torch.stack(got.logits), torch.stack(want.logits), rtol=0, atol=QUANTA)
+
+
+@WAYS
+def test_an_offloaded_layer_leaves_nothing_behind(by_name: bool) -> None:
+    """By its two methods alone: transformers moves layers on an accelerator's stream."""
+    model, cache = decoder("llama", by_name), hf.DynamicCache()
+    whole = run(model, {"input_ids": IDS[:, :60]}, use_cache=False)
+    for start, end in ((0, 30), (30, 50), (50, 51), (51, 60)):
+        assert_near(follow(model, IDS[:, :end], cache), whole[:, start:end])
+        for layer in cache.layers:
+            layer.offload()
+            assert not layer.stores and layer.keys.size(2) == end
+
+
+def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls: list[Call]) -> None:
+    torch._dynamo.reset()
+    model, base = decoder("llama"), FAMILIES["llama"]().double()
+    compiled, ends = torch.compile(model, backend="eager"), (41,)
+    for number in range(2):  # a model's first call is told of no cache
+        cache = new_cache(model, "static")
+        follow(model, IDS[:, :40], cache)
+        want = copy.deepcopy(cache)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error" if number else "ignore", message=".*torch.compile")
+            got = [follow(compiled, IDS[:, :end], cache) for end in ends]
+        assert_near(torch.cat(got, 1), torch.cat([follow(base, IDS[:, :n], want) for n in ends], 1))
+        calls.clear()
+        follow(model, IDS[:, :60], cache)
+        for call in calls:
+            assert_near(call.output, by_oracle(call))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_windows_of_a_models_own_stay_as_they_are(kind: str) -> None:
+    model = FAMILIES["mistral"]().double()
+    model.config.sliding_window = 9
+    inputs = decoder_inputs("mistral")
+    want = chunks(model, inputs, MIXED, kind)
+    model.config.clustered = CLUSTERS
+    model.set_attn_implementation("clustered")
+    for _ in range(2):
+        assert torch.equal(chunks(model, inputs, MIXED, kind), want)
 
 
 @WAYS

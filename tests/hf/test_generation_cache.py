@@ -38,6 +38,9 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+CACHED = ("prefill_chunk_size", "cache_implementation")
+
+
 def generate(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: Any) -> Any:
     inputs = {key: inputs[key] for key in ("input_ids", "attention_mask") if key in inputs}
     inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
@@ -50,7 +53,9 @@ def generate(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: A
 
 def without_cache(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings of generate() that do without a cache."""
-    return {k: x for k, x in settings.items() if k not in ("prefill_chunk_size", "cache_implementation")}
+    return {
+        k: x for k, x in settings.items() if k not in ("prefill_chunk_size", "cache_implementation")
+    }
 
 
 def assert_same(model: Any, inputs: dict[str, Tensor], atol: float = 1e-5, **settings: Any) -> None:
