@@ -66,7 +66,7 @@ def attach(
     ``model.named_modules()``, self-attention only: BART's encoder first, then its decoder.
     Cross-attention, and attention with a learned position bias (T5), stays as it is; what does not
     jump runs on SDPA. With grouped keys (Llama) a jump head is a query head. A causal model
-    generates with ``DynamicCache`` only. ``config.pattern`` limits where every self-attention
+    generates with caches that keep all tokens. ``config.pattern`` limits where every self-attention
     module reads its scores. Heads of several kinds are attached one after the other, if no head is
     to be of two, and nothing is limited to a pattern.
 

@@ -48,13 +48,17 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
 
     if inputs.everywhere is not None:
         check_global(inputs, causal)
-    past, mask = _past(inputs, owner, rules) if causal else None, None
+    past, mask, features = None, None, (inputs.query, inputs.key, inputs.value)
     if causal:
+        recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
+        if recorded or inputs.dropout or torch.compiler.is_compiling():
+            inputs.check_whole("cluster heads with gradients, dropout or torch.compile")
+        else:
+            past = inputs.past(owner, lambda: TreePast(rules), TreePast.adopt)
         mask = inputs.token_mask(past)
         if inputs.attention_mask is not None or not mask.causal:
             _check_order(inputs, mask)
     if past is not None and mask is not None and mask.pairs is None:
-        features = inputs.query, inputs.key, inputs.value
         return past.append(features, replace(mask, causal=True), inputs.scale)
     inputs.check_whole("cluster heads")
     options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
@@ -70,16 +74,6 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
             options |= {"everywhere": inputs.everywhere}
             parts.append(HeadOutput(heads, read_by_clusters(query, key, value, rule, **options)))
     return parts
-
-
-def _past(inputs: AttentionInputs, owner: Any, rules: Rules) -> Past | None:
-    """Return what earlier tokens left behind; None where nothing of these can be kept."""
-    features = inputs.query, inputs.key, inputs.value
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
-    if recorded or inputs.dropout or torch.compiler.is_compiling():
-        inputs.check_whole("cluster heads with gradients, dropout or torch.compile")
-        return None
-    return inputs.past(owner, lambda: TreePast(rules), TreePast.adopt)
 
 
 @dataclass(eq=False)
@@ -100,11 +94,7 @@ class TreePast(Past):
 
     @torch.no_grad()
     def append(
-        self,
-        own: tuple[Tensor, Tensor, Tensor],
-        mask: TokenMask,
-        scale: float,
-        strength: Tensor | None = None,
+        self, own: Any, mask: TokenMask, scale: float, strength: Tensor | None = None
     ) -> HeadParts:
         from jat_graph.clusters.attend import read_next
 
@@ -130,9 +120,8 @@ class TreePast(Past):
             for row, (tokens, new, _) in enumerate(spans):
                 some = [x[row][shared][:, tokens] for x in (key, value)]
                 with torch.autocast(key.device.type, enabled=False):
-                    found, kept[row] = read_next(
-                        asked[row][:, new], some[0], some[1], rule, scale, kept[row]
-                    )
+                    given = asked[row][:, new], *some, rule, scale, kept[row]
+                    found, kept[row] = read_next(*given)
                 output[row][:, new] = found
             parts.append(HeadOutput(heads, output))
         return parts
@@ -140,9 +129,8 @@ class TreePast(Past):
     def crop(self, length: int) -> None:
         super().crop(length)
         for own in self.kept:
-            for row, kept in enumerate(own):
-                if kept is not None:
-                    own[row] = kept.crop(_span(self.valid, row, self.length, 0)[2])
+            numbers = (_span(self.valid, row, self.length, 0)[2] for row in range(len(own)))
+            own[:] = [kept and kept.crop(n) for kept, n in zip(own, numbers, strict=True)]
 
     def reorder(self, order: Tensor) -> None:
         kept, self.kept = self.kept, []

@@ -80,17 +80,15 @@ class AttentionInputs:
         times = self.query.size(1) // self.key.size(1)
         return replace(self, key=repeat_kv(self.key, times), value=repeat_kv(self.value, times))
 
-    def past(
-        self, owner: Any, new_past: Callable[[], Past], adopt: Callable[..., None] | None = None
-    ) -> Past | None:
+    def past(self, owner: Any, new_past: Callable[[], Past], adopt: Any = None) -> Past | None:
         """Return what earlier tokens left behind for heads; None where nothing can keep it."""
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
         cache, module, before = self.cache, self.module, self.key.size(2) - self.query.size(2)
-        if before == 0 and (cache is None or not keeps_all_tokens(cache, module)):
+        layer = None if cache is None else cache.layers[module.layer_idx]
+        if before == 0 and type(layer) not in KEEPING:
             return None
         if before and cache is not None:
             check_cache(cache, module, self.key.size(2))
-        layer = None if cache is None else cache.layers[module.layer_idx]
         known = isinstance(layer, KeepingLayer) and layer.owner == owner
         past: Past = layer.past if known else new_past()  # type: ignore[union-attr]
         if past.length != before and adopt is not None:
@@ -117,16 +115,13 @@ class AttentionInputs:
             mask = resolve_once(self.attention_mask, self.is_causal, self.query)
         return mask if self.excluded is None else exclude_tokens(mask, self.excluded, self.query)
 
-    def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:
+    def sdpa_mask(self, pattern: Pattern | None) -> tuple[Tensor | None, bool]:  # [B, H, Lq, Lk]
         """Return ``attn_mask`` and ``is_causal`` for SDPA, cut down to a pattern."""
-        if pattern is not None:
-            return self._mask_within(pattern), False
-        return self.attention_mask, self.is_causal
-
-    def _mask_within(self, pattern: Pattern) -> Tensor:  # [B, H, Lq, Lk]
+        mask, (queries, keys) = self.attention_mask, self.sizes
+        if pattern is None:
+            return mask, self.is_causal
         from jat_graph.attention.patterns.dense import pattern_rows
 
-        mask, (queries, keys) = self.attention_mask, self.sizes
         shown = None if mask is None else split_additive(mask)[0]
         if self.is_whole:
             valid = self.token_mask().valid
@@ -138,12 +133,12 @@ class AttentionInputs:
         sizes: Any = {"num_queries": queries, "num_keys": keys, "device": self.query.device}
         rows = pattern_rows(pattern, valid=valid, heads=range(self.query.size(1)), **sizes)
         if self.is_causal:
-            return rows & causal_rows(queries, keys, self.query.device)
+            return rows & causal_rows(queries, keys, self.query.device), False
         if mask is None or shown is None:
-            return rows
+            return rows, False
         # What it masks by the least number there is, a query must not see for want of other keys.
         rows = rows & shown
-        return rows if mask.dtype == torch.bool else mask.masked_fill(~rows, -torch.inf)
+        return rows if mask.dtype == torch.bool else mask.masked_fill(~rows, -torch.inf), False
 
 
 # Of a mask: its version, causality and shape; what it resolves to; whether its pairs are itself.
@@ -233,9 +228,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     stores: tuple[Tensor, ...] = ()  # of keys and of values
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Add the keys and values of the next tokens, and return those of all."""
         start = self.get_seq_length()
         if not start:
@@ -261,11 +254,6 @@ for _name in ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quanti
         KEEPING[_kind] = KEEPING[_new] = globals()[_new.__name__] = _new  # where pickle looks
 
 
-def keeps_all_tokens(cache: Cache, module: Any) -> bool:
-    """Tell whether a cache keeps the keys of all tokens."""
-    return type(cache.layers[module.layer_idx]) in KEEPING
-
-
 def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
     """Refuse a cache, or a module's window, that does not keep all tokens."""
     window, layer = window_of(module), cache.layers[module.layer_idx]
@@ -274,7 +262,7 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
             f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
             f"patterns do not support with a cache: pass use_cache=False (got {num_keys} keys)"
         )
-    if not keeps_all_tokens(cache, module):
+    if type(layer) not in KEEPING:
         most = "" if window is None else f" for up to {window} tokens"
         raise ValueError(
             "heads of jat_graph and patterns need a cache that keeps all tokens, got a "

@@ -16,22 +16,10 @@ from examples import jat_graph_transformer
 from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, read_trees, to_graph
 from jat_graph.probes import Sentence
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
+from tests.probes.test_treebank import DOGS, YES
 
 CHANNELS, HEADS = 16, 4
-SENTENCE = """\
-# text = Dogs don't bark.
-1\tDogs\tdog\tNOUN\tNNS\t_\t4\tnsubj:outer\t_\t_
-2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
-2\tdo\tdo\tAUX\tVBP\t_\t4\taux\t_\t_
-3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
-4\tbark\tbark\tVERB\tVB\t_\t0\troot\t_\t_
-4.1\tbark\tbark\tVERB\tVB\t_\t_\t_\t_\t_
-5\t.\t.\tPUNCT\t.\t_\t4\tpunct\t_\t_
-
-# text = Yes
-1\tYes\tyes\tINTJ\tUH\t_\t0\troot\t_\t_
-
-"""
+SENTENCE = f"{DOGS[:-1]}5\t.\t.\tPUNCT\t.\t_\t4\tpunct\t_\t_\n\n# text = Yes\n{YES}"
 TREE = Sentence(
     ("Dogs", "do", "n't", "bark", "."),
     ("NOUN", "AUX", "PART", "VERB", "PUNCT"),

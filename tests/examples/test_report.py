@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
 from examples.sweeps import figures, statistics, strengths
-from examples.sweeps.definition import Sweep, read_sweep
+from examples.sweeps.definition import read_sweep
 from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
 from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
@@ -79,32 +79,7 @@ def test_alone_a_sweep_is_told_by_number_too(capsys: pytest.CaptureFixture[str])
         assert shown.startswith(f"{100 * (row.mean or 0):.1f} ± ")
 
 
-PRINTED = {
-    "glue-whole": {"base": "BERT-base", "JAT": "BERT-JAT", "JAT†": "BERT-JAT†"},
-    "superglue-whole": {"base": "RoBERTa-base", "JAT": "RoBERTa-JAT", "JAT†": "RoBERTa-JAT†"},
-    "squad": {"base": "BERT-base", "JAT": "BERT-JAT"},
-}
 UNLIKE = {("glue-whole", "RoBERTa-JAT†"): 87.3}  # printed as 87.1, which its own row does not give
-
-
-def printed_cells(sweep: Sweep, name: str) -> list[str]:
-    """Return what the paper prints of a model, as a page shows it."""
-    scores = sweep.paper.scores[name]
-    row = [scores.get(task) for task in (*sweep.tasks, MEAN)]
-    if sweep.name == "squad":
-        row = [scores[task].get(name) for task in sweep.tasks for name in sweep.columns]
-    texts = ["/".join(map(str, s.values())) if isinstance(s, dict) else f"{s}" for s in row]
-    return ["–" if text == "None" else text for text in texts]
-
-
-@pytest.mark.parametrize("table", PRINTED)
-def test_the_page_has_the_papers_tables_whole(table: str) -> None:
-    page = lines_of((DOCS / "howto_experiments.md").read_text(encoding="utf-8"))
-    sweep = read_sweep(table)
-    assert {*sweep.paper.quoted, *PRINTED[table]} == set(sweep.paper.scores)
-    for name in sweep.paper.scores:
-        row = "|".join(["", PRINTED[table].get(name, name), *printed_cells(sweep, name), ""])
-        assert any(line.startswith(row) for line in page), row
 
 
 @pytest.mark.parametrize("table", ["glue-whole", "superglue-whole"])
@@ -132,13 +107,6 @@ def test_a_printed_mean_stands_where_it_is_of_the_same_tasks(
     found = {row.variant.name: row.paper for row in quoted}
     assert found[shown] == sweep.paper.scores[shown][MEAN]
     assert ("ELMo" in found) != ("RoBERTa-base" in found)  # the paper has no WNLI of the latter
-
-
-def test_the_page_of_the_first_round_says_what_the_records_say() -> None:
-    frame = report.numbers(read_results(RECORDS / "pretrained-six.jsonl"))
-    stones = frame[frame.variant == "stones"].iloc[0]
-    text = f"stones {100 * stones.change:.1f} ({100 * stones.low:.1f} to +{100 * stones.high:.1f})"
-    assert text in (DOCS / "first_round.md").read_text(encoding="utf-8")
 
 
 def test_where_examples_alone_matter_it_is_every_resample_that_there_is(

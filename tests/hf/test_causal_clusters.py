@@ -22,7 +22,7 @@ from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, RULE, SERVED, decoder, decoder_inputs
 from tests.hf.encoders import Call, calls
 from tests.hf.models import VOCABULARY, run
-from tests.hf.test_generation_cache import MODES, filled, forward, generate, without_cache
+from tests.hf.test_generation_cache import MODES, assert_guesses, assert_moved, filled, generate
 from tests.oracles import reference_tree_attention
 from tests.support import count_operations
 
@@ -123,7 +123,7 @@ def test_chunks_and_single_tokens_are_the_whole(name: str, side: str, by_name: b
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3"])
 def test_every_way_to_generate(name: str, mode: str, by_name: bool) -> None:
     model, inputs = decoder(name, by_name), decoder_inputs(name)
-    wanted = generate(model, inputs, use_cache=False, **without_cache(MODES[mode]))
+    wanted = generate(model, inputs, use_cache=False, **MODES[mode])
     for _ in range(2):  # as transformers keeps a static cache for the next prompt
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -137,13 +137,7 @@ def test_every_way_to_generate(name: str, mode: str, by_name: bool) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
     model, inputs = decoder(name, by_name), decoder_inputs(name, (44,))
-    inputs["input_ids"][:, 22:] = inputs["input_ids"][:, :22]  # something to look up
-    many = {"max_new_tokens": 15}  # there are 64 positions, some for guesses
-    wanted = generate(model, inputs, use_cache=False, **many).sequences
-    options = [{"prompt_lookup_num_tokens": 5}]
-    options += [{"assistant_model": other} for other in (FAMILIES[name]().double(), model)]
-    for option in options:
-        assert torch.equal(generate(model, inputs, **option, **many).sequences, wanted)
+    assert_guesses(model, FAMILIES[name]().double(), inputs, 15, 5)  # there are 64 positions
 
 
 @WAYS
@@ -163,30 +157,7 @@ def test_guessed_tokens_are_cropped_again(name: str, by_name: bool) -> None:
 def test_cropped_and_reordered_caches_go_on_as_the_whole(
     by_name: bool, data: st.DataObject, length: int, rule: dict[str, int]
 ) -> None:
-    model = decoder("llama", by_name, **rule)
-    generator = torch.Generator().manual_seed(length)
-    ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
-    mask = torch.arange(length) >= torch.randint(0, length, (2, 1), generator=generator)
-    inputs = {"input_ids": ids, "attention_mask": mask.long()}
-    inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
-    whole, cache = run(model, inputs, use_cache=False), hf.DynamicCache()
-    ends = st.sets(st.integers(1, length), max_size=4).map(sorted)
-    forward(model, inputs, data.draw(ends), cache)
-    known = cache.get_seq_length()
-    left = data.draw(st.integers(0, known))
-    order = torch.tensor(data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=3)))
-    if left:
-        cache.batch_select_indices(order)
-        if left < known:
-            cache.crop(left - known)
-    else:
-        cache.reset()
-    moved = {name: tensor[order] for name, tensor in inputs.items()}
-    again = [end for end in data.draw(ends) if end > left]
-    with torch.inference_mode(data.draw(st.booleans())):
-        got = forward(model, moved, [*again, *range(max(left, length - 2) + 1, length + 1)], cache)
-    valid = mask[order, left : left + got.size(1)]
-    assert_near(got[valid], whole[order, left : left + got.size(1)][valid])
+    assert_moved(decoder("llama", by_name, **rule), data, length, length)
 
 
 FIRST = 12  # tokens that read all before them
@@ -307,22 +278,20 @@ def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas() -> None:
 
 @WAYS
 def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name: bool) -> None:
-    model = decoder("llama", by_name)
+    model, start = decoder("llama", by_name), 0
     cache = new_cache(model, "static")
-    ways = {"new": IDS, "reset": IDS.flip(1), "by hand": torch.cat([IDS.flip(1)[:, :50], IDS], 1)}
-    for way, ids in ways.items():
-        whole, start = run(model, {"input_ids": ids[:, :90]}, use_cache=False), 0
-        if way == "reset":
-            cache.reset()
-        if way == "by hand":  # as there is no crop
-            start = 50
-            for layer in cache.layers:
-                layer.cumulative_length.fill_(start)
+    for ids in (IDS, IDS.flip(1), torch.cat([IDS.flip(1)[:, :50], IDS], 1)):
+        whole = run(model, {"input_ids": ids[:, :90]}, use_cache=False)
         for end in (61, 62, 80):
             assert_near(follow(model, ids[:, :end], cache), whole[:, start:end])
             start = end
         for copied in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
             assert_near(follow(model, ids[:, :90], copied), whole[:, 80:])
+        start = 0 if ids is IDS else 50
+        if start == 0:
+            cache.reset()
+        for layer in cache.layers:  # by hand, as there is no crop
+            layer.cumulative_length.fill_(start)
 
 
 @WAYS
@@ -333,67 +302,57 @@ def test_a_quantized_cache_loses_what_it_loses_on_sdpa(
     if backend == "quanto":
         pytest.importorskip("optimum.quanto", reason="optimum-quanto compiles a library of its own")
     base, inputs = FAMILIES["llama"]().double(), decoder_inputs("llama")
-    valid, want = mask_of(inputs), chunks(base, inputs, MIXED, backend)
-    every = chunks(decoder("llama", by_name, keys=LONG), inputs, MIXED, backend)
-    assert_close(every[valid], want[valid], rtol=0, atol=QUANTA)
-    error, model = (want - run(base, inputs))[valid].abs().max(), decoder("llama", by_name)
-    whole = run(model, inputs, use_cache=False)
+    every, model = (decoder("llama", by_name, keys=number) for number in (LONG, 4))
+    valid, whole = mask_of(inputs), run(model, inputs, use_cache=False)
+    want = chunks(base, inputs, MIXED, backend)
+    got = chunks(every, inputs, MIXED, backend)
+    assert_close(got[valid], want[valid], rtol=0, atol=QUANTA)
+    error = float((want - run(base, inputs))[valid].abs().max())
     calls.clear()
     away = (chunks(model, inputs, MIXED, backend) - whole)[valid].abs().max()
     assert 100 * QUANTA < float(away) < 4 * error
     for call in calls if backend == "fp8" else ():  # whose keys are the same from then on
         assert_near(call.output, by_oracle(call))
-
-
-@WAYS
-def test_beams_of_a_quantized_cache_change_places(by_name: bool) -> None:
     options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": 3}
-    options["cache_config"] = {"backend": "fp8"}
-    inputs, base = decoder_inputs("llama"), FAMILIES["llama"]().double()
-    want = generate(base, inputs, **options)
-    got = generate(decoder("llama", by_name, keys=LONG), inputs, **options)
-    assert torch.equal(got.sequences, want.sequences)
-    assert_close(torch.stack(got.logits), torch.stack(want.logits), rtol=0, atol=QUANTA)
+    options["cache_config"] = {"backend": backend} | QUANTIZED[backend]
+    found = [torch.stack(generate(x, inputs, **options).logits) for x in (every, base)]
+    assert_close(*found, rtol=0, atol=QUANTA)
 
 
 @WAYS
 def test_an_offloaded_layer_leaves_nothing_behind(by_name: bool) -> None:
-    """By its two methods alone: transformers moves layers on an accelerator's stream."""
-    model, cache = decoder("llama", by_name), hf.DynamicCache()
+    """By its own method alone: transformers moves layers on CUDA's streams."""
+    model, cache, start = decoder("llama", by_name), hf.DynamicCache(), 0
     whole = run(model, {"input_ids": IDS[:, :60]}, use_cache=False)
-    for start, end in ((0, 30), (30, 50), (50, 51), (51, 60)):
+    for end in (30, 50, 51, 60):
         assert_near(follow(model, IDS[:, :end], cache), whole[:, start:end])
         for layer in cache.layers:
             layer.offload()
-            assert not layer.stores and layer.keys.size(2) == end
+            assert not getattr(layer, "stores", ()) and layer.keys.size(2) == end
+        start = end
 
 
 def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls: list[Call]) -> None:
     torch._dynamo.reset()
     model, base = decoder("llama"), FAMILIES["llama"]().double()
-    compiled, ends = torch.compile(model, backend="eager"), (41,)
-    for number in range(2):  # a model's first call is told of no cache
-        cache = new_cache(model, "static")
-        follow(model, IDS[:, :40], cache)
-        want = copy.deepcopy(cache)
+    for way in ("ignore", "error"):  # as all are warned once, and the first call sees no cache
+        follow(model, IDS[:, :40], cache := new_cache(model, "static"))
+        want = follow(base, IDS[:, :41], copy.deepcopy(cache))
         with warnings.catch_warnings():
-            warnings.filterwarnings("error" if number else "ignore", message=".*torch.compile")
-            got = [follow(compiled, IDS[:, :end], cache) for end in ends]
-        assert_near(torch.cat(got, 1), torch.cat([follow(base, IDS[:, :n], want) for n in ends], 1))
+            warnings.filterwarnings(way, message=".*torch.compile: pass disable_compile=True")
+            got = follow(torch.compile(model, backend="eager"), IDS[:, :41], cache)
+        assert_near(got, want)
         calls.clear()
         follow(model, IDS[:, :60], cache)
         for call in calls:
             assert_near(call.output, by_oracle(call))
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_windows_of_a_models_own_stay_as_they_are(kind: str) -> None:
-    model = FAMILIES["mistral"]().double()
-    model.config.sliding_window = 9
-    inputs = decoder_inputs("mistral")
+    model, inputs = FAMILIES["mistral"]().double(), decoder_inputs("mistral")
+    model.config.sliding_window, model.config.clustered = 9, CLUSTERS
     want = chunks(model, inputs, MIXED, kind)
-    model.config.clustered = CLUSTERS
     model.set_attn_implementation("clustered")
     for _ in range(2):
         assert torch.equal(chunks(model, inputs, MIXED, kind), want)

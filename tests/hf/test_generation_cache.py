@@ -46,28 +46,22 @@ def generate(model: hf.PreTrainedModel, inputs: dict[str, Tensor], **settings: A
     inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
     torch.manual_seed(3)
     common = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
+    if settings.get("use_cache") is False:
+        settings = {key: value for key, value in settings.items() if key not in CACHED}
     return model.generate(
         **inputs, **common | settings, return_dict_in_generate=True, output_logits=True
     )
 
 
-def without_cache(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of generate() that do without a cache."""
-    return {
-        k: x for k, x in settings.items() if k not in ("prefill_chunk_size", "cache_implementation")
-    }
-
-
 def assert_same(model: Any, inputs: dict[str, Tensor], atol: float = 1e-5, **settings: Any) -> None:
     """Assert that a cache changes no token, and logits by rounding only."""
-    plain = without_cache(settings)
-    wanted = generate(model, inputs, use_cache=False, **plain)
+    wanted = generate(model, inputs, use_cache=False, **settings)
     got = generate(model, inputs, use_cache=True, **settings)
     assert torch.equal(got.sequences, wanted.sequences)
     for mine, theirs in zip(got.logits, wanted.logits, strict=True):
         assert_close(mine, theirs, rtol=0, atol=atol)
     with disabled(model):
-        base = generate(model, inputs, use_cache=False, **plain)
+        base = generate(model, inputs, use_cache=False, **settings)
     assert not torch.allclose(base.logits[-1], wanted.logits[-1], atol=1e-4)
 
 
@@ -150,12 +144,18 @@ def test_a_prompt_may_begin_with_much_padding(
 @pytest.mark.parametrize("kind", ["all", "strided", "stones", "strided stones"])
 def test_guessed_tokens_are_cropped_again(name: str, kind: str) -> None:
     model, inputs, _ = subject(name, kind, (LENGTH,))
-    inputs["input_ids"][:, 6:] = inputs["input_ids"][:, :6]  # something to look up
-    wanted = generate(model, inputs, use_cache=False).sequences
-    options = [{"prompt_lookup_num_tokens": 3}]
-    options += [{"assistant_model": other} for other in (tiny_model(name).to(model.dtype), model)]
+    assert_guesses(model, tiny_model(name).to(model.dtype), inputs, NEW, 3)
+
+
+def assert_guesses(model: Any, other: Any, inputs: dict[str, Tensor], new: int, more: int) -> None:
+    """Assert that tokens that were guessed, and taken back, change nothing."""
+    ids, many = inputs["input_ids"], {"max_new_tokens": new}
+    ids[:, ids.size(1) // 2 :] = ids[:, : ids.size(1) // 2]  # something to look up
+    wanted = generate(model, inputs, use_cache=False, **many).sequences
+    options: list[Any] = [{"prompt_lookup_num_tokens": more}]
+    options += [{"assistant_model": assistant} for assistant in (other, model)]
     for option in options:
-        assert torch.equal(generate(model, inputs, **option).sequences, wanted)
+        assert torch.equal(generate(model, inputs, **option, **many).sequences, wanted)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -219,7 +219,13 @@ def test_cropped_and_reordered_caches_go_on_as_the_whole(
     """Up to 150 tokens, of which a crop takes away few or many."""
     rules = {} if kind in STONES else SETTINGS[kind]
     model = stone_model("llama", **STONES[kind]) if kind in STONES else None
-    model = model or tiny_jump_model("llama", **rules).double()
+    assert_moved(model or tiny_jump_model("llama", **rules).double(), data, length, seed, 1e-8)
+
+
+def assert_moved(
+    model: Any, data: st.DataObject, length: int, seed: int, atol: float = 1e-10
+) -> None:
+    """Assert that a cropped and reordered cache goes on as the whole does."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(3, VOCABULARY, (2, length), generator=generator)
     mask = torch.arange(length) >= torch.randint(0, length, (2, 1), generator=generator)
@@ -242,7 +248,7 @@ def test_cropped_and_reordered_caches_go_on_as_the_whole(
         got = forward(model, moved, [*again, *range(max(left, length - 2) + 1, length + 1)], cache)
     valid = mask[order, left : left + got.size(1)]
     wanted = whole[order, left : left + got.size(1)]
-    assert_close(got[valid], wanted[valid], rtol=1e-8, atol=1e-8)
+    assert_close(got[valid], wanted[valid], rtol=0, atol=atol)
 
 
 def forward(
@@ -303,6 +309,16 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(over_stones: bool) -> None:
     with torch.no_grad():
         got = model(input_ids=ids, past_key_values=prompt).logits
     assert_close(got, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_beams", [1, 2])
+@pytest.mark.parametrize("kind", ["all", "stones"])
+def test_a_quantized_cache_changes_little(kind: str, num_beams: int) -> None:
+    model, inputs, _ = subject("llama", kind)
+    options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": num_beams}
+    got = generate(model, inputs, **options, cache_config={"backend": "fp8"})
+    away = got.logits[0] - generate(model, inputs, use_cache=False, **options).logits[0]
+    assert 1e-4 < float(away.abs().max()) < 0.02
 
 
 def test_a_sliding_cache_takes_the_first_tokens_only() -> None:

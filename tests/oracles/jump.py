@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,39 +71,19 @@ def reference_graph(
     """
     scores = reference_scores(query, key, scale)
     pairs = reference_mask(query, attention_mask, is_causal).pairs
-    voters = reference_voting_keys(
-        scores,
-        pairs,
-        key_selection=key_selection,
-        num_keys=num_keys,
-        key_factor=key_factor,
-        key_step=key_step,
-        sample_ranks=sample_ranks,
-    )
+    chosen: dict[str, Any] = {"key_selection": key_selection, "num_keys": num_keys}
+    chosen |= {"key_factor": key_factor, "key_step": key_step, "sample_ranks": sample_ranks}
+    voters = reference_voting_keys(scores, pairs, **chosen)
     norm = key.to(scores.dtype).norm(dim=-1).clamp(min=1.0) if normalize_keys else None
+    rule: dict[str, Any] = {"key_norm": norm, "same_sign_only": same_sign_only}
     if vote_rate is not None:
         if triples is None:
             raise ValueError(f"triples must be given with vote_rate {vote_rate}, got None")
         threshold = reference_quantile_threshold(
-            scores,
-            pairs,
-            voters,
-            vote_rate=vote_rate,
-            triples=triples,
-            key_norm=norm,
-            same_sign_only=same_sign_only,
+            scores, pairs, voters, vote_rate=vote_rate, triples=triples, **rule
         )
-    adjacency = reference_adjacency(
-        scores,
-        threshold,
-        pairs=pairs,
-        voters=voters,
-        key_norm=norm,
-        same_sign_only=same_sign_only,
-        inclusive=inclusive,
-        nodes=nodes,
-        soft_temperature=soft_temperature,
-    )
+    rule |= {"inclusive": inclusive, "nodes": nodes, "soft_temperature": soft_temperature}
+    adjacency = reference_adjacency(scores, threshold, pairs=pairs, voters=voters, **rule)
     rho = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
     return ReferenceGraph(
         scores, voters, rho.expand(scores.shape[:2]), adjacency, reference_normalize(adjacency)
@@ -115,24 +95,13 @@ def reference_jump_attention(
     key: Tensor,
     value: Tensor,
     *,
-    threshold: Threshold = 6.0,
-    vote_rate: float | None = None,
     hop_weights: HopWeights = (0.0, 1.0),
-    key_selection: str = "all",
-    num_keys: int | None = None,
-    key_factor: float = 5.0,
-    key_step: int | None = None,
-    same_sign_only: bool = False,
-    normalize_keys: bool = False,
-    inclusive: bool = False,
     nodes: str = "all",
-    soft_temperature: float | None = None,
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    sample_ranks: Mapping[int, Tensor] | None = None,
-    triples: Mapping[int, Tensor] | None = None,
     pattern: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}(\mathrm{scale} \cdot \sum_p w_p \Phi_p(S)) V`.
 
@@ -144,31 +113,14 @@ def reference_jump_attention(
         - value: ``[B, H, L, Dv]``
         - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
         - pattern: bool ``[B|1, H|1, L, L]``
+        - options: as for :func:`reference_graph`
         - output: ``[B, H, L, Dv]``
 
     Reference:
         JAT paper, Eq. 7 and 9.
     """
-    graph = reference_graph(
-        query,
-        key,
-        threshold=threshold,
-        vote_rate=vote_rate,
-        key_selection=key_selection,
-        num_keys=num_keys,
-        key_factor=key_factor,
-        key_step=key_step,
-        same_sign_only=same_sign_only,
-        normalize_keys=normalize_keys,
-        inclusive=inclusive,
-        nodes=nodes,
-        soft_temperature=soft_temperature,
-        attention_mask=attention_mask,
-        is_causal=is_causal,
-        scale=scale,
-        sample_ranks=sample_ranks,
-        triples=triples,
-    )
+    options |= {"nodes": nodes, "attention_mask": attention_mask, "is_causal": is_causal}
+    graph = reference_graph(query, key, scale=scale, **options)
     propagated = reference_scores_propagated(
         query, key, graph.adj_norm, hop_weights, nodes=graph.voters if nodes == "selected" else None
     )
