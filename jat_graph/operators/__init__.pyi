@@ -1,5 +1,5 @@
 from .backends import BackendChoice
-from .base import DenseOperator, NormalizedOperator, Operator, PowerOperator, laplacian_eigenvalues
+from .base import DenseOperator, NormalizedOperator, Operator, laplacian_eigenvalues
 from .sparse import SparseOperator
 from .stones import SparseStoneOperator, StoneOperator
 from .threshold import BlockedOperator, ThresholdOperator
@@ -10,7 +10,6 @@ __all__ = [
     "DenseOperator",
     "NormalizedOperator",
     "Operator",
-    "PowerOperator",
     "SparseOperator",
     "SparseStoneOperator",
     "StoneOperator",

@@ -50,13 +50,6 @@ class SparseOperator(Operator):
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return self._multiply(self.matrix, x) + diagonal * x
 
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        matrix = self.matrix.t()
-        if isinstance(matrix, Tensor):
-            with _beta_unsaid():
-                matrix = matrix.to_sparse_csr()
-        return self._multiply(matrix, x) + diagonal * x
-
     @staticmethod
     def _multiply(matrix: Tensor | SparseTensor, x: Tensor) -> Tensor:
         from torch_geometric.utils import spmm

@@ -55,16 +55,6 @@ class StoneOperator(Operator):
         product: Tensor = function.apply(*flat).view_as(x)
         return product + diagonal * x if diagonal else product
 
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        weighted = x * self.weight
-        shares = self.links / _sizes(self.links.mT, self.causal).mT
-        if self.causal:  # the other way, time runs backward
-            flipped = (y.flip(-2) for y in (self.links, shares, weighted))
-            shared = running_product(*flipped).flip(-2)
-        else:
-            shared = self.links @ (shares.mT @ weighted)
-        return shared + self.loops * weighted + diagonal * x
-
 
 class _Product(torch.autograd.Function):
     """P x of weights (D + εI)⁻¹ and loops ε; backward takes each of the large tensors once."""
@@ -224,11 +214,6 @@ class SparseStoneOperator(Operator):
         shared, loops, total = self._share(x)
         product = torch.addcmul(shared, loops, x) / total
         return product + diagonal * x if diagonal else product
-
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        _, loops, total = self._share(x[..., :1])
-        weighted = x / total
-        return self._share(weighted)[0] + loops * weighted + diagonal * x
 
     def _share(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, D], [B, H, L, 1] each
         """Return B S⁻¹ Bᵀ x, the self-loops, and the row sums of B with them."""

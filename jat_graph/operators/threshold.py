@@ -59,9 +59,6 @@ class ThresholdOperator(Operator):
             joined = self._sum_joined(x)
         return (own * x).addcdiv_(joined, self._voters)
 
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        return self._matmul(x, diagonal)
-
     def _sum_joined(self, x: Tensor) -> Tensor:
         """Return Σ_j Σ_k 1[j joins (i, k)] x_k over nodes k, the token itself included."""
         if self._nodes is not None:
@@ -114,9 +111,6 @@ class BlockedOperator(Operator):
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
         return recompute(self._product, x, False) + diagonal * x
-
-    def _rmatmul(self, x: Tensor, diagonal: float) -> Tensor:
-        return recompute(self._product, x, True) + diagonal * x
 
     def _product(self, x: Tensor, transposed: bool) -> Tensor:
         product = torch.zeros_like(x)

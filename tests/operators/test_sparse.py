@@ -82,7 +82,6 @@ def test_a_graph_without_edges():
     )
     x = torch.randn(1, 2, 4, 3, dtype=torch.float64)
     assert torch.equal(operator.matmul(x), x)
-    assert torch.equal(operator.rmatmul(x), x)
     assert operator.base.matmul(x).count_nonzero() == 0
     edge_index, weight = operator.base.to_edge_index()
     assert (edge_index.shape, weight.shape) == ((2, 0), (0,))
