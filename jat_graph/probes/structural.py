@@ -38,7 +38,7 @@ from jat_graph.probes.treebank import (
     train_probe,
     tree_batches,
 )
-from jat_graph.probes.trees import draw_tree_arcs, draw_tree_plane
+from jat_graph.probes.trees import draw_tree_arcs
 from jat_graph.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.progress import track_progress
 from jat_graph.viz.figures import PAGE, new_figure
@@ -96,7 +96,7 @@ def structural_probe(
 
     Returns:
         A row for each model and layer, with 95 % intervals over sentences; pictures
-        ``tree-layers``, and of a usual sentence of 8 to 14 words ``tree-arcs`` and ``tree-plane``.
+        ``tree-layers``, and of a usual sentence of 8 to 14 words ``tree-arcs``.
 
     Raises:
         ValueError: If a set is empty, or a number is not in its range.
@@ -141,7 +141,6 @@ def structural_probe(
     figures = {
         "tree-layers": _draw(table),
         "tree-arcs": draw_tree_arcs(trees[row], squared_distances(points)),
-        "tree-plane": draw_tree_plane(trees[row], points),
     }
     settings = study.settings | {"layers": list(asked), "seeds": list(chosen)}
     return Findings("tree", CAPTION, table, settings, figures, ("model", "layer"))

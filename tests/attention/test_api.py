@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.testing import assert_within_budget
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (
     masked_softmax,
@@ -26,6 +25,7 @@ from tests.support import (
     Case,
     MemoryMeter,
     assert_equal,
+    assert_within_budget,
     configs,
     count_operations,
     heads_and_masks,

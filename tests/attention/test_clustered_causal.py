@@ -11,12 +11,11 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from jat_graph import clustered_attention
-from jat_graph.testing import assert_within_budget
 from tests.clusters.support import assert_same, run
 from tests.inputs import random_padding_mask
 from tests.kernels.support import threads
 from tests.oracles import reference_tree_attention
-from tests.support import random_tensors
+from tests.support import assert_within_budget, random_tensors
 
 RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 4, "window": 2}
 SETTINGS = RULE | {"dense_below": 0}

@@ -11,10 +11,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph import clustered_attention
-from jat_graph.testing import assert_within_budget
 from tests.inputs import random_padding_mask
 from tests.oracles import reference_clustered_attention
-from tests.support import assert_equal, random_tensors
+from tests.support import assert_equal, assert_within_budget, random_tensors
 
 SETTINGS: dict[str, Any] = {"clusters": 6, "keys": 4, "block": 8}
 FAST = SETTINGS | {"dense_below": 0}

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator, stone_graph
 from jat_graph.nn import JumpSelfAttention
-from jat_graph.testing import assert_within_budget
 from tests.oracles import reference_jump_attention, standard_scores, stone_attention
+from tests.support import assert_within_budget
 
 INCIDENCES, SIDES = ("excess", "hard", "sigmoid"), ("both", "positive")
 

@@ -16,7 +16,6 @@ from jat_graph.clusters.attend import KERNELS, choose, kernel_for, read_next
 from jat_graph.clusters.choice import Rule, empty_choice
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.tree import node_of_keys
-from jat_graph.testing import assert_within_budget
 from tests.clusters.support import (
     RULE,
     SCALE,
@@ -31,7 +30,7 @@ from tests.clusters.support import (
 from tests.inputs import random_padding_mask
 from tests.kernels.support import threads
 from tests.oracles import reference_tree_attention
-from tests.support import random_tensors
+from tests.support import assert_within_budget, random_tensors
 
 
 @pytest.fixture(params=["naive", "cpu"], autouse=True, scope="module")

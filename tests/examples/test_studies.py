@@ -22,8 +22,8 @@ from examples.sweeps.small_reader import (
 from examples.tasks import get_task
 from examples.tasks.recall import FarRecallTask, PartnersTask
 from jat_graph import JatConfig, attach
-from jat_graph.testing import assert_within_budget
 from tests.oracles import reference_gfsa, reference_nexus
+from tests.support import assert_within_budget
 
 KIN: list[Heads] = ["gfsa", "triplet", "nexus"]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from jat_graph.attention import heads as module
 from jat_graph.attention.heads import blocked_attention
-from jat_graph.testing import assert_within_budget
-from tests.support import MemoryMeter, assert_equal, make_mask, random_tensors
+from tests.support import MemoryMeter, assert_equal, assert_within_budget, make_mask, random_tensors
 
 MASKS = ("none", "padding", "left", "bias", "row bias", "per head", "empty row")
 

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph.kernels import Ranking, rank_tokens, sum_joined, threshold_product
-from jat_graph.testing import assert_within_budget
 from tests.kernels.support import (
     TRITON,
     columns_and_limits,
@@ -16,6 +15,7 @@ from tests.kernels.support import (
     threads,
     vote_cube,
 )
+from tests.support import assert_within_budget
 
 SMALL = {"SEGMENT": 8, "CHUNK": 4, "TOKENS": 16, "FEATURES": 4, "INDICES": 8}
 

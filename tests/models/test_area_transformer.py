@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.testing import assert_within_budget
 from models.area_transformer import KEY_MODES, VALUE_MODES, AreaAttention, Areas
 from tests.inputs import random_padding_mask
 from tests.nn.support import CHANNELS, HEADS, assert_finite_without_tokens, assert_same, features
@@ -21,6 +20,7 @@ from tests.oracles import (
     reference_area_pool,
     reference_areas,
 )
+from tests.support import assert_within_budget
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 SIDES = ["left", "right", "scattered"]

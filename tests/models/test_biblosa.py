@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.testing import assert_within_budget
 from models import biblosa
 from models.biblosa import (
     BiBloSAN,
@@ -24,6 +23,7 @@ from tests.oracles import (
     reference_feature_attention,
     reference_source_to_token,
 )
+from tests.support import assert_within_budget
 
 CHANNELS, HIDDEN = 3, 4
 LENGTHS = [1, 2, 5, None]

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from jat_graph.nn import EncoderDecoderAttention, SelfAttention
-from jat_graph.testing import assert_within_budget
 from tests.inputs import random_padding_mask
-from tests.support import assert_equal
+from tests.support import assert_equal, assert_within_budget
 
 CHANNELS, HEADS = 12, 3
 

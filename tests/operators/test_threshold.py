@@ -11,10 +11,11 @@ from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.masks.tokens import TokenMask, resolve_mask
 from jat_graph.operators import ThresholdOperator
-from jat_graph.testing import OperatorContract, assert_within_budget
+from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_truth
 from tests.oracles import reference_graph
+from tests.support import assert_within_budget
 
 
 class TestThresholdOperator(OperatorContract):

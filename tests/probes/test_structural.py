@@ -111,7 +111,7 @@ def test_each_layer_has_a_row_and_controls(
     assert rows[MEASURES].notna().all(axis=None)
     assert rows["UUAS"].between(0, 1).all()
     assert found.settings["sentences"] == {"train": 30, "dev": 12, "test": 15}
-    assert len(found.save(tmp_path / "out")) == 8
+    assert len(found.save(tmp_path / "out")) == 6
     monkeypatch.setattr(type(model), "forward", None)  # all is found in the folder
     monkeypatch.setattr(torch.optim, "Adam", None)
     again = structural_probe(reader, *SETS, **options)

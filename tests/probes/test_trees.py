@@ -83,11 +83,10 @@ def test_pictures_are_tidy(tmp_path: Path) -> None:
     ]
     for tree, own, rank in cases:
         found = pictured(own, tree, rank)
-        for name in ("tree-arcs", "tree-plane"):
-            assert_tidy(found.figures[name], tree)
+        assert_tidy(found.figures["tree-arcs"], tree)
 
 
-def test_a_sentence_of_punctuation_has_no_plane(tmp_path: Path) -> None:
+def test_a_sentence_of_punctuation_has_no_picture(tmp_path: Path) -> None:
     only = Sentence(("!",), ("PUNCT",), (-1,), ("root",))
     with pytest.raises(ValueError, match="sentence must have a word that is not punctuation"):
         pictured(tiny(tmp_path), only)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jat_graph.operators import DenseOperator, NormalizedOperator
+from jat_graph.operators import DenseOperator
 from jat_graph.testing import OperatorContract
 from tests.oracles import reference_graph
 
@@ -14,32 +14,6 @@ class TestDenseHolds(OperatorContract):
 
     def dense_truth(self, query, key):
         return reference_graph(query, key).adjacency
-
-
-class TestSoftDenseHolds(OperatorContract):
-    """So does one whose matrix has gradients, which is not symmetric here."""
-
-    def create_inputs(self):
-        query, key = super().create_inputs()
-        return query, key, torch.ones_like(query[..., :1])
-
-    def create_operator(self, query, key, weight):
-        return DenseOperator(self.dense_truth(query, key, weight))
-
-    def dense_truth(self, query, key, weight):
-        hard = reference_graph(query, key).adjacency
-        soft = reference_graph(query, key, soft_temperature=1.0).adjacency
-        return weight * soft * (hard > 0) * torch.ones_like(soft).triu(-3)
-
-
-class TestNormalizedHolds(OperatorContract):
-    """A wrapper passes, too."""
-
-    def create_operator(self, query, key):
-        return NormalizedOperator(DenseOperator(reference_graph(query, key).adjacency))
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key).adj_norm
 
 
 class Wrong(TestDenseHolds):

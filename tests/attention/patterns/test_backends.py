@@ -20,7 +20,6 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
-from jat_graph.testing import assert_within_budget
 from tests.oracles import (
     reference_global_mask,
     reference_pairs,
@@ -28,7 +27,14 @@ from tests.oracles import (
     reference_window,
 )
 from tests.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
-from tests.support import MemoryMeter, assert_equal, count_operations, make_mask, sdpa_kernels
+from tests.support import (
+    MemoryMeter,
+    assert_equal,
+    assert_within_budget,
+    count_operations,
+    make_mask,
+    sdpa_kernels,
+)
 
 RUN = ("dense", "blocked")
 PADDING = ("none", "right", "left", "scattered", "per head", "empty row")
