@@ -15,11 +15,11 @@ from transformers import PreTrainedModel
 from jat_graph.attention.heads import JumpStrength
 from jat_graph.attention.layers import HeadLayers
 from jat_graph.checks.tensors import is_wide
-from jat_graph.config import JatConfig
+from jat_graph.config import JatConfig, check_config
 from jat_graph.config_fields import EXTERNAL
 from jat_graph.graph_config import PairGraph
 from jat_graph.hf.clustered import reads_by_name
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import (
     KindConfigs,
     LayerHeads,
@@ -102,9 +102,8 @@ def attach(
           layers 0-11: jump heads 0-1 of 4: pairs, vote rate 0.05, hop weights (0, 1)
     """
     base = transformer_of(model)
-    kind = next((kind for kind in KINDS if kind.takes(config)), None)
-    if kind is None:
-        raise ValueError(f"config must be a JatConfig, got {type(config).__name__}")
+    check_config(config)
+    kind: type[LayerHeads] = ClusterLayer if config.graph.kind == "clusters" else JumpLayer
     if conv is not None and kind is not JumpLayer:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
@@ -304,7 +303,7 @@ def attach_again(
 
 def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
-    if not JumpLayer.takes(config) or (conv is None and config.conv is None):
+    if config.graph.kind == "clusters" or (conv is None and config.conv is None):
         return config
     from jat_graph.nn.head_layers import with_conv  # PyG takes seconds to load
 

@@ -192,7 +192,7 @@ def run_heads(
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
-    shared = pattern is None and len(names) == 1 and kinds[0].shares_keys
+    shared = pattern is None and len(names) == 1 and isinstance(kinds[0], ClusterLayer)
     if not shared and inputs.key.size(1) < inputs.query.size(1):
         inputs = inputs.repeat_keys()
     cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))

@@ -35,7 +35,6 @@ class ClusterLayer(LayerHeads):
     name = "jat_clusters"
     word = "cluster"
     on_features = False
-    shares_keys = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rules", self.config.cluster_graph.rules(len(self.heads)))

@@ -174,7 +174,6 @@ class LayerHeads(ABC):
     word: ClassVar[str]  # what the kind is called in messages
     # Whether they are plain attention on other features, with probabilities and patterns.
     on_features: ClassVar[bool] = True
-    shares_keys: ClassVar[bool] = False  # whether it takes the keys of grouped heads as they are
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
@@ -196,11 +195,6 @@ class LayerHeads(ABC):
         """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
         heads = config.head_indices(entry.num_heads)
         return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
-
-    @classmethod
-    def takes(cls, config: Any) -> bool:
-        """Tell whether some settings are of this kind."""
-        return isinstance(config, JatConfig) and isinstance(config.graph, cls.graphs)
 
     @classmethod
     def goes_by(cls, config_class: type[Any] | None) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from jat_graph.checks.numbers import PATTERN_TOKENS, check_integer
 from jat_graph.patterns import Pattern, Union, parse_pattern
@@ -23,14 +22,6 @@ SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
 MAX_GRID = 64  # rows or columns of a panel up to which single pairs are outlined
 MAX_TITLE = 33
 SHORT = 12  # letters of names of which two stand beside each other
-
-
-class Panel(NamedTuple):
-    """What a panel shows; a colour is named below it if there is another."""
-
-    title: str
-    colours: Tensor  # 0 for none, a name's number from 1, one more for several, [L, L]
-    names: tuple[str, ...]  # of the colours
 
 
 def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
@@ -57,47 +48,37 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
     check_integer("length", length, least=1, below=PATTERN_TOKENS + 1)
     if not patterns:
         raise ValueError("patterns must be at least one, got none")
-    panels = [panel for pattern in patterns for panel in _panels(pattern, length)]
+    read = [parse_pattern(one) if isinstance(one, str) else one for one in patterns]
+    panels = [(pattern, head) for pattern in read for head in range(pattern.period)]
     columns = min(max(1, int(page_width() / PANEL)), len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, panel in zip(axes, panels, strict=False):
-        draw_panel(axis, panel)
+    for axis, (pattern, head) in zip(axes, panels, strict=False):
+        _draw_panel(axis, pattern, head, length)
     for axis in axes[len(panels) :]:
         axis.axis("off")
     return figure
 
 
-def _panels(pattern: Pattern | str, length: int) -> list[Panel]:
-    """Show which member allows each pair, for each kind of heads."""
-    pattern = parse_pattern(pattern) if isinstance(pattern, str) else pattern
-    members = pattern.members if isinstance(pattern, Union) else (pattern,)
-    spec = pattern.spec
-    name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"
-    names = tuple(member.spec for member in members)
-    rank, panels = torch.arange(length)[None], []
-    for head in range(pattern.period):
-        share = pattern.num_edges(length, head) / length**2
-        heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
-        pairs = torch.cat([pairs_of(member.of_head(head), rank, rank) for member in members])
-        title = f"{name}\n{heads}{share:.1%} of the pairs"
-        number = torch.arange(1, len(names) + 1)[:, None, None]
-        several = pairs.sum(0) > 1
-        colours = torch.where(several, len(names) + 1, (pairs * number).sum(0))
-        panels.append(Panel(title, colours, names))
-    return panels
-
-
-def draw_panel(axis: Axes, panel: Panel) -> None:
-    """Fill one panel: the pairs, a title, and the names of colours below."""
+def _draw_panel(axis: Axes, pattern: Pattern, head: int, length: int) -> None:
+    """Fill one panel: which member allows each pair, and the names of their colours below."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
-    named = [*islice(cycle(COLOURS), len(panel.names)), SEVERAL]
-    length = len(panel.colours)
+    members = pattern.members if isinstance(pattern, Union) else (pattern,)
+    names, spec = [member.spec for member in members], pattern.spec
+    rank = torch.arange(length)[None]
+    pairs = torch.cat([pairs_of(member.of_head(head), rank, rank) for member in members])
+    name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"
+    heads = f"heads {head}, {head + pattern.period}, …: " if pattern.period > 1 else ""
+    share = int(pairs.any(0).sum()) / length**2
+    # 0 for none, a member's number from 1, one more for several.
+    number = torch.arange(1, len(names) + 1)[:, None, None]
+    shown = torch.where(pairs.sum(0) > 1, len(names) + 1, (pairs * number).sum(0))
+    named = [*islice(cycle(COLOURS), len(names)), SEVERAL]
     axis.imshow(
-        panel.colours.numpy(),
+        shown.numpy(),
         cmap=ListedColormap([NOTHING, *named]),
         vmin=-0.5,
         vmax=len(named) + 0.5,
@@ -112,19 +93,19 @@ def draw_panel(axis: Axes, panel: Panel) -> None:
             side.grid(which="minor", color="#dddddd", linewidth=0.4)
     axis.tick_params(which="minor", length=0)
     axis.tick_params(labelsize=7)
-    axis.set_title(panel.title, fontsize=8)
+    axis.set_title(f"{name}\n{heads}{share:.1%} of the pairs", fontsize=8)
     axis.set_xlabel("key", fontsize=8)
     axis.set_ylabel("query", fontsize=8)
-    if len(panel.names) > 1:
-        more = ["several"] * bool((panel.colours > len(panel.names)).any())
+    if len(names) > 1:
+        more = ["several"] * bool((shown > len(names)).any())
         axis.legend(
             handles=[
                 Patch(facecolor=colour, edgecolor="#888888", label=name)
-                for colour, name in zip(named, (*panel.names, *more), strict=False)
+                for colour, name in zip(named, (*names, *more), strict=False)
             ],
             loc="upper center",
             bbox_to_anchor=(0.5, -0.24),
-            ncols=2 if max(map(len, panel.names)) <= SHORT else 1,
+            ncols=2 if max(map(len, names)) <= SHORT else 1,
             fontsize=8,
             frameon=False,
         )
