@@ -54,7 +54,7 @@ BUDGET = {
     "jat_graph/clusters": 2_313,
     "jat_graph/data": 526,
     "jat_graph/graphs": 788,
-    "jat_graph/hf": 3_299,
+    "jat_graph/hf": 3_291,
     "jat_graph/inspection": 2_546,
     "jat_graph/kernels": 1_647,
     "jat_graph/masks": 262,
@@ -65,11 +65,11 @@ BUDGET = {
     "jat_graph/testing": 184,
     "jat_graph/training": 328,
     "jat_graph/viewer": 835,
-    "jat_graph/viz": 1_253,
-    "jat_graph": 28_626,
+    "jat_graph/viz": 1_234,
+    "jat_graph": 28_350,
     "examples": 13_560,
     "models": 1_413,
-    "tests": 37_886,
+    "tests": 37_843,
 }
 
 
