@@ -21,7 +21,6 @@ class Rule(NamedTuple):
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
     margin: float = 4.0  # how far below its best score a token still opens and reads nodes
-    causal: bool = True  # whether tokens read what comes before them alone
 
     @classmethod
     def of(cls, settings: list[float]) -> Rule:
@@ -65,7 +64,6 @@ class Choice(NamedTuple):
     top: int  # nodes that the highest level has at most, unless it is the last
     rest: bool  # whether nodes stand for what is not read
     margin: float  # how far below its best score a token still opens and reads nodes
-    causal: bool = True  # whether tokens read what comes before them alone
 
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
         """Return runs of tokens that see the same segments, and how many segments these are."""
@@ -134,19 +132,16 @@ class Nodes(NamedTuple):
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     """Return a choice of nothing for queries ``[H, T, D]``, the last of so many tokens."""
     heads, rows, _ = query.shape
-    if not rule.causal:
-        segments = max(0, number - SINKS) // rule.segment
-        seen = torch.full((rows,), segments, dtype=torch.int32, device=query.device)
-    elif rows == 1:
+    if rows == 1:
         seen = torch.full((1,), rule.seen(number - 1), dtype=torch.int32, device=query.device)
     else:
         position = torch.arange(number - rows, number, device=query.device)
         seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
         seen = seen.masked_fill(position < rule.dense_below, 0).int()
-    above = max(len(tree.spans(int(seen.max()), rule.top)) - 1, 0)
+    above = max(len(tree.spans(rule.seen(number - 1), rule.top)) - 1, 0)
     opened = seen.new_full((heads, rows, above, rule.groups), -1)
     read = seen.new_full((heads, rows, rule.clusters), -1)
-    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin, rule.causal)
+    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin)
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

@@ -70,13 +70,10 @@ class Read:
         rows: slice, seen: int,
     ) -> None:  # fmt: skip
         tree, last = choice.tree, key.size(1) - query.size(1) + rows.stop
-        begin = last - (rows.stop - rows.start)
-        last = last if choice.causal else key.size(1)
         opened, read = (by_head(x, len(key))[:, :, rows] for x in (choice.opened, choice.read))
         self.query = by_head(query, len(key))[:, :, rows]
         position = torch.arange(last, device=key.device)
-        own = torch.arange(begin, begin + rows.stop - rows.start, device=key.device).unsqueeze(-1)
-        own = own if choice.causal else own.clamp(min=last)
+        own = position[last - (rows.stop - rows.start) :].unsqueeze(-1)
         length = seen * tree.segment
         exact = (position <= own) & ((position < SINKS) | (position >= SINKS + length) | (not seen))
         exact = exact.expand(*self.query.shape[:-1], -1).clone()

@@ -92,9 +92,8 @@ class Head:
     def runs(self, start: int) -> list[tuple[slice, Met]]:
         """Return runs of tokens from one on, and what they meet, the same for all heads."""
         first, dtype = len(self.key) - self.query.size(1), self.exact[0].dtype
-        first = first if self.choice.causal else len(self.key)
         return [
-            (rows, Met.of(self.choice, seen, min(first + rows.stop, len(self.key)), dtype))
+            (rows, Met.of(self.choice, seen, first + rows.stop, dtype))
             for rows, seen in self.choice.runs(MOST)
             if rows.start >= start
         ]
@@ -118,8 +117,6 @@ class Head:
         for columns, keys in self.met(met, keys=True):
             torch.mm(query, keys.mT, out=scores[:, columns])
             scores[:, columns.stop : columns.start + padded(len(keys))] = -torch.inf
-        if not self.choice.causal:
-            return scores
         later = torch.ones(tokens, tokens, dtype=torch.bool).triu_(1)
         own = scores.view(len(self.query), tokens, -1)[..., met.width - tokens : met.width]
         own.masked_fill_(later, -torch.inf)
@@ -231,7 +228,7 @@ def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int
     """Return how many first tokens SDPA's kernel reads: those that see no segment."""
     number = int((choice.seen == 0).sum())
     fits = query.size(1) == key.size(1) and key.size(-1) == value.size(-1)
-    return number if fits and number > MOST and choice.causal else 0
+    return number if fits and number > MOST else 0
 
 
 def _read_densely(query: Tensor, key: Tensor, value: Tensor, *sums: Tensor) -> None:
