@@ -137,15 +137,14 @@ def _read_whole(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  #
     from jat_graph.attention.clustered import read_long  # which few processes need
 
     mask, query, documents = inputs.attention_mask, inputs.query, None
-    compiling = torch.compiler.is_compiling()  # when no branch may depend on values
     if mask is not None:
-        if compiling and not (mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1):
+        padding = mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1
+        if torch.compiler.is_compiling() and not padding:  # when no branch may depend on values
             return None
+        found = resolve_once(mask, False, query)
         try:
-            documents = token_documents(resolve_once(mask, False, query), query)
+            documents = token_documents(found, query)
         except ValueError:
-            if compiling:
-                raise
             return None
     given = query, inputs.key, inputs.value, rule, documents, inputs.everywhere
     return read_long(*given, dropout_p=inputs.dropout, scale=inputs.scale)
