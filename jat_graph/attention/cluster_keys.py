@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import cluster_sizes
 from jat_graph.attention.cluster_parts import (
+    Dropout,
     Gradients,
-    Kept,
     Sums,
     Tokens,
     draw_mask,
@@ -55,7 +55,7 @@ class NearKeys:
                 scores[number, :, end:] = -torch.inf
         return scores  # [blocks, block, 3 · block]
 
-    def read(self, sums: Sums, kept: Kept) -> None:
+    def read(self, sums: Sums, kept: Dropout) -> None:
         """Add what the tokens read there."""
         for head, blocks, inside in self._pieces():
             query, *own = (
@@ -65,7 +65,7 @@ class NearKeys:
             value = self._around(self.tokens.value[head], blocks)
             Sums(*own).add(scores, value, draw_mask(scores, kept))
 
-    def differentiate(self, back: Gradients, kept: Kept) -> None:
+    def differentiate(self, back: Gradients, kept: Dropout) -> None:
         """Add the gradients by these keys."""
         for head, blocks, inside in self._pieces():
             query, grad, delta, shift, by_query = (
@@ -149,7 +149,7 @@ class BestKeys:
             scores = scores.masked_fill_(near, -torch.inf)
         return scores
 
-    def read(self, sums: Sums, kept: Kept) -> None:
+    def read(self, sums: Sums, kept: Dropout) -> None:
         """Add what the tokens read there."""
         for token, best, empty in self.pieces:
             query = rows(self.tokens.query, token)
@@ -163,7 +163,7 @@ class BestKeys:
             for x, part in zip(sums, own, strict=True):
                 x.flatten(0, 1).index_copy_(0, token.flatten(), part.flatten(0, 1))
 
-    def differentiate(self, back: Gradients, kept: Kept) -> None:
+    def differentiate(self, back: Gradients, kept: Dropout) -> None:
         """Add the gradients by these keys."""
         for token, best, empty in self.pieces:
             query = rows(self.tokens.query, token)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.adjacency.clusters import number_of_clusters
-from jat_graph.attention.cluster_parts import Kept
+from jat_graph.attention.cluster_parts import Dropout
 from jat_graph.attention.clusters import ClusterHeads, DenseHeads, Pair, Parts
 from jat_graph.graph_config import ClusterRule
 from jat_graph.kernels.compiling import run_tasks
@@ -169,7 +169,7 @@ def _outputs(query: Tensor, value: Tensor) -> Outputs:
     return output, shift, weight, joined, best, largest
 
 
-def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) -> Kept:
+def _kept(dropout_p: float, seed: Tensor | None, query: Tensor, piece: Piece) -> Dropout:
     if seed is None:
         return None
     generator = torch.Generator(query.device).manual_seed(int(seed) + piece.number)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 NOTHING = -1e30  # score where nothing was read; infinity would give NaN
 
-Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
+Dropout: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
 
 
 class Tokens:
@@ -122,7 +122,7 @@ def numbers_at_a_time(device: torch.device) -> int:
     return 2**26 if device.type == "cuda" else 2**18
 
 
-def draw_mask(weights: Tensor, kept: Kept) -> Tensor | None:
+def draw_mask(weights: Tensor, kept: Dropout) -> Tensor | None:
     """Return what weights are multiplied by in dropout; backward draws the same again."""
     if kept is None:
         return None

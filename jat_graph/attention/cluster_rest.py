@@ -9,8 +9,8 @@ from torch import Tensor
 
 from jat_graph.attention.cluster_parts import (
     NOTHING,
+    Dropout,
     Gradients,
-    Kept,
     Sums,
     Tokens,
     differentiate_scores,
@@ -61,7 +61,7 @@ class Rest:
             weights.flatten().index_fill_(0, place, 0.0)
             yield blocks, weights.unflatten(-1, (-1, tokens.block)).transpose(1, 2)  # type: ignore[no-untyped-call]
 
-    def read(self, kept: Kept) -> Sums:
+    def read(self, kept: Dropout) -> Sums:
         """Return what the tokens read there; nothing is subtracted, so that nothing cancels."""
         values, (heads, clusters, _) = self.tokens.blocked(self.tokens.value), self.queries.shape
         sums = values.new_empty(heads, self.tokens.blocks, clusters, values.size(-1))
@@ -70,7 +70,7 @@ class Rest:
         total = gather_far(sums, self.index, *self.reach)
         return Sums(total, self.shift.masked_fill(total[..., -1:] == 0, NOTHING))
 
-    def differentiate(self, back: Gradients, kept: Kept) -> Tensor:  # [H, m, D]
+    def differentiate(self, back: Gradients, kept: Dropout) -> Tensor:  # [H, m, D]
         """Add the gradients of keys and values; return those of the clusters' queries, scaled."""
         tokens = self.tokens
         # A larger factor belongs to weights that are 0 in this precision; sums must stay finite.

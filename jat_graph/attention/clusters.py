@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.adjacency.clusters import best_keys, choose_clusters, cluster_sizes
 from jat_graph.attention.cluster_keys import BestKeys, GlobalKeys, NearKeys
-from jat_graph.attention.cluster_parts import Gradients, Kept, Sums, Tokens, draw_mask, masked
+from jat_graph.attention.cluster_parts import Dropout, Gradients, Sums, Tokens, draw_mask, masked
 from jat_graph.attention.cluster_rest import Rest
 from jat_graph.graph_config import ClusterRule
 
@@ -51,7 +51,7 @@ class ClusterHeads:
         if tokens.num_global:
             self.exact.append(GlobalKeys(tokens, scale))
 
-    def read(self, kept: Kept = None) -> Parts:
+    def read(self, kept: Dropout = None) -> Parts:
         """Return the heads' outputs, and the shift and the sum of their weights, [H, n] each."""
         sums = Sums.nothing(self.tokens) if self.rest is None else self.rest.read(kept)
         for part in self.exact:
@@ -60,7 +60,7 @@ class ClusterHeads:
         weight = total[..., -1:]
         return total[..., :-1] / weight, shift.squeeze(-1), weight.squeeze(-1)
 
-    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Dropout = None) -> Parts:
         """Return the gradients of queries, keys and values."""
         back = Gradients(self.tokens, grad, output, *sums)
         by_queries = None if self.rest is None else self.rest.differentiate(back, kept)
@@ -96,7 +96,7 @@ class DenseHeads:
         query, key, _ = self.parts
         return (query[head, rows] @ key[head].mT * self.scale).softmax(-1)
 
-    def read(self, kept: Kept = None) -> Parts:
+    def read(self, kept: Dropout = None) -> Parts:
         """Return the heads' outputs, without dropout those of SDPA, and nothing of weights."""
         query, _, value = self.parts
         nothing = torch.zeros(())
@@ -110,7 +110,7 @@ class DenseHeads:
             output[head, rows] = masked(weights, draw_mask(weights, kept)) @ value[head]
         return output, nothing, nothing
 
-    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Kept = None) -> Parts:
+    def gradients(self, grad: Tensor, output: Tensor, sums: Pair, kept: Dropout = None) -> Parts:
         """Return the gradients of queries, keys and values."""
         (query, key, value), deltas = self.parts, (grad * output).sum(-1, keepdim=True)
         by_query, by_key, by_value = (torch.zeros_like(x) for x in self.parts)

@@ -124,19 +124,19 @@ def attend(
     return output.to(value.dtype)
 
 
-class Kept(NamedTuple):
+class State(NamedTuple):
     """A tree and the means of its nodes: a function of keys and values alone."""
 
     tree: Tree
     nodes: Nodes
 
-    def crop(self, length: int) -> Kept:
+    def crop(self, length: int) -> State:
         """Return what the first tokens alone leave behind."""
         segments = max(0, length - SINKS) // self.tree.segment
         if segments >= self.tree.segments:
             return self
         tree = self.tree.crop(segments)
-        return Kept(tree, self.nodes.crop(tree))
+        return State(tree, self.nodes.crop(tree))
 
 
 def read_next(
@@ -145,18 +145,18 @@ def read_next(
     value: Tensor,  # [Hkv, n, Dv]
     rule: Rule,
     scale: float,
-    kept: Kept | None = None,  # what the tokens before them left behind
-) -> tuple[Tensor, Kept]:  # [H, T, Dv]
+    kept: State | None = None,  # what the tokens before them left behind
+) -> tuple[Tensor, State]:  # [H, T, Dv]
     """Return what the last tokens of a sequence read, and what all leave behind."""
     number = key.size(1)
-    tree, nodes = kept or Kept(new_tree(rule.size, rule.segment), Nodes([], [], []))
+    tree, nodes = kept or State(new_tree(rule.size, rule.segment), Nodes([], [], []))
     if (segments := rule.seen(number - 1)) > tree.segments:
         tree = grow(tree, key[:, : SINKS + segments * rule.segment])
         nodes = Nodes.of(tree, key, value, nodes)
     own = wide(query) * scale
     empty = empty_choice(own, number, tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
-    return output.to(value.dtype), Kept(tree, nodes)
+    return output.to(value.dtype), State(tree, nodes)
 
 
 class _Attend(torch.autograd.Function):

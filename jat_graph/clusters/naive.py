@@ -13,7 +13,7 @@ from jat_graph.clusters.tree import LEAN, SINKS
 
 MOST = 256  # tokens whose scores are held at a time
 
-Kept: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
+Dropout: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
 
 
 def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., number]
@@ -101,7 +101,7 @@ class Read:
         self.sizes = [part[0].size(-1) for part in parts]
 
 
-def _mask(scores: Tensor, kept: Kept) -> Tensor | None:
+def _mask(scores: Tensor, kept: Dropout) -> Tensor | None:
     """Return what weights are multiplied by in dropout."""
     if kept is None:
         return None
@@ -116,7 +116,7 @@ def read(
     choice: Choice,
     nodes: Nodes,
     chosen: bool = True,
-    kept: Kept = None,
+    kept: Dropout = None,
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
     key, value, nodes = wide(key).contiguous(), wide(value).contiguous(), nodes.wide()
@@ -141,7 +141,7 @@ def differentiate(
     value: Tensor,
     choice: Choice,
     nodes: Nodes,
-    kept: Kept = None,
+    kept: Dropout = None,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     """Return the gradients of queries, keys and values, and those of the means of both."""
     by_query, by_key, by_value = (torch.zeros_like(x) for x in (query, key, value))

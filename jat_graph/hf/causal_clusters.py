@@ -17,7 +17,7 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
-    from jat_graph.clusters.attend import Kept
+    from jat_graph.clusters.attend import State
 
 ORDER = (
     "attention_mask must be causal order and padding, or documents, the same for all heads, for "
@@ -82,7 +82,7 @@ class TreePast(Past):
 
     heads: Rules
     rules: list[tuple[Rule, tuple[int, ...]]] = field(default_factory=list)  # that they descend by
-    kept: list[list[Kept | None]] = field(default_factory=list)  # for each rule, of each sequence
+    kept: list[list[State | None]] = field(default_factory=list)  # for each rule, of each sequence
 
     def adopt(self, length: int, attention_mask: Tensor | None) -> None:
         """Take over a cache of so many tokens: keys say all that is to be known of them."""
