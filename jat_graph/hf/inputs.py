@@ -94,6 +94,8 @@ class AttentionInputs:
         if past.length != before and adopt is not None:
             adopt(past, before, self.attention_mask)
         elif past.length != before:
+            if cache is None:
+                self.check_whole("heads not loaded by jat_graph.from_pretrained")
             raise ValueError(
                 f"the cache holds {before} tokens that were added without these heads, by a prefix "
                 "of PEFT, while gradients were recorded, under a mask that is neither causal nor "

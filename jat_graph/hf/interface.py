@@ -158,7 +158,8 @@ def jat_attention_forward(
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     call = (module, query, key, value, attention_mask, causal, dropout, scale)
     inputs = AttentionInputs(*call, *given)
-    inputs = inputs.without_room() if state.takes_heads else inputs
+    if state.takes_heads and inputs.cache is not None:
+        inputs = inputs.without_room()
     if recorded and shared.recorder is not None:
         shared.recorder(state.heads, inputs)
     if runs:
