@@ -162,17 +162,17 @@ def resolve_once(
         or attention_mask.size(-2) == 1
     ):
         return resolve_mask(attention_mask, is_causal, query)
-    entry = _entries.get(attention_mask)
-    # What inference mode resolves, training could not keep.
-    mode = torch.is_inference_mode_enabled()
-    wanted = attention_mask._version, is_causal, query.shape[:3], mode
+    entry, mode = _entries.get(attention_mask), torch.is_inference_mode_enabled()
+    wanted = attention_mask._version, is_causal, query.shape[:3], mode  # no mode keeps another's
     if entry is None or entry[0] != wanted:
         resolved = resolve_mask(attention_mask, is_causal, query)
         pairs_is_mask = resolved.pairs is attention_mask
         if pairs_is_mask:  # the entry would keep its own key alive
             resolved = replace(resolved, pairs=None)
         _entries[attention_mask] = entry = (wanted, resolved, pairs_is_mask)
-    return replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]
+    found = replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]
+    found.__dict__["named"] = entry[1].named  # of the same pairs
+    return found
 
 
 def trust_causal(mask: TokenMask) -> TokenMask:

@@ -28,8 +28,8 @@ class TokenMask:
     pairs: Tensor | None = None
     bias: Tensor | None = None
     excluded: Tensor | None = None
-    # What pairs say of documents, in causal order or not, or why they say nothing: asked once.
-    named: dict[bool, Tensor | str] = field(default_factory=dict, compare=False)
+    # What these pairs say of documents, in causal order or not, or why nothing: asked once.
+    named: dict[bool, Tensor | str] = field(default_factory=dict, init=False, compare=False)
 
     @property
     def voting(self) -> Tensor | None:
