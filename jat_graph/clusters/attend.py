@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters import naive
-from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
-from jat_graph.clusters.tree import SINKS, Tree, grow, new_tree, spread_gradients
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
+from jat_graph.clusters.tree import SINKS, Tree, spread_gradients
 from jat_graph.kernels.compiling import HAS_NUMBA
 
 Parts = tuple[Tensor, Tensor, Tensor]
@@ -59,7 +59,7 @@ register_kernel("naive", naive)
 def choose(
     query: Tensor, key: Tensor, rule: Rule | None = None, scale: float | None = None
 ) -> Choice:
-    r"""Return what tokens read that descend the tree of their keys, in causal order.
+    r"""Return what tokens read that descend the tree of their keys, by default in causal order.
 
     Args:
         query: Queries of the last T of n tokens, ``[H, T, D]``.
@@ -79,7 +79,7 @@ def choose(
     """
     rule = Rule() if rule is None else rule
     own, key = (wide(x.detach()) for x in (query, key))
-    tree = grow(new_tree(rule.size, rule.segment), key)
+    tree = grow_for(rule, key)
     empty = empty_choice(own, key.size(1), tree, rule)
     own = own * (query.size(-1) ** -0.5 if scale is None else scale)
     return kernel_for(key.device).choose(own, key, empty, Nodes.of(tree, key, key))
@@ -149,9 +149,9 @@ def read_next(
 ) -> tuple[Tensor, State]:  # [H, T, Dv]
     """Return what the last tokens of a sequence read, and what all leave behind."""
     number = key.size(1)
-    tree, nodes = kept or State(new_tree(rule.size, rule.segment), Nodes([], [], []))
-    if (segments := rule.seen(number - 1)) > tree.segments:
-        tree = grow(tree, key[:, : SINKS + segments * rule.segment])
+    known, nodes = kept or (None, Nodes([], [], []))
+    tree = grow_for(rule, key, known)
+    if known is None or tree is not known:
         nodes = Nodes.of(tree, key, value, nodes)
     own = wide(query) * scale
     empty = empty_choice(own, number, tree, rule)

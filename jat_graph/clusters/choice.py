@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.tree import SINKS, Tree, pooled
+from jat_graph.clusters.tree import SINKS, Tree, grow, new_tree, pooled
 
 
 class Rule(NamedTuple):
@@ -17,16 +17,18 @@ class Rule(NamedTuple):
     groups: int = 32  # nodes of each higher level that it opens at most
     size: int = 8  # keys of a cluster
     segment: int = 512  # keys that are clustered together, the size times a power of two
-    window: int = 64  # last keys that are in no cluster yet, one at least
+    window: int = 64  # last keys that are in no cluster; without causal order these tokens read all
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
     margin: float = 4.0  # how far below its best score a token still opens and reads nodes
+    causal: bool = True  # whether tokens read none that comes after them
 
     @classmethod
     def of(cls, settings: list[float]) -> Rule:
         """Return the rule of numbers that an operator of torch took."""
         keys, groups, size, segment, window, first = map(int, settings[:6])
-        return cls(keys, groups, size, segment, window, first, bool(settings[6]), settings[7])
+        rest, margin, causal = bool(settings[6]), settings[7], bool(settings[8])
+        return cls(keys, groups, size, segment, window, first, rest, margin, causal)
 
     @property
     def clusters(self) -> int:
@@ -39,7 +41,10 @@ class Rule(NamedTuple):
         return max(self.dense_below, SINKS + self.window + self.segment - 1)
 
     def seen(self, position: int) -> int:
-        """Return how many segments a token sees, by its place from 0 in its sequence."""
+        """Return how many segments a token sees, by its place from 0 in its sequence.
+
+        Without causal order all tokens see what the last one does.
+        """
         later = max(0, position + 1 - SINKS - self.window)
         return 0 if position < self.dense_below else later // self.segment
 
@@ -53,17 +58,18 @@ class Choice(NamedTuple):
     """What the last T tokens of a sequence read: keys exactly, and nodes in the place of the rest.
 
     A token reads the sinks, its near keys, which are from the end of the segments that it sees to
-    its own, and the keys of its clusters. All other keys of these segments are read by their mean
+    its own, or to the last without causal order, and the keys of its clusters. All other keys of these segments are read by their mean
     over the largest node that it did not open.
     """
 
     tree: Tree
-    seen: Tensor  # segments that each token sees, rising, int32 [T]
+    seen: Tensor  # segments that each token sees, int32 [T]
     opened: Tensor  # nodes of each level above the first, -1 for none, int32 [H, T, levels, groups]
     read: Tensor  # clusters, -1 for none, int32 [H, T, clusters]
     top: int  # nodes that the highest level has at most, unless it is the last
     rest: bool  # whether nodes stand for what is not read
     margin: float  # how far below its best score a token still opens and reads nodes
+    causal: bool  # whether tokens read none that comes after them
 
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
         """Return runs of tokens that see the same segments, and how many segments these are."""
@@ -132,16 +138,28 @@ class Nodes(NamedTuple):
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     """Return a choice of nothing for queries ``[H, T, D]``, the last of so many tokens."""
     heads, rows, _ = query.shape
-    if rows == 1:
-        seen = torch.full((1,), rule.seen(number - 1), dtype=torch.int32, device=query.device)
+    most = rule.seen(number - 1)
+    if rows == 1 or not rule.causal:
+        seen = torch.full((rows,), most, dtype=torch.int32, device=query.device)
+        if not rule.causal and rule.window:
+            seen[-rule.window :] = 0
     else:
         position = torch.arange(number - rows, number, device=query.device)
         seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
         seen = seen.masked_fill(position < rule.dense_below, 0).int()
-    above = max(len(tree.spans(rule.seen(number - 1), rule.top)) - 1, 0)
+    above = max(len(tree.spans(most, rule.top)) - 1, 0)
     opened = seen.new_full((heads, rows, above, rule.groups), -1)
     read = seen.new_full((heads, rows, rule.clusters), -1)
-    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin)
+    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin, rule.causal)
+
+
+def grow_for(rule: Rule, key: Tensor, tree: Tree | None = None) -> Tree:
+    """Return the tree of all segments that the last token sees, some of which may be known."""
+    tree = new_tree(rule.size, rule.segment) if tree is None else tree
+    segments = rule.seen(key.size(1) - 1)
+    if segments <= tree.segments:
+        return tree
+    return grow(tree, key[:, : SINKS + segments * rule.segment])
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

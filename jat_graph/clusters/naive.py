@@ -69,13 +69,15 @@ class Read:
         self, query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes,
         rows: slice, seen: int,
     ) -> None:  # fmt: skip
-        tree, last = choice.tree, key.size(1) - query.size(1) + rows.stop
+        tree, first = choice.tree, key.size(1) - query.size(1)
+        last = first + rows.stop if choice.causal else key.size(1)
         opened, read = (by_head(x, len(key))[:, :, rows] for x in (choice.opened, choice.read))
         self.query = by_head(query, len(key))[:, :, rows]
         position = torch.arange(last, device=key.device)
-        own = position[last - (rows.stop - rows.start) :].unsqueeze(-1)
         length = seen * tree.segment
-        exact = (position <= own) & ((position < SINKS) | (position >= SINKS + length) | (not seen))
+        exact = (position < SINKS) | (position >= SINKS + length) | (not seen)
+        if choice.causal:
+            exact = exact & (position <= position[first + rows.start :].unsqueeze(-1))
         exact = exact.expand(*self.query.shape[:-1], -1).clone()
         parts = [(self.query @ key[:, None, :last].mT, value[:, :last])]
         masks, spans = [exact], tree.spans(seen, choice.top)

@@ -12,19 +12,31 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.attend import Parts, differentiate, kernel_for
-from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, wide
-from jat_graph.clusters.tree import grow, new_tree
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
 
 
-def sequences(documents: Tensor | None, batch: int) -> Iterator[tuple[int, Any]]:
-    """Yield the sequence of a batch and the tokens of each document: all, or their positions."""
+def sequences(
+    documents: Tensor | None, global_tokens: Tensor | None, batch: int, rule: Rule
+) -> Iterator[tuple[int, Any, Rule]]:
+    """Yield the row of a batch, the tokens of each document, all or their positions, and its rule.
+
+    Global tokens come last, as those that are in no cluster and read all.
+    """
+    if documents is None and global_tokens is not None:
+        documents = torch.zeros_like(global_tokens, dtype=torch.int)
     for row in range(batch):
         if documents is None:
-            yield row, slice(None)
+            yield row, slice(None), rule
             continue
         own = documents[row]
         for name in torch.unique(own[own >= 0]).tolist():
-            yield row, (own == name).nonzero().squeeze(-1)
+            tokens = (own == name).nonzero().squeeze(-1)
+            if global_tokens is None:
+                yield row, tokens, rule
+                continue
+            last = global_tokens[row, tokens]
+            tokens = torch.cat([tokens[~last], tokens[last]])
+            yield row, tokens, rule._replace(window=int(last.sum()))
 
 
 def _kept(dropout_p: float, seed: Tensor | None, number: int, device: torch.device) -> Any:
@@ -36,7 +48,7 @@ def _kept(dropout_p: float, seed: Tensor | None, number: int, device: torch.devi
 
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
     """Return an empty choice, and the means of the tree of a whole sequence."""
-    tree = grow(new_tree(rule.size, rule.segment), key)
+    tree = grow_for(rule, key)
     return empty_choice(query, key.size(1), tree, rule), Nodes.of(tree, key, value)
 
 
@@ -46,18 +58,20 @@ def read_tree(
     key: Tensor,  # [B, Hkv, L, D]
     value: Tensor,  # [B, Hkv, L, Dv]
     documents: Tensor | None,  # of each token, integers [B, L]; negative for padding
+    global_tokens: Tensor | None,  # which read and are read by all, bool [B, L]; in no order alone
     seed: Tensor | None,  # of dropout, an integer
     scale: float,
     dropout_p: float,
     settings: list[float],  # of a rule
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L], int32 [B, H, L, clusters]
     """Return what heads read, the logarithms of the sums of e to their scores, and the choice."""
-    rule = Rule.of(settings)
-    output, lse, read = _outputs(query, value, rule)
+    shared = Rule.of(settings)
+    output, lse, read = _outputs(query, value, shared)
     if documents is not None:
         output.zero_()  # what padding reads
     kernel = kernel_for(query.device, seed is not None)
-    for number, (row, tokens) in enumerate(sequences(documents, len(query))):
+    found = sequences(documents, global_tokens, len(query), shared)
+    for number, (row, tokens, rule) in enumerate(found):
         own, *others = [wide(x[row][:, tokens]).contiguous() for x in (query, key, value)]
         more = _kept(dropout_p, seed, number, query.device)
         choice, nodes = _chosen(own, others[0], others[1], rule)
@@ -77,16 +91,17 @@ def _read_tree_backward(
     lse: Tensor,
     read: Tensor,
     documents: Tensor | None,
+    global_tokens: Tensor | None,
     seed: Tensor | None,
     scale: float,
     dropout_p: float,
     settings: list[float],  # of a rule
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
-    rule = Rule.of(settings)
     totals = [torch.zeros_like(x) for x in (query, key, value)]
     kernel = kernel_for(query.device, seed is not None)
-    for number, (row, tokens) in enumerate(sequences(documents, len(query))):
+    all_sequences = sequences(documents, global_tokens, len(query), Rule.of(settings))
+    for number, (row, tokens, rule) in enumerate(all_sequences):
         parts = [x[row][:, tokens] for x in (grad, output, lse, query, key, value)]
         parts = [wide(x).contiguous() for x in parts]  # loops over single heads are faster
         parts[3] = parts[3] * scale
@@ -104,8 +119,8 @@ def _read_tree_backward(
 
 @read_tree.register_fake
 def _(
-    query: Tensor, key: Tensor, value: Tensor, documents: Any, seed: Any, scale: float,
-    dropout_p: float, settings: list[float],
+    query: Tensor, key: Tensor, value: Tensor, documents: Any, global_tokens: Any, seed: Any,
+    scale: float, dropout_p: float, settings: list[float],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _outputs(query, value, Rule.of(settings))
 
@@ -125,15 +140,15 @@ def _outputs(query: Tensor, value: Tensor, rule: Rule) -> tuple[Tensor, Tensor, 
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:5])
-    ctx.settings = inputs[5:]
+    ctx.save_for_backward(*inputs[:3], *output, *inputs[3:6])
+    ctx.settings = inputs[6:]
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
     with torch.autocast(grad.device.type, enabled=False):
         found = _read_tree_backward(grad, *ctx.saved_tensors, *ctx.settings)
-    return (*found, *[None] * 5)
+    return (*found, *[None] * 6)
 
 
 read_tree.register_autograd(_backward, setup_context=_keep)

@@ -84,7 +84,9 @@ def cases(draw: st.DrawFn, longest: int = 120) -> tuple[list[Tensor], Rule]:
         "dense_below": draw(st.sampled_from((0, 0, 50))),
         "rest": draw(st.integers(0, 3)) > 0,
         "margin": draw(st.sampled_from((0.0, 1.0, 2.0, math.inf))),
+        "causal": draw(st.booleans()),
     }
+    settings["window"] -= not settings["causal"]  # where no token need read all
     length, seed = draw(st.integers(1, longest)), draw(st.integers(0, 999))
     number = draw(st.sampled_from(((1, 1), (2, 2), (3, 1), (4, 2))))
     widths = draw(st.sampled_from(((5, 3), (16, 32), (37, 16))))

@@ -63,7 +63,7 @@ def test_padding_is_no_token_and_sequences_are_on_their_own(side):
         sequence = random_padding_mask(3, 90, side=side, seed=2).long() - 1
     rule = Rule(keys=4, groups=1, size=2, segment=4, window=3, margin=1.0)
     numbers, named = [*map(float, rule)], rule._asdict() | {"sequence": sequence, "scale": SCALE}
-    ours = run(lambda *x: read_tree(*x, sequence, None, SCALE, 0.0, numbers)[0], heads)
+    ours = run(lambda *x: read_tree(*x, sequence, None, None, SCALE, 0.0, numbers)[0], heads)
     assert_same(ours, run(lambda *x: reference_tree_attention(*x, **named), heads))
 
 

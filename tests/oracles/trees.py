@@ -200,20 +200,25 @@ def reference_tree_attention(
     query: Tensor, key: Tensor, value: Tensor, *, sequence: Tensor | None = None,
     scale: float | None = None, keys: int = 384, groups: int = 32, size: int = 8,
     segment: int = 512, window: int = 64, dense_below: int = 0, rest: bool = True,
-    margin: float = 4.0, top: int | None = None,
+    margin: float = 4.0, top: int | None = None, causal: bool = True,
+    everywhere: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    r"""Return causal attention by trees, token by token; what is in no sequence gets 0.
+    r"""Return attention by trees, token by token; what is in no sequence gets 0.
 
     The token of rank i sees :math:`\lfloor (i - 3 - \mathrm{window}) / \mathrm{segment} \rfloor`
     segments, none below ``dense_below``. It reads the :math:`\lceil \mathrm{keys} / \mathrm{size}
     \rceil` best clusters exactly, and what lies before and behind these segments. Choices are
     constants for the gradient. Each sequence is on its own; grouped heads share keys.
 
+    Without causal order all tokens read all keys and see the segments of the last one; ``window``
+    tokens, those of ``everywhere`` or else the last ones, come last and see none.
+
     Shapes:
         - query: ``[B, H, L, D]``
         - key: ``[B, G, L, D]``
         - value: ``[B, G, L, Dv]``
         - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
+        - everywhere: bool ``[B, L]``
         - output: ``[B, H, L, Dv]``
 
     Reference:
@@ -228,15 +233,21 @@ def reference_tree_attention(
     for b in range(batch):
         for number in sequence[b].unique().tolist():
             own = (sequence[b] == number).nonzero().squeeze(-1)  # [n]
+            if everywhere is not None:
+                own = torch.cat([own[~everywhere[b, own]], own[everywhere[b, own]]])
+                window = int(everywhere[b, own].sum())
             for h in range(heads if number >= 0 else 0):
                 g = h * key.shape[1] // heads
                 q, k, v = scale * query[b, h, own], key[b, g, own], value[b, g, own]
                 levels, rows = tree_levels(k, size, segment), []
                 best = [-(-keys // size)] + [groups] * len(levels)
                 for token in range(len(own)):
-                    seen = max(0, token - 3 - window) // segment if token >= dense_below else 0
+                    last = token if causal else len(own) - 1
+                    seen = max(0, last - 3 - window) // segment if last >= dense_below else 0
+                    if not causal and token >= len(own) - window:
+                        seen = 0
                     sizes = tree_sizes(seen, max(1, segment // size), top)
-                    own_k, own_v = k[: token + 1], v[: token + 1]
+                    own_k, own_v = k[: last + 1], v[: last + 1]
                     stopped = tree_descent(q[token], own_k, levels, sizes, best, margin)
                     rows.append(tree_output(q[token], own_k, own_v, stopped, rest))
                 output[b, h, own] = torch.stack(rows)

@@ -143,6 +143,7 @@ def differentiate(
     by_key, by_value, *means = (torch.stack(parts) for parts in zip(*summed, strict=True))
     if dense:
         _differentiate_densely(
+            choice.causal,
             *(x[:, :dense] for x in (grad, output, lse, query, key, value)),
             *(x[:, :dense] for x in (by_query, by_key, by_value)),
         )
@@ -190,15 +191,15 @@ def _add(head: Head, rows: list[Tensor], tokens: slice, met: Met, totals: list[T
 
 
 def _differentiate_densely(
-    grad: Tensor, output: Tensor, lse: Tensor, query: Tensor, key: Tensor, value: Tensor,
-    by_query: Tensor, by_key: Tensor, by_value: Tensor,
+    causal: bool, grad: Tensor, output: Tensor, lse: Tensor, query: Tensor, key: Tensor,
+    value: Tensor, by_query: Tensor, by_key: Tensor, by_value: Tensor,
 ) -> None:  # fmt: skip
-    """Add the gradients of tokens that read all before them."""
+    """Add the gradients of tokens that read all, or all before them."""
     times = len(query) // len(key)
     parts = [x.repeat_interleave(times, 0)[None] for x in (key, value)]
     differentiate = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     given = grad[None], query[None], *parts, output[None], lse[None]
-    found = differentiate(*given, 0.0, True, scale=1.0)
+    found = differentiate(*given, 0.0, causal, scale=1.0)
     by_query += found[0][0]
     for total, part in zip((by_key, by_value), found[1:], strict=True):
         total += by_head(part[0], len(key)).sum(1)

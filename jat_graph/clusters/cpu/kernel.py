@@ -32,7 +32,7 @@ class Met(NamedTuple):
 
     @classmethod
     def of(cls, choice: Choice, seen: int, last: int, dtype: Any) -> Met:
-        """Return what tokens before ``last`` meet that see so many segments."""
+        """Return what tokens that see so many segments meet, near keys up to ``last``."""
         near = slice(SINKS + seen * choice.tree.segment if seen else 0, last)
         sinks, spans = SINKS if seen else 0, list[tuple[int, int, int]]()
         width = sinks + near.stop - near.start
@@ -91,9 +91,10 @@ class Head:
 
     def runs(self, start: int) -> list[tuple[slice, Met]]:
         """Return runs of tokens from one on, and what they meet, the same for all heads."""
-        first, dtype = len(self.key) - self.query.size(1), self.exact[0].dtype
+        length, dtype, causal = len(self.key), self.exact[0].dtype, self.choice.causal
+        first = length - self.query.size(1)
         return [
-            (rows, Met.of(self.choice, seen, first + rows.stop, dtype))
+            (rows, Met.of(self.choice, seen, first + rows.stop if causal else length, dtype))
             for rows, seen in self.choice.runs(MOST)
             if rows.start >= start
         ]
@@ -117,6 +118,8 @@ class Head:
         for columns, keys in self.met(met, keys=True):
             torch.mm(query, keys.mT, out=scores[:, columns])
             scores[:, columns.stop : columns.start + padded(len(keys))] = -torch.inf
+        if not self.choice.causal:
+            return scores
         later = torch.ones(tokens, tokens, dtype=torch.bool).triu_(1)
         own = scores.view(len(self.query), tokens, -1)[..., met.width - tokens : met.width]
         own.masked_fill_(later, -torch.inf)
@@ -219,23 +222,27 @@ def _read(
 
     dense = dense_rows(query, key, value, choice) if sums else 0
     if dense:
-        _read_densely(*(x[:, :dense] for x in (query, key, value, *sums)))
+        _read_densely(choice.causal, *(x[:, :dense] for x in (query, key, value, *sums)))
     pieces = [(number, *run) for number in range(len(heads)) for run in heads[0].runs(dense)]
     list(map(work, pieces) if query[..., 0].numel() <= FEW else run_tasks(work, pieces))
 
 
 def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int:
-    """Return how many first tokens SDPA's kernel reads: those that see no segment."""
+    """Return how many first tokens SDPA's kernel reads: those that see no segment, or all."""
     number = int((choice.seen == 0).sum())
+    if not choice.causal and number < len(choice.seen):
+        return 0
     fits = query.size(1) == key.size(1) and key.size(-1) == value.size(-1)
     return number if fits and number > MOST else 0
 
 
-def _read_densely(query: Tensor, key: Tensor, value: Tensor, *sums: Tensor) -> None:
-    """Let tokens read all before them."""
+def _read_densely(
+    causal: bool, query: Tensor, key: Tensor, value: Tensor, *sums: Tensor
+) -> None:
+    """Let tokens read all, or all before them."""
     parts = (x.repeat_interleave(len(query) // len(key), 0)[None] for x in (key, value))
     # SDPA's own kernel, called by its name, as it returns the sums that backward needs.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    found = attend(query[None], *parts, 0.0, True, scale=1.0)
+    found = attend(query[None], *parts, 0.0, causal, scale=1.0)
     for total, part in zip(sums, found, strict=False):
         total.copy_(part[0])
