@@ -2,7 +2,7 @@ from . import nn, transforms
 from .attention import clustered_attention, jump_attention, jump_operator
 from .config import JatConfig
 from .graph_config import ClusterGraph, PairGraph, StoneGraph
-from .graphs import attention_graph, cluster_graph, stone_graph, tree_graph
+from .graphs import attention_graph, stone_graph, tree_graph
 from .hf import (
     attach,
     detach,
@@ -26,7 +26,6 @@ __all__ = [
     "attach",
     "attention_graph",
     "calibrate",
-    "cluster_graph",
     "clustered_attention",
     "detach",
     "disabled",

@@ -6,8 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, cycle
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
 from jat_graph.clusters.choice import Rule
@@ -203,44 +202,14 @@ class StoneGraph(ScoreGraph):
             )
 
 
-# Tokens from which the default settings are faster than SDPA; one number, so that a model in
-# evaluation reads as it was trained.
-DENSE_BELOW = 3072
-CAUSAL_DENSE_BELOW = 4096  # by position, in causal order
-
-
-class ClusterRule(NamedTuple):
-    """The settings of a :class:`ClusterGraph` for heads that share them."""
-
-    clusters: int | None
-    keys: int | None
-    block: int
-    dense_below: float | None
-    propagate: bool
-    groups: int = 32
-    size: int = 8
-    segment: int = 512
-    window: int = 64
-    margin: float = 4.0
-
-    def settled(self) -> ClusterRule:
-        """Return the rule of an encoder's heads, with what is left open and measured."""
-        keys = 32 if self.keys is None else self.keys
-        wanted = DENSE_BELOW if self.dense_below is None else self.dense_below
-        wanted = max(wanted, max(keys, 2 * self.block) + 1)  # below it all keys are read exactly
-        return self._replace(keys=keys, dense_below=int(min(wanted, 2**62)))
-
-    def tree(self) -> Rule:
-        """Return how tokens in causal order descend the tree of their keys."""
-        if self.dense_below != math.inf and self.clusters is not None:
-            raise ValueError(f"clusters must be None for causal heads, got {self.clusters}")
-        first = CAUSAL_DENSE_BELOW if self.dense_below is None else min(self.dense_below, 2**40)
-        sizes = self.groups, self.size, self.segment, self.window, int(first)
-        return Rule(384 if self.keys is None else self.keys, *sizes, self.propagate, self.margin)
-
-    def shortest(self, causal: bool = False) -> int:
-        """Return the length from which heads read by it; below it SDPA is faster, or the same."""
-        return self.tree().first + 1 if causal else int(self.settled().dense_below or 0)
+# How heads of encoders read, and those in causal order, where settings do not say it. They are from
+# measurements; below so many tokens SDPA is faster. One number, so that a model in evaluation reads
+# as it was trained.
+MEASURED = {
+    False: Rule(keys=128, groups=16, window=0, dense_below=3072, causal=False),
+    True: Rule(dense_below=4096),
+}
+NEVER = 2**40  # tokens, which no sequence has
 
 
 def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any:
@@ -261,59 +230,50 @@ def _of_heads(default: float | None, least: int, most: float = 2**31 - 1) -> Any
 
 @dataclass(frozen=True)
 class ClusterGraph(GraphSettings):
-    r"""How heads read long inputs: by clusters of queries in encoders, of keys in decoders.
+    r"""How heads read long inputs: along a tree of clusters of keys.
 
-    In an **encoder** tokens whose rows of scores are alike form clusters, and each cluster names
-    the keys that it scores highest. In causal order, as **decoders** have it, near keys form
-    clusters, near clusters form groups, and so on, and each token descends this tree for itself: it
-    reads the last keys and the best clusters exactly, and all others by the means of the nodes that
-    it did not open. ``clusters`` and ``block`` are for encoders alone, ``groups``, ``size``,
-    ``segment``, ``window`` and ``margin`` for causal order alone.
+    Near keys form clusters, near clusters form groups, and so on, and each token descends this tree
+    for itself: it reads the best clusters exactly, and all others by the means of the nodes that it
+    did not open. All tokens read the first four keys exactly; in causal order, as **decoders** have
+    it, the last ones before their own, too, and in an **encoder** those few at the end of a
+    sequence that make no complete segment.
 
     Fields that may be a table ``[layer][head]``, as :func:`jat_graph.calibrate` returns it, are
-    ``clusters``, ``keys``, ``block``, ``groups``, ``dense_below`` and ``margin``.
+    ``keys``, ``groups``, ``dense_below`` and ``margin``.
 
     Args:
-        clusters: How many clusters a sequence of n tokens has, at most n; must be None in causal
-            order. (default: None, which means ``ceil(2 * sqrt(n))``)
-        keys: How many keys a cluster of queries names, which its tokens read exactly. In causal
-            order, how many keys a token reads exactly at most beside the last ones, by whole
+        keys: How many keys a token reads exactly at most beside those that all read, by whole
             clusters; a multiple of ``size``, or it is rounded up to one. (default: None, which
-            means 32; 384 in causal order)
-        block: Tokens of a block; a token reads its own, the one before and the one after exactly.
-            0 for no window. (default: 64)
+            means 128; 384 in causal order)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
-            them. Those whose keys would all be read exactly always are. In causal order it is the
-            first token that meets a cluster. (default: None, as measured)
-        propagate: Read what is not read exactly by a cluster's scores, or by means; or else not at
-            all. (default: True)
-        groups: How many nodes a token opens at most of each level above clusters. (default: 32)
+            them. In causal order it is the first token that meets a cluster. (default: None, as
+            measured)
+        propagate: Read what is not read exactly by means; or else not at all. (default: True)
+        groups: How many nodes a token opens at most of each level above clusters. (default: None,
+            which means 16; 32 in causal order)
         size: Keys of a cluster. (default: 8)
         segment: Keys that are clustered together, as soon as there are so many: ``size`` times a
             power of two. (default: 512)
-        window: Last keys that are in no cluster yet, and are read exactly. (default: 64)
+        window: In causal order, last keys that are in no cluster yet, and are read exactly.
+            (default: 64)
         margin: How far below the best score that a token meets the likely best key of a node may
             be, if the node is opened or read; ``math.inf`` for no bound. (default: 4.0)
 
     Raises:
-        ValueError: If a field is out of its range, or some head would read nothing.
+        ValueError: If a field is out of its range.
 
     Reference:
-        This library's own. Encoders: "improved clustered attention" of Vyas, Katharopoulos and
-        Fleuret, *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by
-        likeness of rows, an exact window, and the propagated row as it is. Decoders: clusters of
-        keys whose centroids stand for what is not read, as in Multipole Attention (Hooper et al.,
-        NeurIPS 2025), in a tree, in prefill and training as in generation.
+        This library's own: clusters of keys whose centroids stand for what is not read, as in
+        Multipole Attention (Hooper et al., NeurIPS 2025), in a tree, in encoders, prefill and
+        training as in generation.
     """
 
     kind: ClassVar[str] = "clusters"
 
-    clusters: int | Table | None = _of_heads(None, least=1)
     keys: int | Table | None = _of_heads(None, least=0)
-    block: int | Table = _of_heads(64, least=0)
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
-    groups: int | Table = _of_heads(32, least=1)
+    groups: int | Table | None = _of_heads(None, least=1)
     size: int = integer(8, least=1)
     segment: int = integer(512, least=1)
     window: int = integer(64, least=1)
@@ -322,18 +282,28 @@ class ClusterGraph(GraphSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         new_tree(self.size, self.segment)  # or refuse these
-        keys, block = (
-            [*chain(*x)] if isinstance(x, tuple) else [x] for x in (self.keys, self.block)
-        )
-        heads = zip(range(max(len(keys), len(block))), cycle(keys), cycle(block), strict=False)
-        if not self.propagate and any(own == near == 0 for _, own, near in heads):
-            raise ValueError("keys or block must be at least 1 with propagate=False, got 0 twice")
 
-    def rules(self, num_heads: int) -> dict[ClusterRule, tuple[int, ...]]:
-        """Return the settings of one layer's heads, and which heads share them.
+    def of_head(self, head: int, num_heads: int) -> ClusterGraph:
+        """Return the settings of one head of a layer, without tables."""
+        rows = self.rows(num_heads)
+        return dataclasses.replace(self, **{name: row[head] for name, row in rows.items()})
+
+    def rule(self, causal: bool) -> Rule:
+        """Return how tokens of a head descend the tree of their keys; no field may be a table."""
+        measured, given = MEASURED[causal], {"rest": self.propagate}
+        given |= {name: own for name, own in vars(self).items() if name in measured._fields}
+        rule = measured._replace(**{name: own for name, own in given.items() if own is not None})
+        # An encoder's rule counts from the last token.
+        first = int(min(rule.dense_below, NEVER)) - (not causal)
+        window = rule.window if causal else measured.window
+        return rule._replace(dense_below=max(0, first), window=window)
+
+    def rules(self, num_heads: int, causal: bool) -> dict[Rule, tuple[int, ...]]:
+        """Return how one layer's heads descend their trees, and which heads share that.
 
         Args:
             num_heads: Heads that read by clusters; a table has one row, with an entry for each.
+            causal: Whether tokens read none that comes after them.
 
         Returns:
             The heads of each rule, in rising order.
@@ -341,10 +311,9 @@ class ClusterGraph(GraphSettings):
         Raises:
             ValueError: If a table has more rows, or does not fit the heads.
         """
-        rows = self.rows(num_heads)
-        groups: dict[ClusterRule, tuple[int, ...]] = {}
+        groups: dict[Rule, tuple[int, ...]] = {}
         for head in range(num_heads):
-            rule = ClusterRule(**vars(self) | {name: row[head] for name, row in rows.items()})
+            rule = self.of_head(head, num_heads).rule(causal)
             groups[rule] = (*groups.get(rule, ()), head)
         return groups
 
@@ -352,7 +321,7 @@ class ClusterGraph(GraphSettings):
 Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph
 GRAPHS: dict[str, type[Graph]] = {cls.kind: cls for cls in (PairGraph, StoneGraph, ClusterGraph)}
 # Fields that version 0.2.0 had, with their defaults, which are the rule now.
-GONE = {"min_weight": 0.0, "refine": 1}
+GONE = {"min_weight": 0.0, "refine": 1, "clusters": None, "block": 64}
 GONE_SINCE = "which version 0.2.0 of jat_graph had last"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.attention.cluster_operator import read_clusters
 from jat_graph.attention.heads import merge_heads, split_heads
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import (
@@ -20,8 +18,9 @@ from jat_graph.checks.tensors import (
     clean_padding,
     read_global,
 )
+from jat_graph.clusters.choice import Rule
 from jat_graph.clusters.operator import read_tree
-from jat_graph.graph_config import ClusterGraph, ClusterRule
+from jat_graph.graph_config import NEVER, ClusterGraph
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import TokenMask, resolve_mask, token_documents
 
@@ -40,33 +39,24 @@ def clustered_attention(
     dense_below: float | None = None,
     **settings: float | None,
 ) -> Tensor:
-    r"""Return attention that reads exactly where clusters say, and what is like it everywhere else.
+    r"""Return attention along a tree of keys: the best of them exactly, all others by means.
 
-    Without causal order each token joins the cluster of tokens whose rows of scores are most like
-    its own. With P the mean over clusters, E_i the keys in the three blocks around token i and the
-    ``keys`` that its cluster scores highest, and k̄ the mean key, the scores are
+    Near keys form clusters, near clusters form groups, and so on; each token descends this tree for
+    itself. With E_i the keys that token i reads exactly, and a(i, j) the node above key j at which
+    it stopped, the scores are
 
     .. math::
-        S'_{ij} = \begin{cases}
+        s_{ij} = \begin{cases}
             \text{scale} \cdot q_i \cdot k_j & j \in E_i \\
-            \text{scale} \cdot ((PQ)_i \cdot (k_j - \bar k) + q_i \cdot \bar k) & \text{elsewhere}
+            \text{scale} \cdot q_i \cdot (P_{a(i, j)} K)_j & \text{elsewhere}
         \end{cases}
 
-    and the output softmax(S') V. Nothing L×L is stored; time and memory are linear in L for a fixed
-    number of clusters. Gradients are exact, the choice of clusters and of keys being constant.
-    A short sequence, and one whose keys would all be read exactly, is read by SDPA. What it cannot
-    find is a single key far away that one token alone scores highly.
-
-    In causal order it is the keys that form clusters, as soon as a segment of them is complete, and
-    the clusters groups; each token descends this tree for itself. E_i are then the first four keys,
-    the last ones, and those of the clusters that the token reads; elsewhere, with a(i, j) the node
-    above key j at which it stopped, and P_a the mean over the keys of a node,
-
-    .. math::
-        S'_{ij} = \text{scale} \cdot q_i \cdot (P_{a(i, j)} K)_j
-
-    So its output is a function of the tokens before it alone, whatever comes later, and it can find
-    a single key far away.
+    where P_a is the mean over the keys of a node, and the output is softmax(s) V. So it can find a
+    single key far away that one token alone scores highly. E_i are the first four keys, those of
+    the clusters that the token reads, and the few last ones of the sequence that no cluster holds;
+    in causal order, in which keys form clusters as soon as a segment of them is complete, the last
+    ones before the token. Nothing L×L is stored. Gradients are exact, the choice being constant.
+    Short sequences are read by SDPA.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -76,15 +66,14 @@ def clustered_attention(
             padding, or of documents that see themselves alone, each of which is then a sequence of
             its own. What padding reads is finite and means nothing. (default: None)
         global_attention_mask: Bool, or 0 and 1, ``[B, L]``; not in causal order. A global token
-            reads all keys of its sequence exactly, and all of it read its key exactly. Clusters and
-            blocks are those of the other tokens, as if these were a sequence of their own. Padding
-            is never global. (default: None)
-        dropout_p: Dropout of the attention probabilities; outside of E_i a key is dropped for all
-            tokens of a cluster at once. (default: 0.0)
+            reads all keys of its sequence exactly, and all of it read its key exactly; the tree is
+            that of the other tokens. Padding is never global. (default: None)
+        dropout_p: Dropout of the attention probabilities, those of nodes among them, which takes
+            the time of dense attention. (default: 0.0)
         is_causal: A token reads what comes before it, and itself. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
-            queries; these have clusters of their own. (default: False)
+            queries, which share their tree. (default: False)
         dense_below, settings: The fields of :class:`jat_graph.ClusterGraph`, the same for all
             heads.
 
@@ -98,24 +87,23 @@ def clustered_attention(
         - **output:** ``[B, H, L, Dv]``
 
     Reference:
-        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
-        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with clusters by likeness of
-        rows, an exact window, and the propagated row as it is. Global tokens are those of
-        Longformer (Beltagy et al. 2020, section 3.1), without projections of their own.
+        This library's own; clusters of keys as in Multipole Attention (Hooper et al. 2025), in a
+        tree that each token descends. Global tokens are those of Longformer (Beltagy et al. 2020,
+        section 3.1), without projections of their own.
 
     Example:
         >>> import jat_graph, torch
         >>> query, key, value = torch.randn(3, 1, 4, 4096, 64)  # each [B, H, L, D]
-        >>> jat_graph.clustered_attention(query, key, value, keys=16).shape
+        >>> jat_graph.clustered_attention(query, key, value, keys=64).shape
         torch.Size([1, 4, 4096, 64])
     """
-    (rule,) = ClusterGraph(dense_below=dense_below, **settings).rules(1)  # type: ignore[arg-type]
-    if check_flag("is_causal", is_causal):
-        rule.tree()  # or refuse it
+    graph = ClusterGraph(dense_below=dense_below, **settings)  # type: ignore[arg-type]
+    check_flag("is_causal", is_causal)
     check_heads(query, key, value, check_flag("enable_gqa", enable_gqa))
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
+    (rule,) = graph.rules(1, mask.causal)
     valid = mask.valid
     everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
@@ -123,65 +111,57 @@ def clustered_attention(
         query, scale = query * 0, 1.0
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
-    options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "causal": is_causal}
-    return read_by_clusters(query, key, value, rule, mask=mask, everywhere=everywhere, **options)
+    options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "everywhere": everywhere}
+    return read_by_clusters(query, key, value, rule, mask=mask, **options)
 
 
 def read_by_clusters(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, Hkv, L, D]
     value: Tensor,  # [B, Hkv, L, Dv]
-    rule: ClusterRule,
+    rule: Rule,
     *,
     mask: TokenMask,
     dropout_p: float,
     scale: float,
-    causal: bool = False,
     everywhere: Tensor | None = None,  # which tokens are global, bool [B, L]
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return what heads read by clusters, or by SDPA where all sequences are short."""
-    causal = causal or mask.causal
-    if causal and everywhere is not None:
+    """Return what heads read along their trees, or by SDPA where all sequences are short."""
+    if rule.causal and everywhere is not None:
         raise ValueError("global_attention_mask must be None in causal order, got a mask")
-    documents = token_documents(mask, query, causal)
-    if query.size(2) < rule.shortest(causal):
+    documents = token_documents(mask, query, rule.causal)
+    if query.size(2) <= rule.first:
         attn_mask, is_causal = mask.attention_mask(query.size(2), query)
         gqa = key.size(1) != query.size(1)
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=gqa
         )
-    rule, options = rule if causal else rule.settled(), {"dropout_p": dropout_p, "scale": scale}
-    return read_long(query, key, value, rule, documents, everywhere, causal, **options)
+    return read_long(
+        query, key, value, rule, documents, everywhere, dropout_p=dropout_p, scale=scale
+    )
 
 
 def read_long(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, Hkv, L, D]
     value: Tensor,  # [B, Hkv, L, Dv]
-    rule: ClusterRule,  # settled, but in causal order
+    rule: Rule,
     documents: Tensor | None = None,  # of each token, [B, L]; -1 for padding
     everywhere: Tensor | None = None,  # which tokens are global, bool [B, L]
-    causal: bool = False,
     *,
     dropout_p: float,
     scale: float,
 ) -> Tensor:  # [B, H, L, Dv]
-    """Return what heads read by clusters, some sequence being long."""
+    """Return what heads read along their trees, some sequence being long."""
     if in_transform():
         raise ValueError("torch.func does not support clusters; torch.autograd does")
     seed = torch.randint(2**62, ()) if dropout_p > 0 else None
     if torch.is_autocast_enabled(query.device.type):  # which makes one dtype of all for SDPA
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x.to(dtype) for x in (query, key, value))
-    output: Tensor
     with torch.autocast(query.device.type, enabled=False):
-        if causal:
-            given = documents, seed, scale, dropout_p, [float(x) for x in rule.tree()]
-            output, *_ = read_tree(query, key, value, *given)
-            return output
-        output, *_ = read_clusters(
-            query, key, value, documents, everywhere, seed, scale, dropout_p, *rule[:5]
-        )
+        given = documents, everywhere, seed, scale, dropout_p, [float(x) for x in rule]
+        output: Tensor = read_tree(query, key, value, *given)[0]
     return output
 
 
@@ -195,19 +175,16 @@ def document_tokens(
             yield sequence, (own == name).nonzero().squeeze(-1)
 
 
-DENSE = ClusterRule(None, 0, 0, math.inf, True)  # of heads that do not read by clusters
-
-
 def layer_rules(
-    graph: ClusterGraph, heads: tuple[int, ...], num_heads: int
-) -> dict[ClusterRule, tuple[int, ...]]:
+    graph: ClusterGraph, heads: tuple[int, ...], num_heads: int, causal: bool
+) -> dict[Rule, tuple[int, ...]]:
     """Return the rules of all heads of a layer, ``heads`` of which read by clusters."""
-    rules = {
-        rule: tuple(heads[index] for index in own) for rule, own in graph.rules(len(heads)).items()
-    }
+    own = graph.rules(len(heads), causal)
+    rules = {rule: tuple(heads[index] for index in part) for rule, part in own.items()}
     others = tuple(head for head in range(num_heads) if head not in heads)
     if others:
-        rules[DENSE] = tuple(sorted((*rules.get(DENSE, ()), *others)))
+        dense = Rule(dense_below=NEVER, causal=causal)
+        rules[dense] = tuple(sorted((*rules.get(dense, ()), *others)))
     return rules
 
 
@@ -215,7 +192,7 @@ def read_heads(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, H, L, D]
     value: Tensor,  # [B, H, L, Dv]
-    rules: Mapping[ClusterRule, tuple[int, ...]],  # each with its heads
+    rules: Mapping[Rule, tuple[int, ...]],  # each with its heads
     *,
     mask: TokenMask,
     dropout_p: float,

@@ -17,7 +17,6 @@ from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.checks.numbers import check_integer
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.config import ClusterGraph, JatConfig, PairGraph, check_config
-from jat_graph.graphs.clusters import cluster_graph
 from jat_graph.graphs.trees import tree_graph
 from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask
 from jat_graph.operators.sparse import Edges, vote_edges
@@ -47,8 +46,7 @@ def attention_graph(
 
     With ``max_neighbors`` = m nothing but O(L · m) edges is held in memory, for hard votes.
 
-    With settings of clusters they are graphs of :func:`jat_graph.cluster_graph`, in causal order
-    those of :func:`jat_graph.tree_graph`.
+    With settings of clusters they are graphs of :func:`jat_graph.tree_graph`.
 
     Args:
         query: Queries ``[B, H, L, D]``; or give ``scores``. (default: None)
@@ -89,8 +87,8 @@ def attention_graph(
         others = (scores, kind, max_neighbors)
         if query is None or key is None or any(other is not None for other in others):
             raise ValueError("clusters need query and key, and are not pruned, got other arguments")
-        make = tree_graph if is_causal else cluster_graph
-        return make(query, key, config=config, attention_mask=attention_mask, scale=scale)
+        mask: Any = {"attention_mask": attention_mask, "is_causal": is_causal}
+        return tree_graph(query, key, config=config, scale=scale, **mask)
     if not isinstance(config.graph, PairGraph):
         raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
     if max_neighbors is not None:

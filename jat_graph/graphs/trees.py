@@ -8,6 +8,7 @@ from torch_geometric.data import Batch, HeteroData
 
 from jat_graph.adjacency.scores import score_dtype
 from jat_graph.attention.clustered import document_tokens
+from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
@@ -23,24 +24,28 @@ def tree_graph(
     *,
     config: JatConfig,
     attention_mask: Tensor | None = None,
+    is_causal: bool = False,
     scale: float | None = None,
 ) -> Batch:
     r"""Return the tree over the keys of every sequence and head, and what tokens read of it.
 
-    This is clusters in causal order: near keys form clusters, near clusters form groups, and so on;
-    a token opens the best groups, reads the keys of the best clusters in them, and takes the mean
+    Near keys form clusters, near clusters form groups, and so on; a token opens the best groups, reads the keys of the best clusters in them, and takes the mean
     of each node that it did not open. All nodes of the tree have the type ``"cluster"``, so that
     texts of any length have the same types of nodes and edges, and fit into one batch.
     :class:`jat_graph.nn.ClusterConv` is this attention as message passing.
 
-    Queries may be those of the last T tokens alone. For what token i alone reads, give
-    ``query[:, :, i : i + 1]`` and ``key[:, :, : i + 1]``. ``dense_below`` plays no part: the graph
-    is what tokens choose, at any length.
+    Queries may be those of the last T tokens alone. For what token i alone reads in causal order,
+    give ``query[:, :, i : i + 1]`` and ``key[:, :, : i + 1]``. ``dense_below`` plays no part: the
+    graph is what tokens choose, at any length.
 
     Args:
         query: Queries ``[B, H, T, D]`` of the last T ≤ L tokens.
         key: Keys ``[B, Hkv, L, D]``, each for H / Hkv neighbouring heads of queries.
-        config, attention_mask: As for :func:`cluster_graph`; the mask is that of all L tokens.
+        config: The settings, with a :class:`jat_graph.ClusterGraph`; every head given gets a graph.
+        attention_mask: Of all L tokens: bool (True = attend) or additive, ``[B, L]`` or
+            ``[B|1, 1, L, L]``; of padding, or of documents that see themselves alone, each of which
+            gets graphs of its own. (default: None)
+        is_causal: Tokens read what comes before them, and themselves. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
 
     Returns:
@@ -77,19 +82,20 @@ def tree_graph(
     """
     check_config(config)
     settings = config.cluster_graph
+    check_flag("is_causal", is_causal)
     for name, heads in (("query", query), ("key", key)):
         check_layout(name, heads)
     first = key.size(2) - query.size(2)
     check_heads(query, key[:, :, max(first, 0) :], grouped=True)
     scale, rules = check_scale(scale, query.size(-1)), dict[int, Rule]()
-    for own, members in settings.rules(query.size(1)).items():
-        rules |= dict.fromkeys(members, own.tree()._replace(dense_below=0))
-    mask = resolve_mask(attention_mask, True, key)
+    mask = resolve_mask(attention_mask, is_causal, key)
+    for own, members in settings.rules(query.size(1), mask.causal).items():
+        rules |= dict.fromkeys(members, own._replace(dense_below=0))
     valid = None if mask.valid is None else mask.valid[..., first:]
     (query,), (key,) = clean_padding(valid, query=query), clean_padding(mask.valid, key=key)
     query, key = (x.to(score_dtype(query, key)) for x in (query, key))
     graphs = []
-    for sequence, tokens in document_tokens(mask, key, causal=True):
+    for sequence, tokens in document_tokens(mask, key, mask.causal):
         asked = tokens[tokens >= first] - first
         for head, rule in sorted(rules.items()):
             shared = key[sequence, head * key.size(1) // query.size(1), tokens]

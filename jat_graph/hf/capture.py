@@ -69,9 +69,8 @@ class CapturedLayer:
         index = self.heads.index(head)
         one = slice(index, index + 1)
         if isinstance(self.config.graph, ClusterGraph):
-            rules = self.config.graph.rules(len(self.heads))
-            (rule,) = (rule for rule, heads in rules.items() if index in heads)
-            config = replace(self.config, graph=ClusterGraph(*rule), heads=1)
+            graph = self.config.graph.of_head(index, len(self.heads))
+            config = replace(self.config, graph=graph, heads=1)
         else:
             config = JumpHeads.everyone(self.config, len(self.heads)).of_head(index).config
         return replace(

@@ -17,8 +17,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale, read_global
-from jat_graph.graph_config import ClusterGraph, ClusterRule, change_graph
-from jat_graph.hf.causal_clusters import check_global, in_causal_order, read_rules
+from jat_graph.clusters.choice import Rule
+from jat_graph.graph_config import ClusterGraph, change_graph
+from jat_graph.hf.tree_heads import check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
 from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
@@ -47,7 +48,7 @@ def register_clustered(**settings: Any) -> str:
             before those of a configuration.
 
     Returns:
-        The name, such as ``"clustered:keys=64,block=32"``.
+        The name, such as ``"clustered:keys=64,groups=32"``.
 
     Raises:
         ValueError: If a field is unknown or out of its range.
@@ -56,9 +57,9 @@ def register_clustered(**settings: Any) -> str:
         >>> from transformers import BertConfig, BertModel
         >>> from jat_graph.hf import register_clustered
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
-        >>> model.set_attn_implementation(register_clustered(keys=64, block=32))
+        >>> model.set_attn_implementation(register_clustered(keys=64, groups=32))
         >>> model.config._attn_implementation
-        'clustered:keys=64,block=32'
+        'clustered:keys=64,groups=32'
     """
     _graph({}, settings)
     order = sorted(settings, key=ClusterGraph.names().index)
@@ -116,9 +117,9 @@ def _attend(
         check_global(inputs, ordered)
     saved = getattr(module.config, CLUSTERED, {})
     saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
-    *rule, shortest = _rule(saved, settings, served and ordered)
-    if served and key.size(2) >= shortest:
-        output = (_read_in_order if ordered else _read_whole)(inputs, ClusterRule(*rule))
+    rule = Rule(*_rule(saved, settings, ordered))
+    if served and key.size(2) > rule.first:
+        output = (_read_in_order if ordered else _read_whole)(inputs, rule)
         if output is None and not ordered:
             reason = "its mask has more than padding and documents"
     if reason:
@@ -132,7 +133,7 @@ def _attend(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _read_whole(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
+def _read_whole(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in any order; None where the mask says more, or hides what it says."""
     from jat_graph.attention.clustered import read_long  # which few processes need
 
@@ -150,11 +151,11 @@ def _read_whole(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  #
     return read_long(*given, dropout_p=inputs.dropout, scale=inputs.scale)
 
 
-def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:  # [B, H, L, Dv]
+def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
     compiling, inputs = torch.compiler.is_compiling(), inputs.without_room()
     module = inputs.module
-    if inputs.key.size(2) < rule.shortest(True):
+    if inputs.key.size(2) <= rule.first:
         return None
     if compiling and not inputs.is_whole:
         _warn(module, f"{LEFT} under torch.compile: pass disable_compile=True to generate()")
@@ -163,7 +164,7 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
         _following.add(module)
         module.register_forward_pre_hook(partial(hand_cache, CLUSTERED), with_kwargs=True)
     try:
-        (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))}, causal=True)
+        (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))})
     except ValueError as error:
         _warn(module, f"{LEFT}: {error}", "in causal order")
         return None
@@ -172,11 +173,10 @@ def _read_in_order(inputs: AttentionInputs, rule: ClusterRule) -> Tensor | None:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _rule(saved: Any, settings: Mapping[str, Any], causal: bool) -> tuple[Any, ...]:
-    """Return the rule of all heads, and the shortest length that is read by it, as known."""
+    """Return the rule of all heads, as known."""
     given = repr((saved, settings, causal))  # which every layer asks for, each time
     if given not in _rules:
-        rule = ClusterRule(*vars(_graph(saved, settings)).values())
-        _rules[given] = (*(rule if causal else rule.settled()), rule.shortest(causal))
+        _rules[given] = tuple(_graph(saved, settings).rule(causal))
     return _rules[given]
 
 

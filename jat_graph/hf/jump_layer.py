@@ -15,9 +15,10 @@ from jat_graph.attention.heads import HeadParts, JumpHeads, JumpStrength
 from jat_graph.attention.past_stones import new_past
 from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.config import JatConfig, PairGraph, StoneGraph
+from jat_graph.clusters.choice import Rule
 from jat_graph.config_fields import LEARNED
-from jat_graph.graph_config import ClusterGraph, ClusterRule
-from jat_graph.hf.causal_clusters import in_causal_order, read_rules
+from jat_graph.graph_config import MEASURED, NEVER, ClusterGraph
+from jat_graph.hf.tree_heads import in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, trust_causal, window_of
 from jat_graph.hf.modules import AttentionModule, Builders, LayerHeads, ModuleHeads, head_size
 from jat_graph.hf.positions import most_positions
@@ -28,8 +29,8 @@ from jat_graph.masks.tokens import TokenMask
 class ClusterLayer(LayerHeads):
     """The heads of one attention module that read by clusters."""
 
-    # The settings of the heads, counted from 0, and which of them share them.
-    rules: dict[ClusterRule, tuple[int, ...]] = field(init=False, compare=False, repr=False)
+    # In causal order or not: how heads, counted from 0, read, and which of them share that.
+    rules: dict[bool, dict[Rule, tuple[int, ...]]] = field(init=False, compare=False, repr=False)
 
     graphs = (ClusterGraph,)
     name = "jat_clusters"
@@ -37,7 +38,9 @@ class ClusterLayer(LayerHeads):
     on_features = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rules", self.config.cluster_graph.rules(len(self.heads)))
+        graph, number = self.config.cluster_graph, len(self.heads)
+        rules = {causal: graph.rules(number, causal) for causal in (False, True)}
+        object.__setattr__(self, "rules", rules)
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> ModuleHeads:
@@ -56,9 +59,6 @@ class ClusterLayer(LayerHeads):
     ) -> LayerHeads | None:
         """Return the heads of one module; none if it reads within a window of its own."""
         made = super().in_module(entry, index, row, config)
-        assert isinstance(made, ClusterLayer)
-        for rule in made.rules if entry.is_causal else ():
-            rule.tree()  # or refuse it
         if window_of(entry.module) is None:
             return made
         if config.layers is None:
@@ -70,13 +70,14 @@ class ClusterLayer(LayerHeads):
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""
-        return all(rule.dense_below == float("inf") for rule in self.rules)
+        return all(rule.dense_below + 1 >= NEVER for rule in self.rules[False])
 
     def describe(self, module: nn.Module) -> str:
-        """Return how many clusters and keys there are, and the rest where it is not the default."""
+        """Return how many keys are read and groups opened, and the rest if it is no default."""
         graph = self.config.cluster_graph
-        words = [f"{_spread(graph.clusters, '2√n')} clusters", f"{_spread(graph.keys)} keys"]
-        words.append(f"blocks of {_spread(graph.block)}")
+        measured = MEASURED[bool(getattr(module, "is_causal", True))]
+        words = [f"{_spread(graph.keys, str(measured.keys))} keys"]
+        words.append(f"{_spread(graph.groups, str(measured.groups))} groups")
         words += ["nothing elsewhere"] if not graph.propagate else []
         if graph.dense_below is not None:
             words.append(f"dense below {_spread(graph.dense_below, 'a measured length')}")
@@ -87,7 +88,7 @@ class ClusterLayer(LayerHeads):
         causal, mask = getattr(inputs.module, "is_causal", True), inputs.attention_mask
         if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
-        return read_rules(inputs, self, self.rules, in_causal_order(inputs, causal))
+        return read_rules(inputs, self, self.rules[in_causal_order(inputs, causal)])
 
 
 def needs_standard(config: JatConfig) -> bool:

@@ -2,14 +2,11 @@
 
 from jat_graph.inspection.calibration import calibrate
 from jat_graph.inspection.clusters import (
-    BestKey,
-    Cluster,
     ClusterInspection,
-    ClusterMember,
     ClusterReport,
-    ClusterView,
+    ReadKey,
+    TokenReading,
     inspect_clusters,
-    view_clusters,
 )
 from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, NextTokens, fidelity
 from jat_graph.inspection.reports import (
@@ -28,12 +25,8 @@ from jat_graph.inspection.statistics import GraphStructure, HeadStatistics, grap
 from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
-    "BestKey",
-    "Cluster",
     "ClusterInspection",
-    "ClusterMember",
     "ClusterReport",
-    "ClusterView",
     "Fidelity",
     "GraphStructure",
     "GraphView",
@@ -45,16 +38,17 @@ __all__ = [
     "Jump",
     "Link",
     "NextTokens",
+    "ReadKey",
     "SteppingStone",
     "Stone",
     "StoneReport",
     "Token",
+    "TokenReading",
     "calibrate",
     "fidelity",
     "graph_statistics",
     "inspect_clusters",
     "inspect_text",
-    "view_clusters",
     "view_graphs",
     "view_head",
 ]

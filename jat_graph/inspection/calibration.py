@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +15,8 @@ from transformers import PreTrainedModel
 
 from jat_graph.adjacency.pairs import PairAdjacency
 from jat_graph.adjacency.scores import BLOCK
+from jat_graph.clusters.choice import Rule
 from jat_graph.config import ClusterGraph, JatConfig, check_calibration
-from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import recording
@@ -57,11 +59,9 @@ def calibrate(
     The layers are taken in order, each with those below as chosen. With pairs, a pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
-    no pair. With clusters each head gets the cheapest of eight settings, from √n clusters, 8 keys
-    and blocks of 4 to 4√n, 64 and 64, whose mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and
-    is dense (``dense_below=inf``) where none of them is, or none is cheaper; cost is the number of
-    keys that a query reads exactly plus that of clusters, and n the length of the longest input. A
-    head in causal order reads 16, 32, 64 or 128 keys.
+    no pair. With clusters each head reads the fewest keys of 8, 16, 32 and so on to 512 with which
+    its mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and is dense (``dense_below=inf``) where
+    none of these is, or none is cheaper; cost is the number of keys that a query reads exactly.
     Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
     sequences of all lengths are on clusters for them.
 
@@ -83,8 +83,8 @@ def calibrate(
             kind, or the default; with a tolerance those of clusters)
 
     Returns:
-        The config with the table ``threshold[jump layer][jump head]``, or the tables ``clusters``,
-        ``keys``, ``block`` and ``dense_below``.
+        The config with the table ``threshold[jump layer][jump head]``, or the tables ``keys`` and
+        ``dense_below``.
 
     Raises:
         ValueError: If the density or the tolerance is out of range or belongs to another graph,
@@ -195,21 +195,11 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 
-# Of a sequence's √n how many clusters, how many best keys, and how many tokens a block.
-LADDER = (
-    (1, 8, 4),
-    (2, 8, 8),
-    (2, 16, 16),
-    (4, 16, 16),
-    (2, 32, 32),
-    (4, 32, 32),
-    (2, 32, 64),
-    (4, 64, 64),
-)
+LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys that a token reads exactly
 QUERIES = 16  # measured of each head and sequence
 ERROR = MEASURES.index("error")
 
-FIELDS = ("clusters", "keys", "block", "dense_below")  # that get a table
+FIELDS = ("keys", "dense_below")  # that get a table
 
 
 def choose_clusters(
@@ -245,63 +235,39 @@ def _measure_tables(
 ) -> JatConfig:
     """Fill the tables layer by layer, those below as chosen and those above dense."""
     # Sequences of any length are on clusters here.
-    rules = _ladder(batches, config)
-    dense = ClusterRule(**vars(ClusterGraph(dense_below=math.inf)))
-    change_clusters(model, config.replace(**{name: getattr(dense, name) for name in FIELDS}))
+    rungs = [(None, math.inf), *((keys, 0) for keys in LADDER)]
+    change_clusters(model, config.replace(**dict(zip(FIELDS, rungs[0], strict=True))))
     relay = Relay(model, batches, ClusterLayer)
-    chosen = [[dense] * len(heads) for _, heads in relay.heads]
+    chosen = [rungs[:1] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
-        own = rules
-        if relay.causal[row]:
-            own = [r._replace(clusters=None, block=64, keys=6 * (r.keys or 0)) for r in rules]
-        rungs = list(dict.fromkeys([dense, *own]))
-        error, read = _measure(relay.captured(row), rungs, config.seed)
+        number = len(chosen[row])
+        own = config.replace(**dict.fromkeys(FIELDS)).cluster_graph.for_layer(row, number)
+        graphs = [replace(own, **dict(zip(FIELDS, rung, strict=True))) for rung in rungs]
+        rules = [graph.rules(number, relay.causal[row]) for graph in graphs]
+        error, read = _measure(relay.captured(row), rules, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
         chosen[row] = [rungs[rung] for rung in cheapest]  # all dense: the first of these
     return _tabled(config, chosen)
 
 
-def _ladder(batches: list[Inputs], config: JatConfig) -> list[ClusterRule]:
-    """Return the rungs, for the longest input."""
-    tensors = [x for batch in batches for x in batch.values() if isinstance(x, Tensor)]
-    longest = max(x.size(1) for x in tensors if x.dim() > 1)
-    graph = config.cluster_graph
-    groups = 32 if isinstance(graph.groups, tuple) else graph.groups
-    return [
-        ClusterRule(
-            # By default the number grows with the length.
-            None if times == 2 else math.ceil(times * math.sqrt(longest)),
-            keys,
-            block,
-            0,
-            graph.propagate,
-            groups,
-            graph.size,
-            graph.segment,
-            graph.window,
-        )
-        for times, keys, block in LADDER
-    ]
-
-
 def _measure(
-    layers: Iterable[CapturedLayer], rules: list[ClusterRule], seed: int
+    layers: Iterable[CapturedLayer], rungs: list[dict[Rule, tuple[int, ...]]], seed: int
 ) -> tuple[Tensor, Tensor]:  # [rungs, H]
-    """Return the mean error of each rung, and how many keys and clusters it reads."""
+    """Return the mean error of each rung, and how many keys it reads."""
     sums, tokens = torch.zeros(()), 0
     for layer in layers:
-        heads = tuple(range(len(layer.heads)))
         for sequence in split_sequences(layer):
             length = sequence.query.size(1)
-            found = [measure_rows(sequence, {rule: heads}, QUERIES, seed) for rule in rules]
+            found = [measure_rows(sequence, rules, QUERIES, seed) for rules in rungs]
             sums = sums + torch.stack(found).double().cpu() * length
             tokens += length
     return (sums / tokens)[..., ERROR], (sums / tokens)[..., READ]
 
 
-def _tabled(config: JatConfig, chosen: list[list[ClusterRule]]) -> JatConfig:
-    """Return the config with a rule for each layer and head."""
-    return config.replace(
-        **{name: [[getattr(rule, name) for rule in row] for row in chosen] for name in FIELDS}
-    )
+def _tabled(config: JatConfig, chosen: list[list[Any]]) -> JatConfig:
+    """Return the config with a rung for each layer and head."""
+    tables = {
+        name: [[rung[place] for rung in row] for row in chosen] for place, name in enumerate(FIELDS)
+    }
+    return config.replace(**tables)

@@ -10,19 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.adjacency.clusters import best_keys, choose_clusters, number_of_clusters
 from jat_graph.attention.clustered import document_tokens
 from jat_graph.clusters.attend import choose
-from jat_graph.clusters.choice import Choice, Nodes
+from jat_graph.clusters.choice import Choice, Nodes, Rule
 from jat_graph.clusters.tree import SINKS, node_of_keys
-from jat_graph.graph_config import ClusterRule
 from jat_graph.hf import CapturedLayer
 
-# Numbers that some heads may take up together while their tokens join: 64 MiB in float32.
-ROOM = 2**24
-
 MEASURES = ("share", "mass", "tv", "error")
-READ = len(MEASURES)  # the column of keys and clusters that are read
+READ = len(MEASURES)  # the column of keys that are read
 
 
 class Sequence(NamedTuple):
@@ -58,12 +53,12 @@ def layer_documents(layer: CapturedLayer) -> list[tuple[int, Tensor]]:
 
 def measure_rows(
     sequence: Sequence,
-    rules: Mapping[ClusterRule, tuple[int, ...]],  # of which heads
+    rules: Mapping[Rule, tuple[int, ...]],  # of which heads
     queries: int,
     seed: int,
 ) -> Tensor:  # [H, 6]
-    """Return means over sampled queries: MEASURES, keys and clusters read, and if it is dense."""
-    heads, length, width = sequence.query.shape
+    """Return means over sampled queries: MEASURES, keys that are read, and if it is dense."""
+    heads, length, _ = sequence.query.shape
     tokens = torch.arange(length).expand(heads, length)
     if length > queries:  # one token out of each of as many equal stretches, in each head its own
         generator = torch.Generator().manual_seed(seed)
@@ -75,63 +70,39 @@ def measure_rows(
     if sequence.causal:
         found[:, READ] = (tokens + 1).to(found.dtype).mean(1)
     for rule, members in rules.items():
-        if length < rule.shortest(sequence.causal):
-            continue
-        step = max(1, ROOM // (length * (width + number_of_clusters(length, rule.clusters))))
-        for first in range(0, len(members), step):
-            part = list(members[first : first + step])
-            found[part] = _measure(sequence.of_heads(part), rule, tokens[part])
+        if length > rule.first:
+            own = list(members)
+            found[own] = _measure(sequence.of_heads(own), rule, tokens[own])
     return found
 
 
-def _measure(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> Tensor:  # [H, 6]
+def _measure(sequence: Sequence, rule: Rule, tokens: Tensor) -> Tensor:  # [H, 6]
     near, best, exact, given = cluster_rows(sequence, rule, tokens)
     length, is_read, output = sequence.query.size(1), near | best, exact @ sequence.value
     lost = (given @ sequence.value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
     keys = is_read.sum(-1).to(exact.dtype)
     share = keys / (tokens + 1 if sequence.causal else length)
     mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
-    keys += 0 if sequence.causal else number_of_clusters(length, rule.clusters)
     return torch.stack([share, mass, tv, lost, keys, torch.zeros_like(share)], -1).mean(1)
 
 
 class ClusterRows(NamedTuple):
     """Rows of some queries over all keys, ``[H, r, n]`` each."""
 
-    near: Tensor  # keys in the blocks around, or the last ones and the first, bool
-    best: Tensor  # keys that their cluster names, or that are in clusters read, bool
+    near: Tensor  # the first keys, and those that are in no cluster yet, bool
+    best: Tensor  # keys that are in clusters read, bool
     exact: Tensor  # attention by exact scores
     given: Tensor  # attention by clusters
 
 
 def cluster_rows(
     sequence: Sequence,
-    rule: ClusterRule,
+    rule: Rule,
     tokens: Tensor,  # [H, r]
 ) -> ClusterRows:
-    """Return what some queries read, in memory for r·n numbers a head."""
-    if sequence.causal:
-        return _tree_rows(sequence, rule, tokens)
+    """Return what some queries read along the tree of the keys, in memory for r·n numbers a head."""
     query, key, _, scale, _ = sequence
-    keys = min(rule.settled().keys or 0, key.size(1))
-    key = key - key.mean(1, keepdim=True)  # softmax does not see it
-    joined, centres = choose_clusters(query, key, rule.clusters)
-    chosen = (query, tokens), (centres, joined.gather(1, tokens))
-    queries, towards = (x.take_along_dim(i.unsqueeze(-1), 1) * scale for x, i in chosen)
-    scores, rows = queries @ key.mT, towards @ key.mT
-    best = torch.zeros_like(rows, dtype=torch.bool)
-    best.scatter_(-1, best_keys(towards, key, keys)[0], True)
-    block = torch.arange(key.size(1), device=key.device) // max(rule.block, 1)
-    near = ((block[tokens].unsqueeze(-1) - block).abs() <= 1) & (rule.block > 0)
-    rest = rows if rule.propagate else torch.full_like(rows, -torch.inf)
-    given = torch.where(near | best, scores, rest)
-    return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))
-
-
-def _tree_rows(sequence: Sequence, rule: ClusterRule, tokens: Tensor) -> ClusterRows:
-    """Return the same in causal order, along the tree of the keys."""
-    query, key, _, scale, _ = sequence
-    choice = choose(query, key, rule.tree(), scale)
+    choice = choose(query, key, rule, scale)
     nodes = Nodes.of(choice.tree, key, key)
     holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
     parts = [
@@ -156,9 +127,9 @@ def _tree_row(
     """Return exact scores, those that are read, and which keys are near, and in clusters read."""
     position, seen = torch.arange(len(key), device=key.device), int(choice.seen[token])
     length = seen * choice.tree.segment
-    scores = (key @ query).masked_fill(position > token, -torch.inf)
-    near = (position <= token) & ((position < SINKS) | (position >= SINKS + length))
-    near = near if seen else position <= token
+    met = position <= (token if choice.causal else len(key))
+    scores = (key @ query).masked_fill(~met, -torch.inf)
+    near = met & ((position < SINKS) | (position >= SINKS + length) | (not seen))
     given, best = scores.clone(), torch.zeros_like(near)
     left = torch.ones(length, dtype=torch.bool, device=key.device)  # keys that are not met yet
     for level, (_, stop) in reversed([*enumerate(choice.tree.spans(seen, choice.top))]):

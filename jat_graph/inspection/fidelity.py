@@ -280,7 +280,7 @@ def fidelity(
         >>> from transformers import BertConfig, BertModel
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
         >>> batches = [{"input_ids": torch.arange(100, 400).view(1, 300)}]
-        >>> config = jat_graph.JatConfig.clustered(keys=8, block=16, dense_below=0)
+        >>> config = jat_graph.JatConfig.clustered(keys=16, segment=64, dense_below=0)
         >>> report = jat_graph.fidelity(model, batches, config)
         >>> len(report.heads), report.sequences, report.dense
         (48, 1, 0)
@@ -324,7 +324,7 @@ class Tally:
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
         self.documents, self.causal = layer_documents(layer), layer.mask.causal
-        rules = layer.config.cluster_graph.rules(len(layer.heads))
+        rules = layer.config.cluster_graph.rules(len(layer.heads), self.causal)
         for sequence in split_sequences(layer):
             found = measure_rows(sequence, rules, self.queries, self.config.seed)
             found[:, len(MEASURES)] = sequence.query.size(1)

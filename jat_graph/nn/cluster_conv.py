@@ -12,26 +12,19 @@ from jat_graph.checks.numbers import check_flag
 
 
 class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
-    r"""Softmax over the keys that a token reads exactly, and the cluster's scores of all others.
+    r"""Softmax over the keys that a token reads exactly, and nodes of a tree for all others.
 
     .. math::
-        \mathbf{x}^{\prime}_i = \sum_j \mathrm{softmax}_j(s_{ij}) \, \mathbf{x}_j, \qquad
-        s_{ij} = \begin{cases}
-            \text{score of the edge} & j \in E_i \\
-            \mathbf{c}_{a_i} \cdot \mathbf{k}_j & \text{elsewhere}
-        \end{cases}
+        \mathbf{x}^{\prime}_i = \sum_a \mathrm{softmax}_a(s_{ia}) \, \bar{\mathbf{x}}_a
 
-    where :math:`E_i` are the edges of ``"read_by"`` into token i, :math:`a_i` is the cluster that
-    it joined, and :math:`\mathbf{c}` and :math:`\mathbf{k}` are the clusters' queries and the
-    tokens' keys. This is what :func:`jat_graph.clustered_attention` computes, said in messages: a
-    reference to read and to change. It has no parameters, and a message for each pair of tokens;
-    without the rest, for each edge. ``torch.jit.script`` does not take it.
-
-    In causal order, on graphs of :func:`jat_graph.tree_graph`, nodes of the tree stand for the
-    rest: they send the mean of their values, a message for each edge.
+    where a are the keys and the nodes with an edge of ``"read_by"`` into token i,
+    :math:`s_{ia}` is the score of this edge, and :math:`\bar{\mathbf{x}}_a` the value of the key, or
+    the mean over the keys of the node. This is what :func:`jat_graph.clustered_attention` computes,
+    said in messages: a reference to read and to change. It has no parameters, and a message for
+    each edge. ``torch.jit.script`` does not take it.
 
     Args:
-        rest: Read all other keys with the scores of clusters, or else not at all, as with
+        rest: Read all other keys by means of nodes, or else not at all, as with
             ``propagate=False``. (default: True)
 
     Raises:
@@ -39,20 +32,18 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
 
     Shapes:
         - **input:** values ``[N, F]``, of all tokens of all graphs in their order; a ``HeteroData``
-          or a ``Batch`` of :func:`jat_graph.cluster_graph` or :func:`jat_graph.tree_graph`
+          or a ``Batch`` of :func:`jat_graph.tree_graph`
         - **output:** ``[N, F]``
 
     Reference:
-        This library's own; "improved clustered attention" of Vyas, Katharopoulos and Fleuret,
-        *Fast Transformers with Clustered Attention*, NeurIPS 2020, with the propagated row as it
-        is.
+        This library's own.
 
     Example:
         >>> import jat_graph, torch
         >>> from jat_graph.nn import ClusterConv
         >>> query, key, value = torch.randn(3, 1, 4, 100, 8)  # each [B, H, L, D]
-        >>> config = jat_graph.JatConfig.clustered(clusters=10, keys=4, block=8)
-        >>> graphs = jat_graph.cluster_graph(query, key, config=config)
+        >>> config = jat_graph.JatConfig.clustered(keys=8, size=4, segment=32)
+        >>> graphs = jat_graph.tree_graph(query, key, config=config)
         >>> ClusterConv()(value.flatten(0, 2), graphs).view_as(value).shape
         torch.Size([1, 4, 100, 8])
     """
@@ -75,24 +66,18 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             ValueError: If there is not a value for each token.
         """
         if not isinstance(graph, HeteroData):
-            wanted = "a HeteroData of jat_graph.cluster_graph"
+            wanted = "a HeteroData of jat_graph.tree_graph"
             raise ValueError(f"graph must be {wanted}, got {type(graph).__name__}")
         number = graph["token"].num_nodes
         if x.dim() != 2 or len(x) != number:
             raise ValueError(f"x must be [{number}, F] for the graph's tokens, got {list(x.shape)}")
         read = graph["token", "read_by", "token"]
         edge_index, score = read.edge_index, read.score
-        if self.rest and ("cluster", "read_by", "token") in graph.edge_types:
+        if self.rest:
             nodes = graph["cluster", "read_by", "token"]
             below = nodes.edge_index + nodes.edge_index.new_tensor([[number], [0]])
             edge_index = torch.cat([edge_index, below], dim=1)
             x, score = torch.cat([x, node_means(x, graph)]), torch.cat([score, nodes.score])
-        elif self.rest:
-            others = other_pairs(graph)
-            key, token = others
-            cluster = graph["token", "joined", "cluster"].edge_index[1, token]
-            row = (graph["cluster"].query[cluster] * graph["token"].key[key]).sum(-1)
-            edge_index, score = torch.cat([edge_index, others], 1), torch.cat([score, row])
         weight = softmax(score, edge_index[1], num_nodes=number)
         weight, size = weight.to(x.dtype), (len(x), number)
         out: Tensor = self.propagate(edge_index, x=(x, None), weight=weight, size=size)
@@ -116,13 +101,3 @@ def node_means(x: Tensor, graph: HeteroData | Batch) -> Tensor:  # [M, F]
         sums = sums.index_add(0, parent[own], sums[child[own]])
     size: Tensor = nodes.size
     return sums / size.unsqueeze(1)
-
-
-def other_pairs(graph: HeteroData | Batch) -> Tensor:  # [2, E']
-    """Return rows (key, token) of all pairs of one graph that are not read exactly."""
-    number, read = graph["token"].num_nodes, graph["token", "read_by", "token"].edge_index
-    start = graph["token"].ptr if isinstance(graph, Batch) else read.new_tensor([0, number])
-    keys = [torch.arange(*ends, device=read.device) for ends in start.unfold(0, 2, 1).tolist()]
-    pairs = torch.cat([torch.cartesian_prod(own, own) for own in keys], dim=0).T.flip(0)
-    rank = torch.tensor([1, number], device=read.device)  # of a pair among all
-    return pairs[:, torch.isin(rank @ pairs, rank @ read, invert=True)]

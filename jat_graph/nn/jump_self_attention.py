@@ -15,7 +15,7 @@ from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
 from jat_graph.config import ClusterGraph, JatConfig, check_config
-from jat_graph.graph_config import ClusterRule
+from jat_graph.clusters.choice import Rule
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention
@@ -96,13 +96,14 @@ class JumpSelfAttention(SelfAttention):
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig()
-        self._rules: dict[ClusterRule, tuple[int, ...]] = {}  # of heads that read by clusters
+        # Of heads that read by clusters, in causal order or not.
+        self._rules: dict[bool, dict[Rule, tuple[int, ...]]] = {}
         if config is not None:
             config.layer_indices(1)
             if isinstance(config.graph, ClusterGraph):
-                self._rules = layer_rules(config.graph, self.jump_heads, heads)
-                for rule in self._rules if is_causal else ():
-                    rule.tree()  # or refuse it
+                for causal in (False, True):
+                    own = layer_rules(config.graph, self.jump_heads, heads, causal)
+                    self._rules[causal] = own
             else:
                 config.graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
@@ -134,7 +135,7 @@ class JumpSelfAttention(SelfAttention):
         token_mask = resolve_mask(mask, self.is_causal, query)
         if self._rules:
             options: dict[str, Any] = {"mask": token_mask, "dropout_p": 0.0, "scale": scale}
-            return read_heads(query, key, value, self._rules, **options)
+            return read_heads(query, key, value, self._rules[token_mask.causal], **options)
         groups = head_groups(
             query,
             key,

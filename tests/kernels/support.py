@@ -14,7 +14,6 @@ from torch import Tensor
 
 from jat_graph.kernels import (
     counting,
-    far_sums,
     ranking,
     significance,
     stone_means,
@@ -30,8 +29,6 @@ FILES = {
     "share": stone_means,
     "give": stone_means,
     "add_joined": threshold_product,
-    "gather": far_sums,
-    "spread": far_sums,
 }
 TRITON = pytest.param(
     "triton",

@@ -1,4 +1,4 @@
-"""Heads of decoders that read along trees of keys: what these leave behind stays in the cache."""
+"""Heads that read along trees of keys; in decoders, what these leave behind stays in the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor
 from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.attention.past import Past
 from jat_graph.clusters.choice import Rule
-from jat_graph.graph_config import ClusterRule
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.masks.tokens import TokenMask, split_additive
 
@@ -23,7 +22,7 @@ ORDER = (
     "attention_mask must be causal order and padding, or documents, the same for all heads, for "
     "causal cluster heads, got later tokens or biases"
 )
-Rules = Mapping[ClusterRule, tuple[int, ...]]  # the heads of each, all of a layer
+Rules = Mapping[Rule, tuple[int, ...]]  # the heads of each, all of a layer
 
 
 def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
@@ -41,8 +40,9 @@ def check_global(inputs: AttentionInputs, causal: bool) -> None:
         raise ValueError(f"{name} is causal, so that none of its tokens can be global")
 
 
-def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) -> HeadParts:
+def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
     """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
+    causal = next(iter(rules)).causal
     # Which few sessions need, and which loads the operators.
     from jat_graph.attention.clustered import read_by_clusters
 
@@ -67,11 +67,10 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules, causal: bool) 
     inputs = inputs.repeat_keys() if len(groups) > 1 else inputs
     cut = (split_heads(x, groups) for x in (inputs.query, inputs.key, inputs.value))
     for rule, heads, query, key, value in zip(rules, groups, *cut, strict=True):
-        if query.size(2) < rule.shortest(causal):
+        if query.size(2) <= rule.first:
             parts.append(HeadGroup(heads, query, key, value, jumps=False))
         else:
-            options |= {"mask": mask or inputs.token_mask(), "causal": causal}
-            options |= {"everywhere": inputs.everywhere}
+            options |= {"mask": mask or inputs.token_mask(), "everywhere": inputs.everywhere}
             parts.append(HeadOutput(heads, read_by_clusters(query, key, value, rule, **options)))
     return parts
 
@@ -81,7 +80,6 @@ class TreePast(Past):
     """What earlier tokens left behind for heads that read along trees of keys."""
 
     heads: Rules
-    rules: list[tuple[Rule, tuple[int, ...]]] = field(default_factory=list)  # that they descend by
     kept: list[list[State | None]] = field(default_factory=list)  # for each rule, of each sequence
 
     def adopt(self, length: int, attention_mask: Tensor | None) -> None:
@@ -99,16 +97,15 @@ class TreePast(Past):
         from jat_graph.clusters.attend import read_next
 
         query, key, value = own
-        self.rules = self.rules or [(rule.tree(), heads) for rule, heads in self.heads.items()]
         self.length, valid = self.length + query.size(2), mask.valid
         self.valid = None if valid is None else valid.expand(len(query), -1, -1)
-        self.kept = self.kept or [[None] * len(query) for _ in self.rules]
-        sharing = len(self.rules) == 1
+        self.kept = self.kept or [[None] * len(query) for _ in self.heads]
+        sharing = len(self.heads) == 1
         spans = [_span(self.valid, row, self.length, query.size(2)) for row in range(len(query))]
         longest = max(number for _, _, number in spans)
         times = query.size(1) // key.size(1)
         parts = list[HeadGroup | HeadOutput]()
-        for (rule, heads), kept in zip(self.rules, self.kept, strict=True):
+        for (rule, heads), kept in zip(self.heads.items(), self.kept, strict=True):
             shared = slice(None) if sharing else torch.tensor(heads, device=key.device) // times
             asked = query if sharing else query[:, list(heads)]
             if longest <= rule.first:
