@@ -285,8 +285,8 @@ class ClusterGraph(GraphSettings):
 
     def of_head(self, head: int, num_heads: int) -> ClusterGraph:
         """Return the settings of one head of a layer, without tables."""
-        rows = self.rows(num_heads)
-        return dataclasses.replace(self, **{name: row[head] for name, row in rows.items()})
+        own: Any = {name: row[head] for name, row in self.rows(num_heads).items()}
+        return dataclasses.replace(self, **own)
 
     def rule(self, causal: bool) -> Rule:
         """Return how tokens of a head descend the tree of their keys; no field may be a table."""

@@ -58,8 +58,8 @@ class Choice(NamedTuple):
     """What the last T tokens of a sequence read: keys exactly, and nodes in the place of the rest.
 
     A token reads the sinks, its near keys, which are from the end of the segments that it sees to
-    its own, or to the last without causal order, and the keys of its clusters. All other keys of these segments are read by their mean
-    over the largest node that it did not open.
+    its own, or to the last without causal order, and the keys of its clusters. All other keys of
+    these segments are read by their mean over the largest node that it did not open.
     """
 
     tree: Tree

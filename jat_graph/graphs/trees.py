@@ -29,9 +29,10 @@ def tree_graph(
 ) -> Batch:
     r"""Return the tree over the keys of every sequence and head, and what tokens read of it.
 
-    Near keys form clusters, near clusters form groups, and so on; a token opens the best groups, reads the keys of the best clusters in them, and takes the mean
-    of each node that it did not open. All nodes of the tree have the type ``"cluster"``, so that
-    texts of any length have the same types of nodes and edges, and fit into one batch.
+    Near keys form clusters, near clusters form groups, and so on; a token opens the best groups,
+    reads the keys of the best clusters in them, and takes the mean of each node that it did not
+    open. All nodes of the tree have the type ``"cluster"``, so that texts of any length have the
+    same types of nodes and edges, and fit into one batch.
     :class:`jat_graph.nn.ClusterConv` is this attention as message passing.
 
     Queries may be those of the last T tokens alone. For what token i alone reads in causal order,

@@ -19,11 +19,11 @@ from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.clusters.choice import Rule
 from jat_graph.graph_config import ClusterGraph, change_graph
-from jat_graph.hf.tree_heads import check_global, in_causal_order, read_rules
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
 from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.state import GLOBAL
+from jat_graph.hf.tree_heads import check_global, in_causal_order, read_rules
 from jat_graph.kernels.compiling import in_transform
 from jat_graph.masks.tokens import shared_row, token_documents
 

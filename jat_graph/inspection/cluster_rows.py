@@ -100,7 +100,7 @@ def cluster_rows(
     rule: Rule,
     tokens: Tensor,  # [H, r]
 ) -> ClusterRows:
-    """Return what some queries read along the tree of the keys, in memory for r·n numbers a head."""
+    """Return what some queries read along the tree of keys, in memory for r·n numbers a head."""
     query, key, _, scale, _ = sequence
     choice = choose(query, key, rule, scale)
     nodes = Nodes.of(choice.tree, key, key)

@@ -1,4 +1,4 @@
-"""What heads that read by clusters do with one text: how much is exact, and which keys tokens find."""
+"""What heads that read by clusters do with one text: how much is exact, and what tokens find."""
 
 from __future__ import annotations
 
@@ -168,6 +168,6 @@ def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> Clus
         keys = keys[given[number, keys].argsort(descending=True, stable=True)][:top]
         named = [ReadKey(encoded.tokens[key], float(given[number, key])) for key in keys.tolist()]
         readings.append(TokenReading(token, float(shares[number]), float(tv[number]), (*named,)))
-    means = (float(x.float().mean()) for x in (read, shares, tv))
+    share, kept, changed = (float(x.float().mean()) for x in (read, shares, tv))
     dense = layer.query.size(2) <= rule.first
-    return ClusterReport(layer.layer, layer.heads[0], dense, *means, tuple(readings))
+    return ClusterReport(layer.layer, layer.heads[0], dense, share, kept, changed, tuple(readings))

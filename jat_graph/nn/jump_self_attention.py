@@ -14,8 +14,8 @@ from jat_graph.attention.layers import HeadLayers
 from jat_graph.attention.propagation import head_groups
 from jat_graph.checks.numbers import check_flag
 from jat_graph.checks.tensors import default_scale
-from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.clusters.choice import Rule
+from jat_graph.config import ClusterGraph, JatConfig, check_config
 from jat_graph.masks.tokens import resolve_mask
 from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention

@@ -236,9 +236,7 @@ def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int
     return number if fits and number > MOST else 0
 
 
-def _read_densely(
-    causal: bool, query: Tensor, key: Tensor, value: Tensor, *sums: Tensor
-) -> None:
+def _read_densely(causal: bool, query: Tensor, key: Tensor, value: Tensor, *sums: Tensor) -> None:
     """Let tokens read all, or all before them."""
     parts = (x.repeat_interleave(len(query) // len(key), 0)[None] for x in (key, value))
     # SDPA's own kernel, called by its name, as it returns the sums that backward needs.
