@@ -18,10 +18,10 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         \mathbf{x}^{\prime}_i = \sum_a \mathrm{softmax}_a(s_{ia}) \, \bar{\mathbf{x}}_a
 
     where a are the keys and the nodes with an edge of ``"read_by"`` into token i, :math:`s_{ia}` is
-    the score of this edge, and :math:`\bar{\mathbf{x}}_a` the value of the key, or the mean over the
-    keys of the node. This is what :func:`jat_graph.clustered_attention` computes, said in messages:
-    a reference to read and to change. It has no parameters, and a message for each edge.
-    ``torch.jit.script`` does not take it.
+    its score, and :math:`\bar{\mathbf{x}}_a` the value of the key, or the mean of the node's. This
+    is what :func:`jat_graph.clustered_attention` computes, said in messages: a reference to read
+    and to change. It has no parameters, and a message for each edge. ``torch.jit.script`` does not
+    take it.
 
     Args:
         rest: Read all other keys by means of nodes, or else not at all, as with

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig, clustered_attention, jump_attention, jump_operator
 
-SETTINGS: dict[str, Any] = {"clusters": 4, "keys": 3, "block": 1, "dense_below": 0}
+SETTINGS: dict[str, Any] = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 LENGTH = 20
 
 

@@ -24,7 +24,7 @@ from tests.hf.models import (
 
 # Few enough to leave something to clusters: three blocks of one token and three keys.
 LENGTHS = (LENGTH, 9, 6)
-SETTINGS: dict[str, Any] = {"clusters": 4, "keys": 3, "block": 1, "dense_below": 0}
+SETTINGS: dict[str, Any] = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 
 
 class Family(NamedTuple):

@@ -112,7 +112,7 @@ def test_models_of_one_configuration_are_each_right(tmp_path: Path) -> None:
     inputs = tiny_inputs("bert")
     plain = [run(model, inputs) for model in models]
     configs: list[Any] = [tiny_config(threshold=0.0), JatConfig.stones(strength=0.5, threshold=0.5)]
-    configs.append(JatConfig.clustered(clusters=3, keys=1, block=2, dense_below=0))
+    configs.append(JatConfig.clustered(keys=2, size=2, segment=4, dense_below=0))
     for model, config in zip(models, configs, strict=True):
         attach(model, config)
     assert shared.to_dict() == before and shared._attn_implementation == "sdpa"

@@ -20,7 +20,7 @@ KINDS: dict[str, Any] = {
     "pairs": tiny_config(),
     "layers": tiny_config(hop_weights=(0.0, 1.0), conv="GATv2Conv"),
     "stones": JatConfig.stones(),
-    "clusters": JatConfig.clustered(clusters=3, keys=1, block=2, dense_below=0),
+    "clusters": JatConfig.clustered(keys=2, size=2, segment=4, dense_below=0),
 }
 
 

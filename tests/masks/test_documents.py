@@ -9,7 +9,7 @@ from torch import Tensor
 from jat_graph import clustered_attention
 from tests.support import assert_equal, random_tensors
 
-SETTINGS = {"clusters": 2, "keys": 1, "block": 1, "dense_below": 0}
+SETTINGS = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 HEADS = random_tensors(0, *[(2, 2, 12, 4)] * 3)
 
 

@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv
 from jat_graph import JatConfig, clustered_attention
 from jat_graph.nn import EncoderSelfAttention, JumpSelfAttention
 
-SETTINGS: dict[str, Any] = {"clusters": 4, "keys": 3, "block": 1, "dense_below": 0}
+SETTINGS: dict[str, Any] = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 NODES, CHANNELS, HEADS = 24, 16, 4
 
 

@@ -26,21 +26,6 @@ from tests.oracles.blocks import (
     reference_feature_attention,
     reference_source_to_token,
 )
-from tests.oracles.clusters import (
-    ReferenceClusters,
-    cluster_best_keys,
-    cluster_centred,
-    cluster_exact_set,
-    cluster_join,
-    cluster_landmarks,
-    cluster_means,
-    cluster_metric,
-    cluster_output,
-    cluster_rows,
-    cluster_scores,
-    reference_clustered_attention,
-    reference_clusters,
-)
 from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
     ReferenceGraph,
