@@ -1,7 +1,6 @@
-"""Attention by clusters against its oracle, and what holds for it whatever the input."""
+"""Attention along trees without order, against its oracle, and what holds whatever the input."""
 
 import math
-import random
 from typing import Any
 
 import pytest
@@ -11,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph import JatConfig, PairGraph, clustered_attention, jump_attention
-from jat_graph.operators import DenseOperator
+from jat_graph import clustered_attention
 from tests.inputs import random_padding_mask
-from tests.oracles import reference_clustered_attention, reference_clusters
+from tests.oracles import reference_tree_attention
 from tests.support import assert_equal, random_tensors
 
-LENGTHS = (1, 2, 3, 5, 17, 31, 63, 64, 65, 100, 129, 257)
+LENGTHS = (1, 2, 5, 12, 17, 31, 63, 64, 65, 100)
 SIDES = ("right", "left", "scattered")
-SETTINGS = {"clusters": 5, "keys": 3, "block": 4}
+SETTINGS = {"keys": 4, "groups": 1, "size": 2, "segment": 8}
 
 seeds = st.integers(0, 2**20)
 
@@ -27,6 +25,11 @@ seeds = st.integers(0, 2**20)
 def fast(heads: list[Tensor], **options: Any) -> Tensor:
     """Return attention by clusters, of short sequences, too."""
     return clustered_attention(*heads, **{"dense_below": 0, "enable_gqa": True} | options)
+
+
+def slow(heads: list[Tensor], **settings: Any) -> Tensor:
+    """Return the same by the oracle."""
+    return reference_tree_attention(*heads, causal=False, window=0, **settings)
 
 
 def with_gradients(output: Tensor, leaves: list[Tensor], cotangent: Tensor) -> list[Tensor]:
@@ -72,9 +75,11 @@ def drawn_heads(draw: st.DrawFn, lengths: tuple[int, ...] = LENGTHS) -> list[Ten
 def drawn_settings(draw: st.DrawFn) -> dict[str, Any]:
     """Draw all that changes what is computed."""
     return {
-        "clusters": draw(st.sampled_from((None, 1, 2, 5, 300))),
-        "keys": draw(st.sampled_from((0, 1, 3, 32))),
-        "block": draw(st.sampled_from((0, 1, 2, 16, 64))),
+        "keys": draw(st.sampled_from((0, 1, 4, 32))),
+        "groups": draw(st.integers(1, 3)),
+        "size": draw(st.sampled_from((1, 2, 4))),
+        "segment": draw(st.sampled_from((4, 8, 16))),
+        "margin": draw(st.sampled_from((0.0, 2.0, math.inf))),
         "scale": draw(st.sampled_from((None, 0.5, -0.3, 2.0))),
     }
 
@@ -84,7 +89,7 @@ def drawn_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(heads=drawn_heads(), settings=drawn_settings())
 def test_it_is_the_oracles_head(heads, settings):
-    theirs = reference_clustered_attention(*heads, **settings)
+    theirs = slow(heads, **settings)
     assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
 
 
@@ -102,7 +107,7 @@ def test_padding_is_no_token(heads, settings, side, form, seed):
         "4D of pairs": row & valid[:, None, :, None],
         "4D additive": additive(row.expand(-1, -1, length, -1), torch.finfo(torch.float32).min),
     }[form]
-    theirs = reference_clustered_attention(*heads, sequence=valid.long() - 1, **settings)
+    theirs = slow(heads, sequence=valid.long() - 1, **settings)
     assert_agree(fast(heads, attention_mask=mask, **settings), theirs, heads, valid)
 
 
@@ -121,7 +126,7 @@ def test_documents_are_sequences_of_their_own(heads, settings, arranged, form, s
         sequence = sequence[:1]
     mask = mask_of(sequence)
     sequence = sequence.expand(batch, -1)
-    theirs = reference_clustered_attention(*heads, sequence=sequence, **settings)
+    theirs = slow(heads, sequence=sequence, **settings)
     ours = fast(heads, attention_mask=additive(mask) if form == "additive" else mask, **settings)
     assert_agree(ours, theirs, heads, sequence >= 0)
 
@@ -141,29 +146,11 @@ def test_global_tokens_read_and_are_read_by_all(heads, settings, side, share, se
         sequence[:, 0] = 0
     elif side is not None:
         sequence = random_padding_mask(batch, length, side=side, seed=seed).long() - 1
-    theirs = reference_clustered_attention(
-        *heads, sequence=sequence, everywhere=everywhere, **settings
-    )
+    theirs = slow(heads, sequence=sequence, everywhere=everywhere, **settings)
     mask = everywhere if seed % 2 else everywhere.long()
     options = {"attention_mask": None if side is None else mask_of(sequence)}
     options["global_attention_mask"] = mask
     assert_agree(fast(heads, **options, **settings), theirs, heads, sequence >= 0)
-
-
-@given(seed=seeds, settings=drawn_settings())
-def test_ties_go_to_the_lower_landmark_and_position(seed, settings):
-    # Each product of such tokens has one term, so that equal ones are equal to the bit; with as
-    # many of each sign their means are 0.
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.cat([torch.eye(4), -torch.eye(4)]).double().repeat(4, 1)  # [32, 4]
-    query, key = (
-        torch.stack([tokens[torch.randperm(32, generator=generator)] for _ in range(2)])[None]
-        for _ in range(2)
-    )
-    (value,) = random_tensors(seed, (1, 2, 32, 3))
-    heads = [x.requires_grad_() for x in (query, key, value)]
-    theirs = reference_clustered_attention(*heads, **settings)
-    assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
 
 
 @given(heads=drawn_heads(), settings=drawn_settings(), seed=seeds)
@@ -174,7 +161,7 @@ def test_sequences_shorter_than_dense_below_are_read_by_sdpa(heads, settings, se
     ours = fast(heads, attention_mask=mask, **settings | {"dense_below": shortest})
     scale = settings["scale"]
     plain = F.scaled_dot_product_attention(*heads, mask, scale=scale, enable_gqa=True)
-    clustered = reference_clustered_attention(*heads, sequence=sequence, **settings)
+    clustered = slow(heads, sequence=sequence, **settings)
     short = (mask.sum(-1) < shortest)[:, 0]  # [B, L]
     theirs = torch.where(short[:, None, :, None], plain, clustered)
     assert_agree(ours, theirs, heads, everyone(heads))
@@ -213,52 +200,26 @@ def test_the_same_again_is_the_same_bit_for_bit():
         assert all(map(torch.equal, results, first))
 
 
-# --- what holds (clusters, section 3) ------------------------------------------------------------
+# --- what holds ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"keys": 65}, {"keys": 0, "block": 33}, {"keys": 999}])
 @pytest.mark.parametrize("side", [None, "left", "scattered"])
-def test_where_all_keys_are_exact_it_is_sdpa_bit_for_bit(settings, side):
-    heads = [x.requires_grad_() for x in random_tensors(4, *[(2, 2, 65, 8)] * 3)]
-    valid = None if side is None else random_padding_mask(2, 65, side=side)
+def test_where_no_segment_is_complete_it_is_sdpa_bit_for_bit(side):
+    heads = [x.requires_grad_() for x in random_tensors(4, *[(2, 2, 67, 8)] * 3)]
+    valid = None if side is None else random_padding_mask(2, 67, side=side)
     shown = everyone(heads) if valid is None else valid
     mask = None if valid is None else valid[:, None, None]
     plain = F.scaled_dot_product_attention(*heads, mask).transpose(1, 2)[shown]
-    ours = fast(heads, attention_mask=valid, **settings).transpose(1, 2)[shown]
+    ours = fast(heads, attention_mask=valid, segment=64).transpose(1, 2)[shown]
     results = [with_gradients(x, heads, torch.ones_like(x)) for x in (ours, plain)]
     assert all(map(torch.equal, *results))
 
 
-@given(heads=drawn_heads((3, 17, 64, 65)), keys=st.integers(0, 2), block=st.integers(0, 1))
-def test_tokens_that_are_their_own_landmarks_make_it_attention(heads, keys, block):
-    ours = fast(heads, clusters=99, keys=keys, block=block)
+@given(heads=drawn_heads((3, 17, 64, 65)), size=st.sampled_from((2, 4)))
+def test_where_all_is_opened_and_read_it_is_attention(heads, size):
+    settings = {"keys": 99, "groups": 99, "size": size, "segment": 8, "margin": math.inf}
     theirs = F.scaled_dot_product_attention(*heads, enable_gqa=True)
-    assert_agree(ours, theirs, heads, everyone(heads))
-
-
-@given(heads=drawn_heads((1, 17, 64, 100)), seed=seeds)
-def test_alone_the_propagated_row_is_a_jump_of_queries_along_clusters(heads, seed):
-    """P is the mean over clusters, PyG's ``HypergraphConv`` in the oracle's own tests."""
-    query, key, value = heads
-    key, value = (x.repeat_interleave(query.size(1) // key.size(1), 1) for x in (key, value))
-    valid = random_padding_mask(query.size(0), query.size(2), side="scattered", seed=seed)
-    walk = query.new_zeros(*query.shape[:3], query.size(2))
-    for b, h in ((b, h) for b in range(query.size(0)) for h in range(query.size(1))):
-        own = valid[b].nonzero().squeeze(-1)
-        q, k = query[b, h, own], key[b, h, own]
-        joined = reference_clusters(q, k, scale=1.0, clusters=5).joined
-        together = (joined[:, None] == joined).double()
-        walk[b, h, own[:, None], own] = together / together.sum(-1, keepdim=True)
-    theirs = jump_attention(
-        query,
-        key,
-        value,
-        config=JatConfig(PairGraph(), strength=(1.0, 0.0, 0.0)),
-        graph=DenseOperator(walk),
-        attention_mask=valid,
-    )
-    options = {"clusters": 5, "keys": 0, "block": 0, "attention_mask": valid}
-    assert_agree(fast(heads, **options), theirs, heads, valid)
+    assert_agree(fast(heads, **settings), theirs, heads, everyone(heads))
 
 
 @given(heads=drawn_heads((3, 17, 64, 65)), settings=drawn_settings())
@@ -283,36 +244,19 @@ def test_a_constant_on_all_keys_and_a_factor_moved_change_nothing(heads, setting
 
 
 @given(seed=seeds, settings=drawn_settings())
-def test_permuting_tokens_changes_only_the_windows_part(seed, settings):
-    heads = [x.requires_grad_() for x in random_tensors(seed, *[(1, 2, 33, 4)] * 3)]
-    order = list(range(33))
-    kept = {0, 8, 16, 24, 32}  # the landmarks of five clusters, which are told by their places
-    moved = [i for i in order if i not in kept]
-    for i, j in zip(moved, random.Random(seed).sample(moved, len(moved)), strict=True):
-        order[i] = j
-    options = settings | {"clusters": 5, "block": 0}
-    permuted = fast([x[:, :, order] for x in heads], **options)
-    assert_agree(permuted, fast(heads, **options)[:, :, order], heads, everyone(heads))
-    any_order = random.Random(seed).sample(range(33), 33)
-    options["block"] = 33
-    permuted = fast([x[:, :, any_order] for x in heads], **options)
-    assert_agree(permuted, fast(heads, **options)[:, :, any_order], heads, everyone(heads))
+def test_each_token_reads_for_itself_whatever_the_others_ask(seed, settings):
+    query, key, value = random_tensors(seed, *[(1, 2, 65, 4)] * 3)
+    order = torch.randperm(65, generator=torch.Generator().manual_seed(seed))
+    whole = fast([query, key, value], **settings)
+    assert_equal(fast([query[:, :, order], key, value], **settings), whole[:, :, order])
 
 
-@pytest.mark.parametrize(
-    ("seekers", "distance", "found"),
-    [(1, 5, True), (1, 300, False), (200, 300, True)],
-    ids=["in the window", "far away", "far away, and its cluster seeks it, too"],
-)
-def test_a_needle_that_one_token_seeks_is_lost_outside_the_window(seekers, distance, found):
-    """The method's limit: what no cluster scores is read nowhere but near."""
+@pytest.mark.parametrize("needle", [106, 401, 30])
+def test_a_needle_that_one_token_seeks_is_found_on_either_side(needle):
     query, key, value = random_tensors(0, *[(1, 1, 512, 8)] * 3, spread=0.1)
-    query[:, :, 0::2, 1], query[:, :, 1::2, 1] = -8, 8  # two clusters
-    key[:, :, ::25, 1] = 4  # for keys that one of them scores higher than the needle
-    needle, seeker = 101 + distance, 101
-    query[:, :, seeker : seeker + 2 * seekers : 2, 0] = 12
-    key[:, :, needle, 0], value[:, :, needle] = 12, 9
-    dense = F.scaled_dot_product_attention(query, key, value)[0, 0, seeker]
-    ours = fast([query, key, value], clusters=2, keys=8, block=8)[0, 0, seeker]
-    assert (dense - 9).abs().max() < 1e-3
-    assert (ours - 9).abs().max() < 1e-3 if found else ours.abs().max() < 1
+    query[..., 1] = 8  # of all tokens, which seek other keys
+    key[:, :, ::25, 1] = 4
+    query[:, :, 101, 0], key[:, :, needle, 0], value[:, :, needle] = 12, 12, 9
+    dense = F.scaled_dot_product_attention(query, key, value)[0, 0, 101]
+    ours = fast([query, key, value], keys=16, size=4, segment=64)[0, 0, 101]
+    assert (dense - 9).abs().max() < 1e-3 and (ours - 9).abs().max() < 1e-3

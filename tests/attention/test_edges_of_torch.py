@@ -13,7 +13,7 @@ from jat_graph import JatConfig, PairGraph, clustered_attention, jump_attention
 from jat_graph.nn import JumpSelfAttention
 from tests.inputs import random_heads
 
-CLUSTERS = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
+CLUSTERS = {"keys": 2, "size": 2, "segment": 4, "window": 2, "dense_below": 0}
 KINDS = {
     "pairs": JatConfig(PairGraph(threshold=0.5), heads="all"),
     "standard pairs": JatConfig(PairGraph(threshold=0.5, standardize=True), heads="all"),

@@ -73,21 +73,19 @@ def test_chosen_heads_read_as_the_function_does_and_others_as_before(
 
 
 def test_tables_give_each_layer_and_head_its_own() -> None:
-    keys = ((3, 1, 2, 2), (1, 1, 1, 1), (2, 3, 2, 3))
+    keys = ((4, 0, 2, 2), (1, 1, 1, 1), (2, 4, 2, 4))
     dense = ((0, 0, 0, math.inf), (0, 0, 0, 0), (math.inf,) * 4)
-    config = JatConfig.clustered(clusters=4, block=1, keys=keys, dense_below=dense)
+    config = JatConfig.clustered(**SETTINGS | {"keys": keys, "dense_below": dense})
     inputs = tiny_inputs("bert", LENGTHS)
     model = attach(tiny_model("bert"), config)
     parts, got = heads_read(model, inputs)
     mask = inputs["attention_mask"].bool()
-    for head, number in enumerate((3, 1, 2)):
-        want = clustered_attention(
-            *parts, attention_mask=mask, clusters=4, block=1, keys=number, dense_below=0
-        )
+    for head, number in enumerate((4, 0, 2)):
+        want = clustered_attention(*parts, attention_mask=mask, **SETTINGS | {"keys": number})
         assert torch.equal(got[:, head], want[:, head])
     assert torch.equal(got[:, 3], heads_read(tiny_model("bert"), inputs)[1][:, 3])
     lines = summary(model).splitlines()
-    assert "layer 0: cluster heads 0-3 of 4: 4 clusters, 1 to 3 keys, blocks of 1, " in lines[1]
+    assert "layer 0: cluster heads 0-3 of 4: 0 to 4 keys, 16 groups, " in lines[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -227,20 +225,7 @@ def test_lora_goes_with_them(tmp_path: Path) -> None:
     assert attached_config(again, ClusterGraph) == SOME
 
 
-def masked(model: Any) -> None:
-    causal = torch.ones(1, 1, 12, 12).tril().bool()
-    run(model, tiny_inputs("bert", (12,)) | {"attention_mask": causal})
-
-
 REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
-    "clusters must be None for causal heads, got 4": (
-        lambda: attach(tiny_model("gpt2"), ALL),
-        "a decoder",
-    ),
-    "clusters must be None for causal heads, got 5": (
-        lambda: attach(tiny_model("bart"), ALL.replace(clusters=5)),
-        "its half",
-    ),
     "layers must leave out 1, whose ModernBertAttention reads within a window of its own": (
         lambda: attach(tiny_model("modernbert"), ALL.replace(layers=(0, 1))),
         "a window",
@@ -272,10 +257,6 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "layers must be None, because one AlbertAttention serves several layers": (
         lambda: attach(tiny_model("albert"), ALL.replace(layers=(0,))),
         "shared",
-    ),
-    "clusters must be None for causal heads, got 3": (
-        lambda: masked(attach(tiny_model("bert"), ALL.replace(clusters=3))),
-        "a mask",
     ),
     "model must have jump heads on pairs for graphs from outside, got none": (
         lambda: using_graphs(attach(tiny_model("bert"), ALL), []).__enter__(),

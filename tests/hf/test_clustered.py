@@ -73,7 +73,7 @@ def dense_output(call: Call) -> Tensor:
 
 
 @pytest.mark.filterwarnings(LEFT_ALONE)
-@pytest.mark.parametrize("settings", [{}, {"keys": 40}, {"block": 20}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"segment": 16}], ids=str)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[str, int]) -> None:
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
@@ -118,7 +118,7 @@ def four(pairs: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("inference", [False, True])
 def test_packed_documents_are_sequences_of_their_own_and_named_once(inference: bool) -> None:
-    model, sizes = clustered_model("bert"), (5, 7)
+    model, sizes = clustered_model("bert", keys=0, segment=2), (5, 7)
     pairs = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     inputs = four(pairs)
     inputs["position_ids"] = torch.cat([torch.arange(size) for size in sizes])[None]
@@ -290,10 +290,10 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -
     want = run(model, inputs)
     del model.config.clustered
     name = register_clustered(**SETTINGS)
-    assert name == "clustered:clusters=4,keys=3,block=1,dense_below=0"
+    assert name == "clustered:keys=2,dense_below=0,size=2,segment=4"
     model.set_attn_implementation(name)
     assert torch.equal(run(model, inputs), want)
-    model.config.clustered = {"keys": 1, "block": 5}
+    model.config.clustered = {"keys": 1, "groups": 5}
     assert torch.equal(run(model, inputs), want)
     assert register_clustered() == "clustered"
     clustered_model("bert").set_attn_implementation("clustered:keys=64")  # is known from the import

@@ -197,11 +197,10 @@ def test_what_cannot_use_them_is_one_line() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
 def test_decoders_have_none(name: str, way: str) -> None:
     model, inputs = tiny_model(name), tiny_inputs(name, LENGTHS)
-    settings = SETTINGS | {"clusters": None}
     if way == "name":
-        model.set_attn_implementation(register_clustered(**settings))
+        model.set_attn_implementation(register_clustered(**SETTINGS))
     else:
-        attach(model, JatConfig.clustered(**settings))
+        attach(model, JatConfig.clustered(**SETTINGS))
     with refused(r"\w+Attention is causal, so that none of its tokens can be global"):
         run(model, inputs, global_attention_mask=everywhere())
     if name == "bart":

@@ -30,7 +30,6 @@ from tests.hf.models import PAD, VOCABULARY, main_output, place, run
 from tests.hf.test_patterns import RULES
 from tests.oracles import (
     masked_softmax,
-    reference_clustered_attention,
     reference_jump_attention,
     reference_mask,
     reference_pairs,
@@ -178,13 +177,11 @@ class Trial:
             "keys": self.draw.randint(1, 6),
             "propagate": self.draw.random() < 0.7,
             "dense_below": 0,
+            "groups": self.draw.randint(1, 2),
+            "size": self.draw.randint(1, 2),
+            "segment": self.draw.choice([2, 4, 8]),
+            "window": self.draw.randint(1, 4),
         }
-        if self.causal:
-            chosen |= {"groups": self.draw.randint(1, 2), "size": self.draw.randint(1, 2)}
-            chosen |= {"segment": self.draw.choice([2, 4, 8]), "window": self.draw.randint(1, 4)}
-        else:
-            chosen["block"] = self.draw.choice([1, 2, 4])
-            chosen["clusters"] = self.draw.choice([None, 2, 5])
         return JatConfig.clustered(**chosen, **self._places())
 
 
@@ -251,16 +248,11 @@ def read_clusters(
     trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, _: Any
 ) -> Tensor:
     graph = trial.config.graph
-    settings = {"keys": graph.keys, "scale": scale}
+    settings = {name: getattr(graph, name) for name in ("keys", "groups", "size", "segment")}
+    settings |= {"window": graph.window if trial.causal else 0, "rest": graph.propagate}
     if trial.valid is not None:
         settings["sequence"] = trial.valid.long() - 1
-    if trial.causal:
-        names = ("groups", "size", "segment", "window")
-        settings |= {name: getattr(graph, name) for name in names} | {"rest": graph.propagate}
-        return reference_tree_attention(*parts, **settings)
-    for name in ("clusters", "block", "propagate"):
-        settings[name] = getattr(graph, name)
-    return reference_clustered_attention(*parts, **settings)
+    return reference_tree_attention(*parts, causal=trial.causal, scale=scale, **settings)
 
 
 def by_slow_functions(trial: Trial, attached: nn.Module) -> PreTrainedModel:

@@ -195,7 +195,6 @@ def test_heads_may_have_rules_of_their_own(name: str, heads: Any) -> None:
     tables: dict[str, Any] = {
         "keys": ((3, 1, 1, 5)[:number],) * 3,
         "groups": ((2, 1, 1, 1)[:number],) * 3,
-        "block": ((1, 2, 3, 4)[:number],) * 3,  # which no decoder has, so that two rules are alike
         "dense_below": ((0, 0, 0, math.inf)[-number:],) * 3,
     }
     model, inputs = decoder(name, False, heads=heads, **tables), decoder_inputs(name)

@@ -68,17 +68,9 @@ def test_an_encoders_layer_takes_them_too() -> None:
     assert made(x).shape == x.shape
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"is_causal": True}, "clusters must be None for causal heads, got 4"),
-        ({"conv": GCNConv}, "conv must not be set with graph='clusters'"),
-    ],
-    ids=["causal", "conv"],
-)
-def test_what_clusters_cannot_use_is_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(clusters=4), **given)
+def test_layers_of_pyg_are_refused() -> None:
+    with pytest.raises(ValueError, match="conv must not be set with graph='clusters'"):
+        JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(), conv=GCNConv)
 
 
 def test_a_table_has_one_row() -> None:
