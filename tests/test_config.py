@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
+from jat_graph.clusters import Rule
 from jat_graph.config import CONFIG_VERSION
 from jat_graph.graph_config import SELECTIONS
 
@@ -83,9 +85,8 @@ def cluster_graphs(draw):
         return one | st.lists(st.lists(one, min_size=1, max_size=3), min_size=1, max_size=3)
 
     return ClusterGraph(
-        clusters=draw(st.none() | of_heads(1)),
-        keys=draw(of_heads(0)),
-        block=draw(of_heads(1)),
+        keys=draw(st.none() | of_heads(0)),
+        groups=draw(st.none() | of_heads(1)),
         dense_below=draw(st.none() | st.just(math.inf) | st.just([[math.inf, 4]]) | of_heads(0)),
         propagate=draw(st.booleans()),
     )
@@ -170,6 +171,10 @@ STONES = {"graph": "stones", "threshold": 1.5, "standardize": True, "strength": 
     [
         ({"version": 1} | OLD, JatConfig()),
         ({"graph": {"kind": "clusters", "refine": 1}, "heads": "all"}, JatConfig.clustered()),
+        (
+            {"graph": {"kind": "clusters", "clusters": None, "block": 64}, "heads": "all"},
+            JatConfig.clustered(),
+        ),
         ({"graph": {"kind": "pairs", "min_weight": 0.0}}, JatConfig()),
         (
             {"version": 1} | OLD | {"threshold": [["inf", 1]], "hop_weights": [[[0, 1], [0, 1]]]},
@@ -217,7 +222,7 @@ def test_a_config_is_made_in_compiled_code(fields):
     def scaled(x):
         return x * getattr(JatConfig(**fields).graph, number)
 
-    number = "block" if fields.get("graph") == "clusters" else "threshold"
+    number = "window" if fields.get("graph") == "clusters" else "threshold"
     assert scaled(torch.ones(1)) == getattr(JatConfig(**fields).graph, number)
 
 
@@ -336,26 +341,20 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"sides": "positive"}, "sides needs graph='stones', got 'pairs'"),
         ({"graph": "stones", "self_weight": math.inf}, "self_weight must be finite"),
         ({"graph": "webs"}, "graph must be a PairGraph or a .* or clusters, got 'webs'"),
-        ({"graph": "clusters", "clusters": 0}, "clusters must be at least 1, got 0"),
+        ({"graph": "clusters", "groups": 0}, "groups must be at least 1, got 0"),
         ({"graph": "clusters", "keys": 0.5}, "keys must be an integer, got 0.5"),
         ({"graph": "clusters", "keys": [1, 2]}, r"keys must be a number or a table .*got \[1, 2\]"),
         ({"graph": "clusters", "keys": [[1], [-2]]}, "keys must be at least 0, got -2"),
-        ({"graph": "clusters", "block": None}, "block must be an integer, got None"),
-        ({"graph": "clusters", "block": "inf"}, "block must be an integer, got inf"),
+        ({"graph": "clusters", "window": None}, "window must be an integer, got None"),
+        ({"graph": "clusters", "groups": "inf"}, "groups must be an integer, got inf"),
+        ({"graph": "clusters", "clusters": 9}, "unknown .*'clusters', which version 0.2.0 of"),
+        ({"graph": {"kind": "clusters", "block": 32}}, "'block', which version 0.2.0 of"),
         ({"graph": "clusters", "refine": 2}, "unknown .*'refine', which version 0.2.0 of"),
         ({"graph": {"kind": "clusters", "refine": 2}}, "'refine', which version 0.2.0 of"),
         ({"min_weight": 0.5}, "unknown config field 'min_weight', which version 0.2.0 of"),
         ({"graph": "clusters", "dense_below": -1}, "dense_below must be at least 0, got -1"),
         ({"graph": "clusters", "propagate": 1}, "propagate must be True or False, got 1"),
         ({"graph": "clusters", "propagate": None}, "propagate must be True or False, got None"),
-        (
-            {"graph": "clusters", "keys": 0, "block": 0, "propagate": False},
-            "keys or block must be at least 1 with propagate=False, got 0 twice",
-        ),
-        (
-            {"graph": "clusters", "keys": [[2, 0]], "block": [[0, 0]], "propagate": False},
-            "keys or block must be at least 1 with propagate=False, got 0 twice",
-        ),
         ({"graph": "clusters", "threshold": 1}, "threshold needs graph='pairs', got 'clusters'"),
         ({"keys": 8}, "keys needs graph='clusters', got 'pairs'"),
         ({"graph": "clusters", "hops": 2}, "hops must not be set with graph='clusters', got 2"),
@@ -463,28 +462,31 @@ def test_heads_that_share_the_settings_of_clusters_are_read_together():
     config = JatConfig.clustered(
         keys=((32, 8, 32), (1, 2, 3)),
         dense_below=((0, 0, 0), (math.inf, 0, math.inf)),
-        clusters=7,
+        size=4,
         propagate=False,
     )
     first, second = (config.for_layer(row, (0, 1, 2)).graph for row in (0, 1))
     assert (first.keys, second.dense_below) == (((32, 8, 32),), ((math.inf, 0, math.inf),))
-    assert (first.clusters, first.block, first.propagate) == (7, 64, False)
-    found = {rule[:5]: heads for rule, heads in first.rules(3).items()}
-    assert found == {(7, 32, 64, 0, False): (0, 2), (7, 8, 64, 0, False): (1,)}
-    assert [rule.dense_below for rule in second.rules(3)] == [math.inf, 0, math.inf]
-    assert ClusterGraph().rules(4) == {tuple(vars(ClusterGraph()).values()): (0, 1, 2, 3)}
+    assert (first.size, first.window, first.propagate) == (4, 64, False)
+    same: dict[str, Any] = {"size": 4, "window": 0, "rest": False, "groups": 16, "causal": False}
+    rules = [Rule(keys, dense_below=0, **same) for keys in (32, 8)]
+    assert first.rules(3, causal=False) == {rules[0]: (0, 2), rules[1]: (1,)}
+    assert [rule.dense_below for rule in second.rules(3, causal=True)] == [2**40, 0, 2**40]
+    assert ClusterGraph().rules(4, causal=True) == {Rule(dense_below=4096): (0, 1, 2, 3)}
+    default = Rule(128, 16, window=0, dense_below=3071, causal=False)
+    assert ClusterGraph().rules(4, causal=False) == {default: (0, 1, 2, 3)}
     with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):
-        first.rules(2)
+        first.rules(2, causal=False)
 
 
 @pytest.mark.parametrize(
     ("settings", "row", "heads", "words"),
     [
         (
-            {"graph": "clusters", "block": ((1, 2),)},
+            {"graph": "clusters", "groups": ((1, 2),)},
             1,
             (0, 1),
-            "block needs a row for jump layer 1",
+            "groups needs a row for jump layer 1",
         ),
         (
             {"graph": "clusters", "keys": ((1, 2),)},

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.attention.heads import HeadOutput
 from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.clusters.choice import Rule
-from jat_graph.graph_config import ClusterGraph, change_graph
+from jat_graph.graph_config import ClusterGraph, change_graph, without_gone
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
 from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
@@ -184,7 +184,7 @@ def _graph(saved: Any, settings: Mapping[str, Any]) -> ClusterGraph:
     """Return the settings of all heads: those of a name before those of a configuration."""
     if not isinstance(saved, dict):
         raise ValueError(f"config.clustered must be a dict of settings, got {saved!r}")
-    graph = change_graph(ClusterGraph(), {**saved, **settings})
+    graph = change_graph(ClusterGraph(), {**without_gone(saved), **settings})
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
             raise ValueError(

@@ -153,7 +153,7 @@ def test_threads_and_modes_change_nothing():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"clusters": 8}, "'clusters', which version 0.2.0 of jat_graph had last"),
+        ({"clusters": 8}, "unknown field 'clusters' of ClusterGraph, wanted one of keys"),
         ({"size": 3, "segment": 8}, "segment must be size, 3, times a power of two, as 96, got 8"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"keys": -1}, "keys must be at least 0, got -1"),

@@ -1,4 +1,4 @@
-"""Trees over keys as graphs: each token reads all that comes before it, each key once."""
+"""Trees over keys as graphs: each token reads all that it may read, each key once."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch_geometric.nn import HeteroConv, SAGEConv
 from torch_geometric.utils import softmax
 
-from jat_graph import JatConfig, attention_graph, cluster_graph, tree_graph
+from jat_graph import JatConfig, attention_graph, tree_graph
 from tests.inputs import random_padding_mask
 from tests.support import assert_equal, random_tensors
 
@@ -25,6 +25,7 @@ CASES = st.fixed_dictionaries(
         "size": st.sampled_from((1, 2, 4)),
         "segment": st.sampled_from((4, 8)),
         "window": st.sampled_from((1, 6)),
+        "causal": st.booleans(),
         "length": st.sampled_from((1, 4, 13, 40, 90)),
         "side": st.sampled_from(("right", "left", "scattered")),
         "seed": st.integers(0, 999),
@@ -32,12 +33,13 @@ CASES = st.fixed_dictionaries(
 )
 
 
-def made(length, side, seed, **settings):
+def made(length, side, seed, causal, **settings):
     """Yield the graphs of two heads of two padded sequences, with their queries and keys."""
     query, key = heads(2, length, seed)
     mask = random_padding_mask(2, length, side=side, seed=seed)
     config = JatConfig.clustered(**settings)
-    batch = tree_graph(query, key, config=config, attention_mask=mask, scale=0.7)
+    options = {"attention_mask": mask, "is_causal": causal, "scale": 0.7}
+    batch = tree_graph(query, key, config=config, **options)
     for number, graph in enumerate(batch.to_data_list()):
         assert (graph.sequence.item(), graph.head.item()) == divmod(number, 2)
         position = mask[number // 2].nonzero()[:, -1]
@@ -84,10 +86,12 @@ def test_nodes_are_means_of_their_keys(case):
 
 
 @given(CASES)
-def test_each_key_is_read_once_exactly_or_in_a_node_and_no_later_one_is(case):
+def test_each_key_is_read_once_exactly_or_in_a_node_and_no_later_one_is_in_order(case):
     for graph, *_ in made(**case):
         exact, means = (table(graph, kind) for kind in READ.values())
-        assert torch.equal(exact + means @ keys_below(graph), torch.ones_like(exact).tril())
+        seen = torch.ones_like(exact)
+        seen = seen.tril() if case["causal"] else seen
+        assert torch.equal(exact + means @ keys_below(graph), seen)
 
 
 @given(CASES)
@@ -127,7 +131,7 @@ def test_what_is_opened_is_read_below_and_scores_best(case):
 
 def test_a_deep_tree_is_descended_level_by_level():
     query, key = heads(length=600)
-    graph = tree_graph(query, key, config=CONFIG)[0]
+    graph = tree_graph(query, key, config=CONFIG, is_causal=True)[0]
     assert graph["cluster"].level.unique().tolist() == [0, 1, 2, 3]
     node, token = graph[OPENED].edge_index
     assert graph["cluster"].level[node[token == 599]].tolist() == [0, 0, 1, 2]
@@ -135,24 +139,26 @@ def test_a_deep_tree_is_descended_level_by_level():
 
 def test_one_token_reads_alone_what_it_reads_among_others():
     query, key = heads()
-    whole = tree_graph(query, key, config=CONFIG)[1]
-    alone = tree_graph(query[:, :, 70:71], key[:, :, :71], config=CONFIG)[1]
-    assert alone["token"].num_nodes == 71
-    for kind in READ.values():
-        own = whole[kind].edge_index[1] == 70
-        assert alone[kind].edge_index[1].unique().tolist() == [70]
-        assert_equal(alone[kind].weight, whole[kind].weight[own])
-    own = whole[READ["token"]].edge_index[1] == 70
-    assert torch.equal(alone[READ["token"]].edge_index[0], whole[READ["token"]].edge_index[0, own])
+    for causal, length, place in ((True, 71, 70), (False, 90, 89)):
+        options = {"config": CONFIG, "is_causal": causal}
+        whole = tree_graph(query, key, **options)[1]
+        alone = tree_graph(query[:, :, 70:71], key[:, :, :length], **options)[1]
+        assert alone["token"].num_nodes == length
+        for kind in READ.values():
+            own = whole[kind].edge_index[1] == 70
+            assert alone[kind].edge_index[1].unique().tolist() == [place]
+            assert_equal(alone[kind].weight, whole[kind].weight[own])
+        exact = [own[READ["token"]].edge_index for own in (whole, alone)]
+        assert torch.equal(exact[1][0], exact[0][0, exact[0][1] == 70])
 
 
 def test_each_document_of_a_packed_row_is_a_sequence_of_its_own():
     query, key = heads()
     document = torch.tensor([[0] * 30 + [1] * 60])
     mask = (document[:, None, :, None] == document[:, None, None]).tril()
-    batch = tree_graph(query, key, config=CONFIG, attention_mask=mask)
+    batch = tree_graph(query, key, config=CONFIG, attention_mask=mask, is_causal=True)
     assert batch.head.tolist() == [0, 1] * 2
-    alone = tree_graph(query[:, :, 30:], key[:, :, 30:], config=CONFIG)
+    alone = tree_graph(query[:, :, 30:], key[:, :, 30:], config=CONFIG, is_causal=True)
     assert batch[3]["token"].position.tolist() == list(range(30, 90))
     for kind in READ.values():
         assert torch.equal(batch[3][kind].edge_index, alone[1][kind].edge_index)
@@ -162,15 +168,13 @@ def test_each_document_of_a_packed_row_is_a_sequence_of_its_own():
 # --- what it is good for -------------------------------------------------------------------------
 
 
-def test_clusters_in_causal_order_are_an_attention_graph():
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_is_the_attention_graph_of_clusters(causal):
     query, key = heads()
-    found = attention_graph(query, key, config=CONFIG, is_causal=True)
-    wanted = tree_graph(query, key, config=CONFIG)
+    found = attention_graph(query, key, config=CONFIG, is_causal=causal)
+    wanted = tree_graph(query, key, config=CONFIG, is_causal=causal)
     for kind in READ.values():
         assert torch.equal(found[kind].weight, wanted[kind].weight)
-    found = attention_graph(query, query, config=CONFIG)
-    wanted = cluster_graph(query, query, config=CONFIG)
-    assert torch.equal(found["read_by"].score, wanted["read_by"].score)
     for more in ({"max_neighbors": 2}, {"kind": "scores"}, {"key": None}):
         with pytest.raises(ValueError, match="clusters need query and key, and are not pruned"):
             attention_graph(**{"query": query, "key": key, "config": CONFIG} | more)
@@ -194,7 +198,7 @@ def test_layers_of_pyg_run_on_texts_of_any_length():
     [
         ({"config": JatConfig()}, "graph must be 'clusters' here, got 'pairs'"),
         ({"config": None}, "config must be a JatConfig, got NoneType"),
-        ({"config": JatConfig.clustered(clusters=3)}, "clusters must be None for causal heads"),
+        ({"is_causal": 1}, "is_causal must be True or False, got 1"),
         ({"query": torch.ones(1, 2, 6, 4)}, "key must be"),
         ({"query": torch.ones(1, 3, 5, 4)}, "query must have a multiple of 2 heads like key"),
         ({"key": torch.ones(5, 4)}, "key must be"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph import ClusterGraph, cluster_graph
+from jat_graph import ClusterGraph, tree_graph
 from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores
 from tests.hf.models import (
@@ -33,7 +33,9 @@ def test_queries_and_keys_give_the_rows_of_the_model(name: str) -> None:
 
 def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
     model, inputs = tiny_jump_model("bert", layers=(0, 2), heads=(1, 3)), tiny_inputs("bert")
-    config = JatConfig.clustered(keys=[[2, 3], [4, 5]], layers=(1, 2), heads=(0, 2))
+    config = JatConfig.clustered(
+        keys=[[2, 3], [4, 5]], size=1, segment=2, layers=(1, 2), heads=(0, 2)
+    )
     attach(model, config)
     with torch.no_grad(), capture_scores(model, ClusterGraph) as layers:
         model(**inputs)
@@ -42,13 +44,13 @@ def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
         model(**inputs)
     assert [(layer.layer, layer.heads) for layer in jumps] == [(0, (1, 3)), (2, (1, 3))]
     for layer, keys in zip(layers, ((2, 3), (4, 5)), strict=True):
-        graphs = cluster_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)
+        graphs = tree_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)
         for index, head in enumerate((0, 2)):
             own = layer.of_head(head)
             assert own.config.graph.keys == keys[index]
             assert torch.equal(own.query, layer.query[:, index : index + 1])
-            (alone, *_) = cluster_graph(own.query, own.key, config=own.config).to_data_list()
-            assert torch.equal(alone["best"].edge_index, graphs[index]["best"].edge_index)
+            (alone, *_) = tree_graph(own.query, own.key, config=own.config).to_data_list()
+            assert torch.equal(alone["opened_by"].edge_index, graphs[index]["opened_by"].edge_index)
 
 
 def test_recording_stops_at_the_end_and_is_detached() -> None:

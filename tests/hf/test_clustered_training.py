@@ -61,7 +61,7 @@ def test_dropout_is_drawn_in_training_alone() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "vit"])
 def test_autocast_errs_no_more_than_sdpa_does(name: str) -> None:
-    model, inputs = clustered_model(name, block=2, keys=4), tiny_inputs(name, LENGTHS)
+    model, inputs = clustered_model(name, keys=4), tiny_inputs(name, LENGTHS)
     got = autocast_error(model, inputs)
     model.set_attn_implementation("sdpa")
     assert 0 < got <= 3 * autocast_error(model, inputs) + 1e-2
@@ -103,7 +103,7 @@ def test_a_compiled_model_follows_its_settings(counter: CompileCounterWithBacken
     model.set_attn_implementation("clustered")
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     outputs = []
-    for settings in ({}, SETTINGS, SETTINGS | {"keys": 1}, SETTINGS | {"propagate": False}):
+    for settings in ({}, SETTINGS, SETTINGS | {"keys": 4}, SETTINGS | {"propagate": False}):
         model.config.clustered = settings
         outputs.append(run(compiled, tiny_inputs("bert", LENGTHS)))
         assert torch.equal(outputs[-1], run(model, tiny_inputs("bert", LENGTHS)))
@@ -112,7 +112,7 @@ def test_a_compiled_model_follows_its_settings(counter: CompileCounterWithBacken
 
 def test_what_is_compiled_warns_too(counter: CompileCounterWithBackend) -> None:
     model = FAMILIES["t5"].build()
-    model.set_attn_implementation(register_clustered(keys=5, block=1, dense_below=0))
+    model.set_attn_implementation(register_clustered(keys=5, size=1, segment=2, dense_below=0))
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     inputs = tiny_inputs("roberta", LENGTHS)
     with pytest.warns(UserWarning, match="T5Attention runs on SDPA instead of clusters") as seen:
@@ -141,7 +141,7 @@ def test_an_exported_model_takes_any_length(name: str) -> None:
     model.config.clustered = SETTINGS
     model.set_attn_implementation("clustered")
     inputs = tiny_inputs(name, (20, 11))
-    length = torch.export.Dim("length", min=4, max=64)
+    length = torch.export.Dim("length", min=8, max=64)
     shapes = {key: {1: length} for key in inputs}
     exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes).module()
     for lengths in ((20, 11), (31, 9), (12, 7)):
@@ -193,7 +193,7 @@ def test_the_trainer_takes_a_step(tmp_path: Path) -> None:
 def test_a_pipeline_takes_the_name(minilm_path: str) -> None:
     text = "The keys to the cabinet are on the table, and the cabinet is in the kitchen. " * 4
     vectors = []
-    for name in ("sdpa", register_clustered(keys=4, block=4, dense_below=0)):
+    for name in ("sdpa", register_clustered(keys=4, size=2, segment=8, dense_below=0)):
         options = {"model_kwargs": {"attn_implementation": name}, "return_tensors": True}
         extract = hf.pipeline("feature-extraction", model=minilm_path, **options)
         vectors.append(extract(text)[0])
@@ -207,7 +207,7 @@ def test_sentence_transformers_take_the_name(minilm_path: str) -> None:
     )
     texts = ["The keys to the cabinet are on the table. " * 12, "A dog runs."]
     vectors = []
-    for name in ("sdpa", register_clustered(keys=4, block=4, dense_below=0)):
+    for name in ("sdpa", register_clustered(keys=4, size=2, segment=8, dense_below=0)):
         model = sbert.SentenceTransformer(
             minilm_path, device="cpu", model_kwargs={"attn_implementation": name}
         )
