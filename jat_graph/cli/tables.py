@@ -29,6 +29,7 @@ _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low sc
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
 MOST_TOKENS = 12  # of a head that reads by clusters, those that find most
+READ_EXACTLY = "All of a text this short is read exactly."
 READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
@@ -69,9 +70,10 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
         cells = [_reading_cells(own) for own in found if own in most]
         left = len(head.tokens) - len(most)
         tokens.append((head, cells + [[f"{left} more", "", ""]] * (0 < left < len(head.tokens))))
-    few = any(head.dense for head in report.heads)
+    few = [head for head in report.heads if head.dense]
+    said = READ_EXACTLY if all(head.share == 1 for head in few) else READ_DENSELY
     return [
-        *[READ_DENSELY] * few,
+        *[said] * bool(few),
         _table(("keys read exactly", "attention read exactly", "tv"), numbers),
         _table(("token", "exact", "keys that it finds in clusters"), tokens),
     ]
