@@ -107,7 +107,7 @@ def cluster_rows(
     holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
     rows = query.new_empty(4, *tokens.shape, key.size(1))
     for head, own in enumerate(tokens):
-        for seen in choice.seen[own].unique().tolist():
+        for seen in set(choice.seen[own].tolist()):
             alike = choice.seen[own] == seen
             given = query[head, own[alike]] * scale, key[head], choice, nodes, holders
             rows[:, head, alike] = _tree_rows(*given, head, own[alike], seen)

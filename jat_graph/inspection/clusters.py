@@ -234,7 +234,7 @@ def view_descent(
     graph = tree_graph(own.query[:, :, index : index + 1], key, **given)[0]
     for kind in (("token", "read_by"), ("cluster", "read_by"), ("cluster", "opened_by")):
         graph[(*kind, "token")].edge_index[1] = index  # where an only query stood last
-    names = tokenizer.convert_ids_to_tokens(encoded.inputs["input_ids"][0].tolist())
-    pairs, said = zip(names[:1] + names, names, strict=False), tokenizer.convert_tokens_to_string
+    names = list(tokenizer.convert_ids_to_tokens(encoded.inputs["input_ids"][0].tolist()))
+    pairs, said = zip([names[0], *names], names, strict=False), tokenizer.convert_tokens_to_string
     words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
     return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))
