@@ -15,7 +15,7 @@ from jat_graph.hf import attach, capture_scores, detach
 from jat_graph.inspection import ClusterReport, inspect_clusters, inspect_text, view_descent
 
 TEXT = "Book costs more than pencil. Book costs less than computer. " * 8  # with groups of clusters
-RULE: dict[str, Any] = {"keys": 4, "groups": 2, "size": 1, "segment": 16, "window": 5}
+RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 16, "window": 5}
 RULE |= {"dense_below": 0, "margin": 9.0}
 CONFIG = JatConfig.clustered(**RULE, layers=(1, 3), heads=(1, 4, 7))
 
