@@ -167,8 +167,11 @@ def _show_fidelity(
     if rank:
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
-    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        Console().print("With --set dense_below=0 clusters also read texts of this length.")
+    graph = wanted.cluster_graph
+    if report.dense == report.sequences and not isinstance(graph.dense_below, tuple):
+        few = max(batch["input_ids"].size(1) for batch in batches) <= graph.segment
+        said = f", and a segment of fewer than {graph.segment} keys," * few
+        typer.echo(f"With --set dense_below=0{said} clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 
