@@ -77,9 +77,9 @@ def inspect_command(
     A jump is a pair of tokens that the head's graph joins. Its gain is the attention probability
     after propagation minus the one before, and its stepping stones are the keys that voted for it.
     For stones the command also shows the tokens on them, their number and size, strengths, and the
-    jumps' share of the walks. For heads that read by clusters (--config clustered) it shows the
-    largest clusters: their tokens, each with the share of its attention that is exact, and their
-    best keys. Small numbers after tokens are positions: pencil₅ → book₁.
+    jumps' share of the walks. For heads that read by clusters (--config clustered) it shows which
+    keys tokens find in the clusters that they read, with shares of their attention, and how much of
+    it is exact. Small numbers after tokens are positions: pencil₅ → book₁.
 
     With --rank each head is one line for all texts together, and the one that changes attention
     most comes first; with --jump it is the one that gains most by this jump, with --fidelity the
@@ -167,8 +167,11 @@ def _show_fidelity(
     if rank:
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
-    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        Console().print("With --set dense_below=0 clusters also read texts of this length.")
+    graph = wanted.cluster_graph
+    if report.dense == report.sequences and not isinstance(graph.dense_below, tuple):
+        few = max(batch["input_ids"].size(1) for batch in batches) <= graph.segment
+        said = f", and a segment of fewer than {graph.segment} keys," * few
+        typer.echo(f"With --set dense_below=0{said} clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 
@@ -252,8 +255,8 @@ def view_command(
     For a model without jump heads the page shows attention. With --config or --set, or for a model
     that was saved with jump heads, it also shows the attention before the jump, the difference and
     the graph: a click on a pair shows the stones that joined it. For heads that read by clusters a
-    click on a token shows its cluster, its best keys and how much of its attention is exact. The
-    sentences of --treebank are shown with their trees.
+    click on a token shows the clusters that it reads, the nodes that stand for all other keys, and
+    how much of its attention is exact. The sentences of --treebank are shown with their trees.
     """
     check_target(output)
     texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]

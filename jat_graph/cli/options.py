@@ -70,7 +70,9 @@ LengthOption = Annotated[
         min=1, help="Tokens kept of each text; a shorter table of positions is made longer."
     ),
 ]
-TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown for each head.")]
+TopOption = Annotated[
+    int, typer.Option(min=0, help="Jumps shown for each head, or keys that each token finds.")
+]
 
 
 def load_model(

@@ -1,4 +1,4 @@
-"""The command ``plot``: one jump head, one jump, the graphs of many heads, or patterns."""
+"""The command ``plot``: one head, one jump, the graphs of many heads, or patterns."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from jat_graph.cli.options import (
     read_texts,
     reads_by_clusters,
 )
+from jat_graph.cli.tables import READ_DENSELY
 from jat_graph.files import check_picture
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ def plot_command(
     A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
     attention that pairs gain; a long text is reduced to the tokens of the strongest jumps.
     --jump pencil computer draws one jump alone, by default in the head where it gains most.
-    Several heads are drawn as a grid of their graphs. A head that reads by clusters (--config
-    clustered) is drawn with what it reads exactly. memory-compressed:KERNEL:STRIDE and
+    Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
+    clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
+    names another. memory-compressed:KERNEL:STRIDE and
     area:WIDTH, also with :causal, and block:LENGTH are drawn like patterns. The caption is
     printed.
     """
@@ -112,8 +114,8 @@ def _draw_heads(
     length: int,
 ) -> Figure:
     """Draw one head, one jump, or a grid of heads."""
-    from jat_graph.inspection import inspect_text, view_clusters, view_graphs, view_head
-    from jat_graph.viz import draw_clusters, draw_graphs, draw_head, draw_jump
+    from jat_graph.inspection import inspect_text, view_descent, view_graphs, view_head
+    from jat_graph.viz import draw_descent, draw_graphs, draw_head, draw_jump
 
     one: Any = {}
     if layers and heads and len(layers) == len(heads) == 1:
@@ -121,7 +123,11 @@ def _draw_heads(
     if reads_by_clusters(model):
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
-        return draw_clusters(view_clusters(model, tokenizer, **one, **shown))
+        view = view_descent(model, tokenizer, **one, **shown)
+        figure = draw_descent(view.graph, view.words)
+        few = f" {READ_DENSELY}" * view.report.dense
+        figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}{few}")
+        return figure
     if jump is not None:
         report = inspect_text(
             model, tokenizer, **shown, layers=layers, heads=heads, top=1, jump=jump

@@ -15,7 +15,6 @@ from jat_graph.directions import named
 if TYPE_CHECKING:
     from jat_graph.config import JatConfig
     from jat_graph.inspection import (
-        Cluster,
         ClusterInspection,
         ClusterReport,
         HeadReport,
@@ -23,12 +22,15 @@ if TYPE_CHECKING:
         Jump,
         Stone,
         Token,
+        TokenReading,
     )
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
-MOST_KEYS = 8  # of a cluster's best
+MOST_TOKENS = 12  # of a head that reads by clusters, those that find most
+READ_EXACTLY = "All of a text this short is read exactly."
+READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
 def head_tables(report: Inspection) -> list[Table | str]:
@@ -59,18 +61,21 @@ def head_tables(report: Inspection) -> list[Table | str]:
 
 
 def cluster_tables(report: ClusterInspection) -> list[Table | str]:
-    """Show what was found: a table of heads, and one of their clusters."""
-    numbers, clusters = [], []
+    """Show what was found: a table of heads, and one of tokens and the keys that they find."""
+    numbers, tokens = [], []
     for head in report.heads:
-        shares = [f"{share:.1%}" for share in (head.density, head.exact, head.tv)]
-        numbers.append((head, [[str(head.num_clusters), f"{head.median_size:g}", *shares]]))
-        clusters.append((head, [_cluster_cells(cluster) for cluster in head.clusters]))
-    few = any(head.dense for head in report.heads)
-    said = "A text this short is read densely (dense_below): this is what clusters would do."
+        numbers.append((head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]]))
+        found = [own for own in head.tokens if own.keys]
+        most = sorted(found, key=lambda own: -own.keys[0].share)[:MOST_TOKENS]
+        cells = [_reading_cells(own) for own in found if own in most]
+        left = len(head.tokens) - len(most)
+        tokens.append((head, cells + [[f"{left} more", "", ""]] * (0 < left < len(head.tokens))))
+    few = [head for head in report.heads if head.dense]
+    said = READ_EXACTLY if all(head.share == 1 for head in few) else READ_DENSELY
     return [
-        *[said] * few,
-        _table(("clusters", "size", "pairs read", "attention read", "tv"), numbers),
-        _table(("tokens, exact share", "best keys"), clusters),
+        *[said] * bool(few),
+        _table(("keys read exactly", "attention read exactly", "tv"), numbers),
+        _table(("token", "exact", "keys that it finds in clusters"), tokens),
     ]
 
 
@@ -88,9 +93,8 @@ def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: boo
         worth: Any = fmean(changes) if changes else 0.0
         cells = [f"{worth:.1%}" if changes else "-"]
         if isinstance(own[0], ClusterReport):
-            columns = ("tv", "attention read exactly", "clusters")
-            cells += [f"{fmean(head.exact for head in own):.1%}"]
-            cells += [f"{fmean(head.num_clusters for head in own):g}"]
+            columns = ("tv", "attention read exactly", "keys read exactly")
+            cells += [f"{fmean(getattr(x, name) for x in own):.1%}" for name in ("exact", "share")]
         else:
             jumps = [head.jumps[0] for head in own if head.jumps]
             best = max(jumps, key=lambda jump: (jump.gain, jump.weight), default=None)
@@ -104,13 +108,9 @@ def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: boo
     return table
 
 
-def _cluster_cells(cluster: Cluster) -> list[str]:
-    tokens = [f"{_token(own.token)} {own.exact:.0%}" for own in cluster.members[:MOST_LINKS]]
-    left, hidden = len(cluster.members) - len(tokens), cluster.hidden_members
-    tokens += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
-    keys = [_token(key.token) for key in cluster.keys[:MOST_KEYS]]
-    keys += [f"{len(cluster.keys) - len(keys)} more"] * (len(cluster.keys) > len(keys))
-    return [escape(", ".join(tokens)), escape(", ".join(keys))]
+def _reading_cells(own: TokenReading) -> list[str]:
+    keys = ", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys)
+    return [escape(_token(own.token)), f"{own.exact:.0%}", escape(keys)]
 
 
 def _table(

@@ -4,9 +4,11 @@ from jat_graph.inspection.calibration import calibrate
 from jat_graph.inspection.clusters import (
     ClusterInspection,
     ClusterReport,
+    DescentView,
     ReadKey,
     TokenReading,
     inspect_clusters,
+    view_descent,
 )
 from jat_graph.inspection.fidelity import Fidelity, HeadFidelity, NextTokens, fidelity
 from jat_graph.inspection.reports import (
@@ -27,6 +29,7 @@ from jat_graph.inspection.text import inspect_text, view_graphs, view_head
 __all__ = [
     "ClusterInspection",
     "ClusterReport",
+    "DescentView",
     "Fidelity",
     "GraphStructure",
     "GraphView",
@@ -49,6 +52,7 @@ __all__ = [
     "graph_statistics",
     "inspect_clusters",
     "inspect_text",
+    "view_descent",
     "view_graphs",
     "view_head",
 ]

@@ -105,41 +105,43 @@ def cluster_rows(
     choice = choose(query, key, rule, scale)
     nodes = Nodes.of(choice.tree, key, key)
     holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
-    parts = [
-        torch.stack(
-            [_tree_row(query[h, t] * scale, key[h], choice, nodes, holders, h, t) for t in own]
-        )
-        for h, own in enumerate(tokens.tolist())
-    ]
-    scores, given, near, best = torch.stack(parts).unbind(2)
+    rows = query.new_empty(4, *tokens.shape, key.size(1))
+    for head, own in enumerate(tokens):
+        for seen in set(choice.seen[own].tolist()):
+            alike = choice.seen[own] == seen
+            given = query[head, own[alike]] * scale, key[head], choice, nodes, holders
+            rows[:, head, alike] = _tree_rows(*given, head, own[alike], seen)
+    scores, given, near, best = rows
     return ClusterRows(near > 0, best > 0, scores.softmax(-1), given.softmax(-1))
 
 
-def _tree_row(
-    query: Tensor,
-    key: Tensor,
+def _tree_rows(
+    query: Tensor,  # of some tokens, scaled, [r, D]
+    key: Tensor,  # [n, D]
     choice: Choice,
     nodes: Nodes,
     holders: list[Tensor],  # the node that holds each key, of each level, [H, keys]
     head: int,
-    token: int,
-) -> Tensor:  # [4, n]
+    tokens: Tensor,  # which these are, [r]
+    seen: int,  # how many segments all of them see
+) -> Tensor:  # [4, r, n]
     """Return exact scores, those that are read, and which keys are near, and in clusters read."""
-    position, seen = torch.arange(len(key), device=key.device), int(choice.seen[token])
-    length = seen * choice.tree.segment
-    met = position <= (token if choice.causal else len(key))
-    scores = (key @ query).masked_fill(~met, -torch.inf)
+    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.segment
+    met = (position <= tokens.unsqueeze(1)) | (not choice.causal)
+    scores = (query @ key.mT).masked_fill(~met, -torch.inf)
     near = met & ((position < SINKS) | (position >= SINKS + length) | (not seen))
     given, best = scores.clone(), torch.zeros_like(near)
-    left = torch.ones(length, dtype=torch.bool, device=key.device)  # keys that are not met yet
+    inside, left = slice(SINKS, SINKS + length), torch.ones_like(met[:, :length])  # no mean yet
     for level, (_, stop) in reversed([*enumerate(choice.tree.spans(seen, choice.top))]):
         holder = holders[level][head, :length]
-        chosen = choice.opened[head, token, level - 1] if level else choice.read[head, token]
-        holder = F.pad(holder, (0, length - len(holder)), value=stop)
-        stands = left & (holder < stop) & ~torch.isin(holder, chosen.long())
-        means = nodes.keys[level][head] @ query
-        inside = SINKS + stands.nonzero().squeeze(-1)
-        given[inside] = means[holder[stands]] if choice.rest else -torch.inf
-        left &= ~stands
-    best[SINKS : SINKS + length] = left
+        holder = F.pad(holder, (0, length - len(holder)), value=stop).clamp(max=stop)
+        chosen = choice.opened[head, tokens, level - 1] if level else choice.read[head, tokens]
+        opened = met.new_zeros(len(tokens), stop + 1)
+        opened.scatter_(1, chosen.long().where(chosen >= 0, stop), True)
+        stands = left & (holder < stop) & ~opened[:, holder]
+        means = F.pad(query @ nodes.keys[level][head, :stop].mT, (0, 1))[:, holder]
+        means = means if choice.rest else torch.full_like(means, -torch.inf)
+        given[:, inside] = means.where(stands, given[:, inside])
+        left = left & ~stands
+    best[:, inside] = left
     return torch.stack([scores, given, near.to(scores.dtype), best.to(scores.dtype)])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import torch
+from torch_geometric.data import HeteroData
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.checks.numbers import check_integer
 from jat_graph.config import ClusterGraph, JatConfig
+from jat_graph.graphs import tree_graph
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.inspection.cluster_rows import cluster_rows, split_sequences
 from jat_graph.inspection.selection import EncodedText, Indices, Places, Token
 from jat_graph.inspection.tracing import look_at_heads
+
+AT_ONCE = 512  # tokens whose rows are held at a time
 
 
 @dataclass(frozen=True)
@@ -157,17 +162,79 @@ def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> Clus
     """Report the one head of a layer."""
     (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal)
     (sequence,) = split_sequences(layer)
-    places = torch.tensor([[token.index for token in encoded.shown]])
-    own = cluster_rows(sequence, rule._replace(dense_below=0), places.to(layer.query.device))
-    near, best, exact, given = (x[0] for x in own)
-    shares, met = (given * (near | best)).sum(-1), (exact > 0).sum(-1)
-    tv, read = (given - exact).abs().sum(-1) / 2, (near | best).sum(-1) / met
-    readings = []
-    for number, token in enumerate(encoded.shown):
-        keys = best[number].nonzero().squeeze(-1)
-        keys = keys[given[number, keys].argsort(descending=True, stable=True)][:top]
-        named = [ReadKey(encoded.tokens[key], float(given[number, key])) for key in keys.tolist()]
-        readings.append(TokenReading(token, float(shares[number]), float(tv[number]), (*named,)))
-    share, kept, changed = (float(x.float().mean()) for x in (read, shares, tv))
-    dense = layer.query.size(2) <= rule.first
-    return ClusterReport(layer.layer, layer.heads[0], dense, share, kept, changed, tuple(readings))
+    dense, rule = sequence.query.size(1) <= rule.first, rule._replace(dense_below=0)
+    device, readings, shares = sequence.query.device, list[TokenReading](), list[float]()
+    for first in range(0, len(encoded.shown), AT_ONCE):
+        tokens = encoded.shown[first : first + AT_ONCE]
+        places = torch.tensor([token.index for token in tokens], device=device)
+        near, best, exact, given = (x[0] for x in cluster_rows(sequence, rule, places[None]))
+        is_read, met = near | best, places + 1 if sequence.causal else exact.size(1)
+        shares += (is_read.sum(-1) / met).tolist()
+        numbers = torch.stack([(given * is_read).sum(-1), (given - exact).abs().sum(-1) / 2], -1)
+        for row, (token, (kept, tv)) in enumerate(zip(tokens, numbers.tolist(), strict=True)):
+            keys = best[row].nonzero().squeeze(-1)
+            weights, order = given[row, keys].sort(descending=True, stable=True)
+            found = zip(keys[order][:top].tolist(), weights[:top].tolist(), strict=True)
+            named = tuple(ReadKey(encoded.tokens[key], weight) for key, weight in found)
+            readings.append(TokenReading(token, kept, tv, named))
+    means = fmean(shares), fmean(own.exact for own in readings), fmean(own.tv for own in readings)
+    return ClusterReport(layer.layer, layer.heads[0], dense, *means, tuple(readings))
+
+
+@dataclass(frozen=True)
+class DescentView:
+    """How one token descends the tree over the keys of one head.
+
+    Args:
+        report: As of :func:`inspect_clusters`, with this token alone.
+        graph: What it reads, as of :func:`jat_graph.tree_graph`; in causal order without the tokens
+            behind it.
+        words: Each token of the graph as it stands in the text, with the space before it.
+    """
+
+    report: ClusterReport
+    graph: HeteroData
+    words: tuple[str, ...]
+
+
+def view_descent(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    layer: int,
+    head: int,
+    tokens: Places = None,
+    special_tokens: bool = False,
+) -> DescentView:
+    """Return how one token descends the tree of a head.
+
+    Args:
+        model, tokenizer, text, special_tokens: As for :func:`inspect_clusters`.
+        layer, head: Which head to look at, from 0.
+        tokens: The token, as ``range(40, 41)``, or a word of the text; of several tokens the last
+            one. (default: None, the last of the text)
+
+    Returns:
+        The view; :func:`jat_graph.viz.draw_descent` draws its graph.
+
+    Raises:
+        ValueError: If the model does not read by clusters there, the text is empty or too long, or
+            it lacks the token, before the model is run.
+
+    Reference:
+        This library's own.
+    """
+    place = layer, head, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
+    (own,), encoded = found, replace(encoded, shown=encoded.shown[-1:])
+    index, causal = encoded.shown[0].index, own.mask.causal
+    key = own.key[:, :, : index + 1] if causal else own.key
+    given: Any = {"config": own.config, "scale": own.scale, "is_causal": causal}
+    graph = tree_graph(own.query[:, :, index : index + 1], key, **given)[0]
+    for kind in (("token", "read_by"), ("cluster", "read_by"), ("cluster", "opened_by")):
+        graph[(*kind, "token")].edge_index[1] = index  # where an only query stood last
+    names = list(tokenizer.convert_ids_to_tokens(encoded.inputs["input_ids"][0].tolist()))
+    pairs, said = zip([names[0], *names], names, strict=False), tokenizer.convert_tokens_to_string
+    words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
+    return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))

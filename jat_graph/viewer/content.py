@@ -21,9 +21,8 @@ FILE_BYTES = 20_000_000  # that no file passes
 LINK_BYTES, JUMP_BYTES = 14_000_000, 5_000_000  # of them; the rest is for what is around
 LINK_SIZE, ROW_SIZE, MATRIX_SIZE = 16 / 3, 8 / 3, 160  # a key and a value, a count, names: base 64
 JUMP_SIZE = 300  # with its stones, in digits
-CLUSTER_SIZE, KEY_SIZE = 8, 14  # what of clusters a token takes, and a best key, in digits
+NODE_SIZE = 14  # a node of a token, and its share, in digits
 MOST_LINKS, MOST_JUMPS = 4096, 60  # of a matrix and of a head: more than the eye takes in
-MOST_KEYS = 32  # of a cluster
 MOST_NODES = 16  # of a token: those that it reads, and those that stand for their keys
 
 
@@ -125,19 +124,6 @@ class Links:
 
 
 @dataclass(frozen=True)
-class ClusterContent:
-    """What a head reads exactly that reads by clusters."""
-
-    joined: tuple[int, ...]  # the cluster of each token that is shown
-    exact: tuple[float, ...]  # the share of its attention that is exact
-    sizes: tuple[int, ...]  # tokens of each cluster, those included that are not shown
-    keys: tuple[tuple[tuple[int, float], ...], ...]  # best keys that are shown, and their scores
-    left_out: tuple[int, ...]  # how many more there are
-    whole: bool  # whether these are all of tokens that are not shown
-    block: int  # of tokens; 0 for no window
-
-
-@dataclass(frozen=True)
 class TreeContent:
     """What the tokens that are shown read of the tree over a head's keys."""
 
@@ -158,8 +144,7 @@ class HeadContent:
     jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
-    clusters: ClusterContent | None = None  # of a head that reads by them
-    tree: TreeContent | None = None  # of one in causal order
+    tree: TreeContent | None = None  # of a head that reads by clusters
     change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
 
 

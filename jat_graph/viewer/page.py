@@ -108,10 +108,8 @@ def _text_record(text: TextContent) -> dict[str, Any]:
     for head in text.heads:
         links = {kind: _links_record(own, len(rows)) for kind, own in head.links.items()}
         jumps = [_jump_record(jump, rows) for jump in head.jumps]
-        own: dict[str, Any] = {"links": links, "jumps": jumps}
-        for name in ("clusters", "tree"):
-            part = getattr(head, name)
-            own[name] = part and {field: _short(value) for field, value in vars(part).items()}
+        tree = head.tree and {name: _short(value) for name, value in vars(head.tree).items()}
+        own: dict[str, Any] = {"links": links, "jumps": jumps, "tree": tree}
         heads.append(vars(head) | own | {"change": _short(head.change)})
     parse = None if text.parse is None else vars(text.parse)
     return vars(text) | {"positions": positions, "parse": parse, "heads": heads}

@@ -19,7 +19,6 @@ from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import LayerHeads
-from jat_graph.inspection.clusters import ClusterTrace
 from jat_graph.inspection.graphs import StoneLinks
 from jat_graph.inspection.selection import EncodedText, Indices, Places, choose_heads, encode_text
 from jat_graph.inspection.statistics import layer_statistics
@@ -31,14 +30,10 @@ from jat_graph.patterns import Pattern
 from jat_graph.progress import track_progress
 from jat_graph.viewer.content import (
     AFTER,
-    CLUSTER_SIZE,
     JUMP_BYTES,
     JUMP_SIZE,
-    KEY_SIZE,
     KINDS,
     MOST_JUMPS,
-    MOST_KEYS,
-    ClusterContent,
     HeadContent,
     ParsedWords,
     TextContent,
@@ -118,10 +113,8 @@ def _read_text(
             heads.append(HeadContent(layer, head, {AFTER: links}))
             continue
         own = layers[layer, head].of_head(head)
-        if isinstance(own.config.graph, ClusterGraph) and own.mask.causal:
+        if isinstance(own.config.graph, ClusterGraph):
             heads.append(tree_head(own, text, most_links, room))
-        elif isinstance(own.config.graph, ClusterGraph):
-            heads.append(_cluster_head(ClusterTrace.of(own), text, most_links, room))
         else:
             most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
             heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
@@ -151,43 +144,6 @@ def _jump_head(
     by_kind = dict(zip(KINDS, links, strict=True))
     head = measured.layer, measured.head
     return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
-
-
-def _cluster_head(
-    trace: ClusterTrace, text: EncodedText, most_links: int, room: int
-) -> HeadContent:
-    report = trace.report(text)
-    note = (
-        f"It has {report.num_clusters} clusters; {100 * report.density:.1f} % of the pairs are "
-        f"read exactly, and {100 * report.exact:.1f} % of the attention."
-    )
-    if report.dense:
-        note += " A text this short is read densely: this is what clusters would do."
-    *_, before, attention = trace.rows
-    matrices = attention, before, attention - before
-    links = (shown_links(matrix, text, most_links) for matrix in matrices)
-    rows = {token.index: row for row, token in enumerate(text.shown)}
-    of_token = {
-        member.token.index: (number, round(member.exact, 2))
-        for number, cluster in enumerate(report.clusters)
-        for member in cluster.members
-    }
-    joined, exact = zip(*(of_token[index] for index in rows), strict=True)
-    room = (room - CLUSTER_SIZE * len(rows)) // (KEY_SIZE * len(report.clusters))
-    most = max(0, min(room, MOST_KEYS))  # keys of a cluster
-    shown = [
-        tuple((rows[k.token.index], round(k.score, 2)) for k in c.keys if k.token.index in rows)
-        for c in report.clusters
-    ]
-    keys = tuple(own[:most] for own in shown)
-    left_out = tuple(len(c.keys) - len(own) for c, own in zip(report.clusters, keys, strict=True))
-    sizes = tuple(len(c.members) + c.hidden_members for c in report.clusters)
-    clusters = ClusterContent(
-        joined, exact, sizes, keys, left_out, list(keys) == shown, report.block
-    )
-    by_kind = dict(zip(KINDS, links, strict=False))
-    head = report.layer, report.head
-    return HeadContent(*head, by_kind, note=note, clusters=clusters, change=report.tv)
 
 
 # Scores as they are: no hop but the one that stays, in every head.

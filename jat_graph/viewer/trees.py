@@ -11,25 +11,32 @@ from jat_graph.hf import CapturedLayer
 from jat_graph.inspection.selection import EncodedText
 from jat_graph.nn.cluster_conv import ClusterConv, node_means
 from jat_graph.viewer.content import (
-    KEY_SIZE,
     KINDS,
     MOST_NODES,
+    NODE_SIZE,
     HeadContent,
     TreeContent,
     shown_links,
 )
 
+READ_DENSELY = "A text this short is read densely: this is what clusters would do."
+READ_EXACTLY = "All of a text this short is read exactly."
+
 
 def tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
     """Return what the one head of a layer does, and of each token the nodes of most attention."""
-    graph = tree_graph(layer.query, layer.key, config=layer.config, scale=layer.scale)[0]
+    causal, length = layer.mask.causal, layer.query.size(2)
+    given: Any = {"config": layer.config, "scale": layer.scale, "is_causal": causal}
+    graph = tree_graph(layer.query, layer.key, **given)[0]
     size, level = graph["cluster"].size, graph["cluster"].level
-    keys = torch.eye(layer.query.size(2)).to(layer.query)
+    keys = torch.eye(length).to(layer.query)
     attention, inside = ClusterConv()(keys, graph), node_means(keys, graph) > 0
     scores = layer.scale * (layer.query @ layer.key.mT)[0, 0]
-    before = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf).softmax(-1)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+    before = scores.softmax(-1)
     shares, shown = attention @ inside.to(attention).mT, [token.index for token in text.shown]
-    most = min(MOST_NODES, room // (2 * KEY_SIZE * len(shown)), len(size))
+    most = min(MOST_NODES, room // (2 * NODE_SIZE * len(shown)), len(size))
     numbers, parts = dict[int, int](), list[Any]()
     for kind, own in (("opened_by", level == 0), ("read_by", level >= 0)):
         node, token = graph["cluster", kind, "token"].edge_index
@@ -43,12 +50,14 @@ def tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: in
     exact = torch.zeros_like(keys[0]).index_add_(0, read.edge_index[1], read.weight.to(keys))
     members = [inside[node, shown].nonzero().flatten().tolist() for node in numbers]
     tree = TreeContent(members, size[[*numbers]].tolist(), exact[shown].tolist(), *parts)
+    (rule,) = layer.config.cluster_graph.rules(1, causal)
+    few = f" {READ_DENSELY}" * (length <= rule.first) if len(size) else f" {READ_EXACTLY}"
     matrices, change = (attention, before, attention - before), (attention - before).abs().sum(-1)
     return HeadContent(
         layer.layer,
         layer.heads[0],
         {k: shown_links(x, text, most_links) for k, x in zip(KINDS, matrices, strict=False)},
-        note=f"{100 * float(exact.mean()):.1f} % of the attention is exact.",
+        note=f"{100 * float(exact.mean()):.1f} % of the attention is exact.{few}",
         tree=tree,
         change=float(change.mean()) / 2,
     )

@@ -1,6 +1,6 @@
 """Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
-from jat_graph.viz.clusters import draw_clusters, draw_fidelity
+from jat_graph.viz.clusters import draw_fidelity
 from jat_graph.viz.descents import draw_descent
 from jat_graph.viz.figures import paper_style, save_figure
 from jat_graph.viz.heads import draw_graphs, draw_head
@@ -8,7 +8,6 @@ from jat_graph.viz.jumps import draw_jump
 from jat_graph.viz.patterns import draw_patterns
 
 __all__ = [
-    "draw_clusters",
     "draw_descent",
     "draw_fidelity",
     "draw_graphs",

@@ -23,6 +23,7 @@ BAR = 0.14  # of a level, the height of a bar of keys
 LEAST = 1e-3  # of the attention, below which all has one colour, and no key its word
 LETTERS, CONTEXT = 12, 4  # of a key's word; tokens that are written before the one that looks
 COLOURS = "plasma_r"
+EDGE = 0.2  # of the text, where the words of the token that looks stand beside it
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -69,19 +70,29 @@ class Descent(NamedTuple):
         inside: Array = (self.parent >= 0) & self.opened[self.parent]
         return inside
 
+    def end(self, token: int) -> int:
+        """Return the last place that the token may read: its own, or else the end of the text."""
+        reached = self.read | self.opened
+        for level in reversed(range(int(self.row.max()))):
+            own = (self.row == level) & (self.parent >= 0)
+            reached[own] |= reached[self.parent[own]]
+        keys = np.flatnonzero(self.row == 0)
+        return int(keys[-1]) if reached[keys[token + 1 :]].any() else token
 
-def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int = -1) -> Figure:
+
+def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None = None) -> Figure:
     """Draw how one token descends the tree over its keys, in the words of the text.
 
-    From left to right is the text, from top to bottom stand the token that looks, groups, clusters
-    and keys; a node is in the middle of its keys. What the token opens has the colour of all its
-    attention below; what stands for its keys, as their mean, is faint. Bars are the first keys and
-    those near the token, which it reads in any case. The keys of most attention have their words.
+    From left to right is the text, in causal order up to the token; from top to bottom stand the
+    token that looks, groups, clusters and keys; a node is in the middle of its keys. What the token
+    opens has the colour of all its attention below; what stands for its keys, as their mean, is
+    faint. Bars are the first keys and those in no cluster, which it reads in any case: the last
+    ones of the text, or in causal order those near it. The keys of most attention have their words.
 
     Args:
         graph: A graph of :func:`jat_graph.tree_graph`; one token's reading is enough.
         words: The text of each of its tokens, as a tokenizer decodes them one by one.
-        token: Which of the tokens looks. (default: -1, the last)
+        token: Which of the tokens looks. (default: None, the last one that reads in the graph)
 
     Returns:
         A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
@@ -94,21 +105,26 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int = -1) ->
     number = graph["token"].num_nodes
     if len(words) != number:
         raise ValueError(f"words must be {number}, one for each token, got {len(words)}")
-    index = token + number * (token < 0)
-    if not bool((graph["token", "read_by", "token"].edge_index[1] == index).any()):
+    readers = graph["token", "read_by", "token"].edge_index[1]
+    index = int(readers.max()) if token is None else token + number * (token < 0)
+    if not bool((readers == index).any()):
         raise ValueError(f"token must be one that reads in the graph, got {token}")
     found = Descent.of(graph, index)
-    top = int(found.row[found.opened | found.read].max()) + 1
+    top, end = int(found.row[found.opened | found.read].max()) + 1, found.end(index)
     figure = new_figure(page_width(), ROW * top + BELOW)
     axis = figure.subplots()
     image = _draw_tree(axis, found, index, top)
-    _draw_keys(axis, found, words, index, image)
-    own = _word("".join(words[max(0, index - CONTEXT) : index + 1])[-MAX_LABEL:], MAX_LABEL)
+    _draw_keys(axis, found, words, end, image)
+    said = "".join(words[max(0, index - CONTEXT) : index + 1]).strip()
+    while len(said) > MAX_LABEL and " " in said:  # whole words, the last ones
+        said = said.partition(" ")[2]
+    own = _word(said[-MAX_LABEL:], MAX_LABEL)
     box: Any = {"boxstyle": "round,pad=0.3", "fc": "white", "ec": INK, "lw": 0.8}
-    axis.text(index, top, own, fontsize=8, ha="right", va="center", bbox=box, zorder=4)
+    side = "left" if index < EDGE * end else "right" if index > (1 - EDGE) * end else "center"
+    axis.text(index, top, own, fontsize=8, ha=side, va="center", bbox=box, zorder=4)
     names = ["keys", "clusters", *("groups of\n" * n + "groups" for n in range(top))]
     axis.set_yticks(range(top), names[:top])
-    axis.set(xlim=(-0.01 * (index + 1), 1.01 * (index + 1)), ylim=(-WORDS / ROW, top + 0.25))
+    axis.set(xlim=(-0.01 * (end + 1), 1.01 * (end + 1)), ylim=(-WORDS / ROW, top + 0.25))
     axis.set_xlabel("position in the text", fontsize=8)
     axis.tick_params(labelsize=8)
     axis.tick_params(axis="y", length=0)
@@ -117,7 +133,7 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int = -1) ->
     exact = found.read & (found.row == 0)
     set_caption(
         figure,
-        f"“{own}” reads {int(exact.sum())} of {index + 1} keys exactly, with "
+        f"“{own}” reads {int(exact.sum())} of {end + 1} keys exactly, with "
         f"{float(found.weight[exact].sum()):.0%} of its attention, and "
         f"{int((found.read & ~exact).sum())} nodes in the place of all others.",
     )
@@ -152,11 +168,11 @@ def _draw_tree(axis: Axes, found: Descent, token: int, top: int) -> Any:
     return ways
 
 
-def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], token: int, image: Any) -> None:
+def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image: Any) -> None:
     """Draw the keys that are read exactly, with the heaviest of their words."""
     exact, weight = found.read & (found.row == 0), found.weight
     bars, keys = (np.flatnonzero(exact & (found.below == inside)) for inside in (0, 1))
-    axis.hlines(0, 0, token, color=FAINT, lw=0.5, zorder=0)
+    axis.hlines(0, 0, end, color=FAINT, lw=0.5, zorder=0)
     for run in np.split(bars, np.flatnonzero(np.diff(bars) > 1) + 1):
         colour = image.to_rgba(weight[run].sum())
         axis.broken_barh([(run[0] - 0.5, len(run))], (-BAR / 2, BAR), color=colour)
@@ -165,8 +181,8 @@ def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], token: int, ima
     best = np.argsort(-weight * exact, kind="stable")[: int(room / WORD / 2)]
     best = np.sort(best[(weight * exact)[best] >= LEAST])
     # As near to their keys as they have room.
-    step = np.arange(len(best)) * WORD / room * token
-    x = (best - step).clip(0, token - step[-1:])
+    step = np.arange(len(best)) * WORD / room * end
+    x = (best - step).clip(0, end - step[-1:])
     right, left = np.maximum.accumulate(x), np.minimum.accumulate(x[::-1])[::-1]
     line: Any = {"arrowstyle": "-", "lw": 0.4, "color": FAINT, "relpos": (0.5, 1), "shrinkB": 0}
     look: Any = {"fontsize": 7, "rotation": 90, "ha": "center", "va": "top", "arrowprops": line}
@@ -189,7 +205,7 @@ def _explain(figure: Figure, axis: Axes, image: Any) -> None:
         Line2D([], [], c=colour, marker="o", lw=0, ms=5, label="opened: what is in it is read"),
         Line2D([], [], c=FAINT, marker="o", lw=0, ms=2, label="stands for its keys, as their mean"),
         Line2D([], [], c=colour, marker="|", lw=0, ms=7, label="key of an opened cluster"),
-        Patch(color=colour, label="first and near keys"),
+        Patch(color=colour, label="first keys, and those in no cluster"),
     ]
     look: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
     figure.legend(handles=handles, ncols=1 + (page_width() > COLUMN), **look)

@@ -1,6 +1,7 @@
 """inspect, calibrate, plot and view, from texts to files."""
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from jat_graph.inspection import Fidelity
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"
+LONG = " ".join([TEXT] * 7)  # 51 tokens
+CLUSTERED = ("--set", "dense_below=0", "--set", "keys=4", "--set", "size=2", "--set", "segment=16")
 TREES = """1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_
 2\tbook\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_
 3\tcosts\t_\tVERB\t_\t_\t0\troot\t_\t_
@@ -83,23 +86,26 @@ def test_inspect_shows_tables_and_writes_json(
 
 def test_inspect_shows_clusters_and_writes_json(run: Run, tiny_model: str, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    call = ("inspect", "--model", tiny_model, "--text", TEXT, "--json", file, "--layer", 1)
-    given = ("--set", "keys=2", "--set", "block=1", "--set", "clusters=3", "--top", 2)
+    call = ("inspect", "--model", tiny_model, "--text", LONG, "--json", file, "--layer", 1)
+    given = ("--set", "keys=4", "--set", "size=2", "--set", "segment=16", "--top", 2)
     shown = run(*call, "--config", "clustered", *given, "--head", 2).output
     assert "A text this short is read densely (dense_below)" in shown
     (head,) = read(file)["heads"]
-    assert (head["layer"], head["head"], head["dense"], len(head["clusters"])) == (1, 2, True, 2)
-    for share in ("density", "exact", "tv"):
+    assert (head["layer"], head["head"], head["dense"]) == (1, 2, True)
+    for share in ("share", "exact", "tv"):
         assert f"{head[share]:.1%}" in shown
-    for cluster in head["clusters"]:
-        assert len(cluster["keys"]) == 2
-        for member in cluster["members"]:
-            assert f"{with_position(member['token'])} {member['exact']:.0%}" in shown
-        for key in cluster["keys"]:
-            assert with_position(key["token"]) in shown
+    readings = sorted(head["tokens"], key=lambda own: -own["keys"][0]["share"])
+    assert all(len(own["keys"]) == 2 for own in readings)
+    for own in readings[:12]:
+        row = rf"{with_position(own['token'])} +│ {own['exact']:.0%} +│ "
+        keys = (f"{with_position(key['token'])} {key['share']:.1%}" for key in own["keys"])
+        assert re.search(row + ", ".join(keys), shown)
+    assert f"{len(readings) - 12} more" in shown
     shown = run(*call, "--set", "graph=clusters", *given, "--set", "dense_below=0").output
     assert "densely" not in shown
     assert [head["head"] for head in read(file)["heads"]] == [0, 1, 2, 3]
+    shown = run(*call, "--config", "clustered", "--head", 2).output
+    assert shown.startswith("All of a text this short is read exactly.")
 
 
 def test_inspect_takes_several_texts_and_shows_a_part(
@@ -129,15 +135,15 @@ def test_clusters_can_be_changed_kept_and_left(
         return JatConfig.from_dict(read(file)["config"])
 
     folder: object = tiny_model
-    config = JatConfig.clustered(keys=2, layers=(1,))
-    given: tuple[str, ...] = ("--config", "clustered", "--set", "keys=2", "--set", "layers=[1]")
+    config = JatConfig.clustered(keys=8, layers=(1,))
+    given: tuple[str, ...] = ("--config", "clustered", "--set", "keys=8", "--set", "layers=[1]")
     if model != "tiny":
         own, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModel, AutoTokenizer))
         attach(own, config).save_pretrained(tmp_path / "saved")
         tokenizer.save_pretrained(tmp_path / "saved")
         folder, given = tmp_path / "saved", ()
     assert inspected(*given) == config
-    assert inspected(*given, "--set", "block=4") == config.replace(block=4)
+    assert inspected(*given, "--set", "size=4") == config.replace(size=4)
     assert inspected("--config", "paper") == JatConfig.paper()
 
 
@@ -145,10 +151,10 @@ def test_clusters_can_be_changed_kept_and_left(
 def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
     words = ["inspect", "--model", tiny_model, "--text", TEXT * 4, "--special-tokens"]
     if graph == "clusters":
-        words += ["--config", "clustered"]
+        words += ["--config", "clustered", *CLUSTERED]
         narrow = CliRunner(env={"COLUMNS": "80"}).invoke(app, words)
         assert narrow.exit_code == 0
-        assert "attention read" in narrow.output and "best keys" in narrow.output
+        assert "attention read" in narrow.output and "keys that it finds" in narrow.output
         assert "…" not in narrow.output
         return
     for change in (f"graph={graph}", "heads=all", "strength=[-0.75,0.25,-0.5]"):
@@ -161,16 +167,13 @@ def test_80_columns_cut_nothing(graph: str, tiny_model: str) -> None:
 
 # --- fidelity ------------------------------------------------------------------------------------
 
-LONG = " ".join([TEXT] * 7)  # 51 tokens
-CLUSTERED = ("--set", "dense_below=0", "--set", "keys=4", "--set", "block=4")
-
 
 def test_inspect_shows_what_heads_on_clusters_lose(
     run: Run, tiny_model: str, tmp_path: Path
 ) -> None:
     model, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModel, AutoTokenizer))
     batches = [tokenizer(text, return_tensors="pt") for text in (LONG, LONG[:150])]
-    config = JatConfig.clustered(keys=4, block=4, dense_below=0)
+    config = JatConfig.clustered(keys=4, size=2, segment=16, dense_below=0)
     wanted = jat_graph.fidelity(model.eval(), batches, config)
     call = ("inspect", "--model", tiny_model, "--fidelity", "--text", LONG, "--text", LONG[:150])
     files = ("--json", tmp_path / "report.json", "--picture", tmp_path / "heads.png")
@@ -181,7 +184,9 @@ def test_inspect_shows_what_heads_on_clusters_lose(
     assert some.startswith(wanted.of_heads(1, (0, 3)).table(by_head=True))
     dense = run(*call).output
     assert "2 sequences read densely" in dense
-    assert "--set dense_below=0" in dense
+    assert "With --set dense_below=0, and a segment of fewer than 512 keys," in dense
+    short = run(*call, *CLUSTERED, "--set", "dense_below=60").output
+    assert "With --set dense_below=0 clusters also read texts of this length." in short
 
 
 def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_path: Path) -> None:
@@ -196,16 +201,18 @@ def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_pa
     found = Fidelity.load(report).next_tokens
     assert found is not None
     assert found.summary() in shown
-    run("calibrate", *call, "--tolerance", 0.3, "--output", tmp_path / "clusters.json")
-    with pytest.raises(ValueError, match="shown for encoders, got a decoder"):
-        run("inspect", *call, "--config", tmp_path / "clusters.json")
+    short = (*CLUSTERED, "--set", "window=4")
+    run("calibrate", *call, *short, "--tolerance", 9, "--output", tmp_path / "clusters.json")
+    shown = run("inspect", *call, "--config", tmp_path / "clusters.json").output
+    assert "keys that it finds in clusters" in shown and "densely" not in shown
 
 
 def test_texts_beyond_the_table_of_positions_are_read_where_a_length_is_named(
     run: Run, tiny_model: str, tmp_path: Path
 ) -> None:
     report, settings, text = tmp_path / "report.json", tmp_path / "own.json", " ".join([LONG] * 9)
-    call = ("--model", tiny_model, "--text", text, "--set", "dense_below=0")
+    small = ("--set", "dense_below=0", "--set", "size=2", "--set", "segment=128")
+    call = ("--model", tiny_model, "--text", text, *small)
     with pytest.raises(ValueError, match="text must have at most 64 tokens for this model"):
         run("inspect", *call, "--fidelity")
     with pytest.raises(ValueError, match="--max-length needs --fidelity"):
@@ -217,13 +224,14 @@ def test_texts_beyond_the_table_of_positions_are_read_where_a_length_is_named(
     for length in (None, 64, 196):
         words = () if length is None else ("--max-length", length)
         run("calibrate", *call, *words, "--tolerance", 9, "--output", settings)
-        found[length] = JatConfig.load(settings).graph.clusters[0][0]
-    assert found == {None: 8, 64: 8, 196: 14}  # of the cheapest setting √n
+        graph = JatConfig.load(settings).graph
+        found[length] = graph.dense_below[0][0] or graph.keys[0][0]
+    assert found == {None: math.inf, 64: math.inf, 196: 8}  # which alone has clusters
 
 
 def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_path: Path) -> None:
     settings, report = tmp_path / "clusters.json", tmp_path / "report.json"
-    call = ("calibrate", "--model", tiny_model, "--text", LONG, "--set", "dense_below=0")
+    call = ("calibrate", "--model", tiny_model, "--text", LONG, *CLUSTERED)
     shown = run(*call, "--tolerance", 0.3, "--output", settings).output
     graph = JatConfig.load(settings).graph
     for layer, (keys, below) in enumerate(zip(graph.keys, graph.dense_below, strict=True)):
@@ -310,10 +318,11 @@ def test_calibrate_measures_thresholds_that_other_commands_take(
         ("--text", TEXT, "--layer", 1, "--head", 2),
         ("--text", TEXT, "--config", "stones", "--layer", 1, "--head", 2, "--tokens", "1:5"),
         ("--text", TEXT, "--config", "stones", "--special-tokens"),
-        ("--text", TEXT, "--config", "clustered", "--layer", 1, "--head", 2, "--set", "keys=2"),
+        ("--text", TEXT, "--config", "clustered", "--layer", 1, "--head", 2),
+        ("--text", LONG, "--config", "clustered", "--layer", 1, "--head", 2, *CLUSTERED),
         ("--pattern", "window:6+global:2,strided:8,fixed:4,causal,local:6"),
     ],
-    ids=["pairs", "stones", "grid", "clusters", "patterns"],
+    ids=["pairs", "stones", "grid", "short", "clusters", "patterns"],
 )
 def test_plot_writes_a_picture(
     words: tuple[Any, ...], run: Run, tiny_model: str, tmp_path: Path
@@ -324,6 +333,25 @@ def test_plot_writes_a_picture(
     run("plot", *model, *words, "--output", tmp_path / "picture.svg")
     assert "<svg" in (tmp_path / "picture.svg").read_text(encoding="utf-8")
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_plot_draws_the_way_of_a_token_down_the_tree(
+    run: Run, tiny_model: str, tmp_path: Path
+) -> None:
+    head, file = ("--layer", 1, "--head", 2), tmp_path / "report.json"
+    call = ("--model", tiny_model, "--text", LONG, *head, "--config", "clustered", *CLUSTERED)
+    run("inspect", *call, "--json", file)
+    readings = read(file)["heads"][0]["tokens"]
+    for tokens, index in (((), -1), (("--tokens", "0:9"), 7)):
+        shown = run("plot", *call, *tokens, "-o", tmp_path / "way.svg").output
+        found = re.match(
+            r"Layer 1, head 2: “.*” reads (\d+) of 51 keys exactly, with (\d+)%", shown
+        )
+        assert found and f"{readings[index]['exact']:.0%}" == f"{found[2]}%"
+        word = readings[index]["token"]["text"].removeprefix("##")
+        assert f"{word}” reads" in shown and "densely" not in shown
+    shown = run("plot", *call, "--set", "dense_below=99", "-o", tmp_path / "way.svg").output
+    assert "read densely (dense_below): this is what clusters would do." in shown
 
 
 JUMPING = ("--config", "stones", "--set", "strength=0.5", "--set", "threshold=0.2")

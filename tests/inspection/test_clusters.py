@@ -1,25 +1,22 @@
-"""What clusters choose on a text, against what the model's heads compute."""
+"""What tokens read of a text by clusters, against what the model's heads compute."""
 
 import json
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch_geometric.data import HeteroData
+from transformers import GPT2Config, GPT2Model, PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph import ClusterGraph, JatConfig, clustered_attention
+from jat_graph import ClusterGraph, JatConfig, clustered_attention, tree_graph
 from jat_graph.hf import attach, capture_scores, detach
-from jat_graph.inspection import (
-    ClusterInspection,
-    ClusterView,
-    inspect_clusters,
-    inspect_text,
-    view_clusters,
-)
+from jat_graph.inspection import ClusterReport, inspect_clusters, inspect_text, view_descent
 
-TEXT = "Book costs more than pencil. Book costs less than computer. " * 3
-RULE: dict[str, Any] = {"keys": 3, "block": 4, "clusters": 6, "dense_below": 0}
+TEXT = "Book costs more than pencil. Book costs less than computer. " * 8  # with groups of clusters
+RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 16, "window": 5}
+RULE |= {"dense_below": 0, "margin": 9.0}
 CONFIG = JatConfig.clustered(**RULE, layers=(1, 3), heads=(1, 4, 7))
 
 
@@ -31,114 +28,128 @@ def model(plain: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 @pytest.fixture
-def everything(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> list[tuple[ClusterView, torch.Tensor, torch.Tensor]]:
-    """The view of each head, special tokens shown, and what it was made of: q and k, [L, D]."""
+def decoder(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    torch.manual_seed(0)
+    shape = {"n_embd": 32, "n_layer": 4, "n_head": 8, "vocab_size": tokenizer.vocab_size}
+    return attach(GPT2Model(GPT2Config(**shape, initializer_range=0.4)).eval(), CONFIG)
+
+
+class Seen:
+    """One head of a model: its report, its graph, and rows of attention of all tokens, [L, L]."""
+
+    def __init__(self, report: ClusterReport, query: Any, key: Any, scale: float, causal: bool):
+        self.report, self.causal, self.length = report, causal, key.size(2)
+        self.graph: HeteroData = tree_graph(
+            query, key, config=CONFIG, is_causal=causal, scale=scale
+        )[0]
+        value = torch.eye(self.length)[None, None]
+        options = {"is_causal": causal, "scale": scale}
+        self.rows = clustered_attention(query, key, value, **RULE, **options)[0, 0]
+        later = torch.ones(self.length, self.length).triu(1).bool() & causal
+        scores = scale * (query @ key.mT)[0, 0]
+        self.before = scores.masked_fill(later, -torch.inf).softmax(-1)
+
+    def read(self, token: int) -> set[int]:
+        """Return the keys that a token reads exactly."""
+        source, target = self.graph["token", "read_by", "token"].edge_index
+        return set(source[target == token].tolist())
+
+    def best(self, token: int) -> set[int]:
+        """Return those that are in clusters which it opens."""
+        node, reader = self.graph["cluster", "opened_by", "token"].edge_index
+        key, cluster = self.graph["token", "in", "cluster"].edge_index
+        return set(key[torch.isin(cluster, node[reader == token])].tolist())
+
+
+@pytest.fixture(params=["encoder", "decoder"])
+def seen(
+    request: pytest.FixtureRequest,
+    model: PreTrainedModel,
+    decoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Seen]:
+    """Each head of a model, special tokens shown."""
+    causal = request.param == "decoder"
+    model = decoder if causal else model
     with torch.no_grad(), capture_scores(model, ClusterGraph) as layers:
         model(**tokenizer(TEXT, return_tensors="pt"))
-    return [
-        (
-            view_clusters(
-                model, tokenizer, TEXT, layer=layer.layer, head=head, special_tokens=True
-            ),
-            layer.query[0, index],
-            layer.key[0, index],
-        )
-        for layer in layers
-        for index, head in enumerate(layer.heads)
-    ]
-
-
-def test_attention_is_what_the_heads_multiply_values_by(everything: Any) -> None:
-    assert [(v.report.layer, v.report.head) for v, _, _ in everything] == [
+    found = inspect_clusters(model, tokenizer, TEXT, special_tokens=True)
+    assert [(head.layer, head.head) for head in found.heads] == [
         (layer, head) for layer in (1, 3) for head in (1, 4, 7)
     ]
-    for view, query, key in everything:
-        value = torch.randn(key.shape)
-        heads = (x[None, None] for x in (query, key, value))
-        wanted = clustered_attention(*heads, **RULE)[0, 0]
-        torch.testing.assert_close(view.attention @ value, wanted, rtol=0, atol=1e-5)
-        dense = (query @ key.mT / query.size(-1) ** 0.5).softmax(-1)
-        torch.testing.assert_close(view.before, dense, rtol=0, atol=1e-6)
-        assert (view.attention - view.before).abs().max() > 1e-3
+    parts = [
+        (layer.query[:, n : n + 1], layer.key[:, n : n + 1], layer.scale, causal)
+        for layer in layers
+        for n in range(3)
+    ]
+    return [Seen(head, *part) for head, part in zip(found.heads, parts, strict=True)]
 
 
-def test_numbers_are_what_their_names_say(everything: Any) -> None:
-    for view, _, _ in everything:
-        report, length = view.report, len(view.tokens)
-        block = torch.arange(length) // 4
-        assert torch.equal(view.near, (block[:, None] - block).abs() <= 1)
-        assert (view.best.sum(-1) == 3).all()
-        exact = view.near | view.best
-        shares = (view.attention * exact).sum(-1)
-        tv = (view.attention - view.before).abs().sum(-1) / 2
-        assert report.density == pytest.approx(float(exact.float().mean()))
-        assert report.exact == pytest.approx(float(shares.mean()))
-        assert report.tv == pytest.approx(float(tv.mean()))
-        assert (report.num_clusters, report.block, report.dense) == (6, 4, False)
-        for index in range(length):
-            cluster, member = report.of_token(index)
-            assert cluster is report.clusters[int(view.joined[index])]
-            assert member.token == view.tokens[index]
-            assert member.exact == pytest.approx(float(shares[index]))
-            assert member.tv == pytest.approx(float(tv[index]), abs=1e-6)
-            keys = {key.token.index for key in cluster.keys}
-            assert keys == set(view.best[index].nonzero().flatten().tolist())
-        with pytest.raises(ValueError, match="index must be that of a token"):
-            report.of_token(length)
+def test_shares_are_those_that_the_heads_multiply_values_by(seen: list[Seen]) -> None:
+    for own in seen:
+        assert int(own.graph["cluster"].level.max()) > 0
+        for index, reading in enumerate(own.report.tokens):
+            assert reading is own.report.of_token(index)
+            keys = {key.token.index: key.share for key in reading.keys}
+            assert set(keys) == own.best(index)
+            assert keys == pytest.approx({k: float(own.rows[index, k]) for k in keys}, abs=1e-5)
+            assert list(keys.values()) == sorted(keys.values(), reverse=True)
+        assert any(len(reading.keys) == 4 for reading in own.report.tokens)
+        with pytest.raises(ValueError, match="index must be that of a reported token, got 999"):
+            own.report.of_token(999)
 
 
-def test_clusters_part_the_tokens_the_largest_first(everything: Any) -> None:
-    for view, _, _ in everything:
-        clusters = view.report.clusters
-        found = [own.token.index for cluster in clusters for own in cluster.members]
-        assert sorted(found) == list(range(len(view.tokens)))
-        sizes = [len(cluster.members) for cluster in clusters]
-        assert sizes == sorted(sizes, reverse=True)
-        for cluster in clusters:
-            scores = [key.score for key in cluster.keys]
-            assert scores == sorted(scores, reverse=True)
+def test_numbers_are_what_their_names_say(seen: list[Seen]) -> None:
+    for own in seen:
+        shares = []
+        for index, reading in enumerate(own.report.tokens):
+            read = sorted(own.read(index))
+            shares.append(len(read) / (index + 1 if own.causal else own.length))
+            tv = float((own.rows[index] - own.before[index]).abs().sum()) / 2
+            assert reading.exact == pytest.approx(float(own.rows[index, read].sum()), abs=1e-5)
+            assert reading.tv == pytest.approx(tv, abs=1e-5)
+        assert own.report.share == pytest.approx(fmean(shares))
+        assert own.report.exact == pytest.approx(fmean(x.exact for x in own.report.tokens))
+        assert own.report.tv == pytest.approx(fmean(x.tv for x in own.report.tokens))
+        assert 0.001 < own.report.tv and own.report.exact < 0.99
+        assert not own.report.dense
 
 
-def test_special_tokens_are_counted_and_not_named(
+def test_tokens_and_keys_can_be_chosen(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    report = inspect_clusters(model, tokenizer, TEXT, layers=3, heads=4).heads[0]
-    whole = inspect_clusters(model, tokenizer, TEXT, layers=3, heads=4, special_tokens=True)
-    names = [own.token.text for cluster in report.clusters for own in cluster.members]
-    assert not {"[CLS]", "[SEP]"} & set(names)
-    hidden = sum(cluster.hidden_members for cluster in report.clusters)
-    alone = len(whole.heads[0].clusters) - len(report.clusters)  # of special tokens only
-    assert alone + hidden in (1, 2)
-    assert {"[CLS]"} & {key.token.text for cluster in report.clusters for key in cluster.keys}
-    assert (report.exact, report.density) == (whole.heads[0].exact, whole.heads[0].density)
-
-
-def test_some_tokens_show_their_clusters_whole(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    own = {"layers": 1, "heads": 1}
-    (every,) = inspect_clusters(model, tokenizer, TEXT, **own).heads
-    (one,) = inspect_clusters(model, tokenizer, TEXT, tokens=range(6, 7), **own).heads
-    assert one.clusters == (every.of_token(6)[0],)
-    assert len(one.clusters[0].members) > 1
-    (first,) = inspect_clusters(model, tokenizer, TEXT, top=2, **own).heads
-    assert first.clusters == every.clusters[:2]
-    view = view_clusters(model, tokenizer, TEXT, layer=1, head=1, tokens=range(2, 9))
-    assert view.attention.shape == view.best.shape == (7, 7)
-    assert [token.index for token in view.tokens] == list(range(2, 9))
+    where = {"layers": 1, "heads": 1}
+    (every,) = inspect_clusters(model, tokenizer, TEXT, special_tokens=True, **where).heads
+    (plain,) = inspect_clusters(model, tokenizer, TEXT, **where).heads
+    assert plain.tokens == every.tokens[1:-1]
+    assert [every.tokens[place].token.text for place in (0, -1)] == ["[CLS]", "[SEP]"]
+    (some,) = inspect_clusters(model, tokenizer, TEXT, tokens=range(6, 8), **where).heads
+    for own, other in zip(some.tokens, plain.tokens[5:7], strict=True):
+        assert (own.token, own.exact) == (other.token, pytest.approx(other.exact))
+        assert [key.token for key in own.keys] == [key.token for key in other.keys]
+    assert some.tv == pytest.approx(fmean(reading.tv for reading in some.tokens))
+    (named,) = inspect_clusters(model, tokenizer, TEXT, tokens="pencil", **where).heads
+    assert {reading.token.text for reading in named.tokens} == {"pencil"}
+    (first,) = inspect_clusters(model, tokenizer, TEXT, top=2, **where).heads
+    assert [reading.keys for reading in first.tokens] == [own.keys[:2] for own in plain.tokens]
 
 
 def test_a_short_text_is_read_densely_and_the_report_says_so(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Any
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    detach(plain)
-    attach(plain, CONFIG.replace(dense_below=None, layers=(1,)))
-    found = inspect_clusters(plain, tokenizer, TEXT)
-    assert all(head.dense for head in found.heads)
-    wanted = [view.report.num_clusters for view, _, _ in everything[:3]]
-    assert [head.num_clusters for head in found.heads] == wanted
+    reports = []
+    for changes in ({}, {"dense_below": None}):
+        attach(plain, CONFIG.replace(layers=(1,), **changes))
+        reports.append(inspect_clusters(plain, tokenizer, TEXT).heads)
+        short = inspect_clusters(plain, tokenizer, "Book costs more than pencil.").heads
+        detach(plain)
+        for head in short:  # there is no cluster
+            assert (head.dense, head.share, head.tv) == (True, 1.0, 0.0)
+            assert {reading.keys for reading in head.tokens} == {()}
+            assert head.exact == pytest.approx(1)
+    for head, other in zip(*reports, strict=True):
+        assert (head.dense, other.dense) == (False, True)
+        assert head.tokens == other.tokens
 
 
 def test_without_the_rest_all_attention_is_exact(
@@ -150,21 +161,50 @@ def test_without_the_rest_all_attention_is_exact(
     finally:
         detach(plain)
     assert [head.exact for head in found.heads] == pytest.approx([1.0] * 3)
-    assert all(head.density < 0.6 for head in found.heads)
+    assert all(head.share < 0.3 and head.tv > 0.01 for head in found.heads)
+
+
+@pytest.mark.parametrize("place", [range(30, 31), "computer", None])
+def test_the_descent_of_a_token_is_that_of_the_whole_graph(
+    place: Any, seen: list[Seen], model: Any, decoder: Any, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    own = seen[-1]
+    model = decoder if own.causal else model
+    view = view_descent(model, tokenizer, TEXT, layer=3, head=7, tokens=place)
+    index = {"computer": own.length - 3, None: own.length - 2}.get(
+        str(place) if place else None, 30
+    )
+    if place == "computer":
+        assert own.report.of_token(index).token.text == "computer"
+    (reading,) = view.report.tokens
+    assert (view.report.layer, view.report.head, reading.token.index) == (3, 7, index)
+    length = index + 1 if own.causal else own.length
+    assert view.graph["token"].num_nodes == len(view.words) == length
+    said = " ".join(TEXT.lower().split())
+    assert f"[CLS] {said} [SEP]".startswith("".join(view.words).lstrip())
+    source, target = view.graph["token", "read_by", "token"].edge_index
+    assert set(target.tolist()) == {index}
+    assert set(view.graph["cluster", "opened_by", "token"].edge_index[1].tolist()) == {index}
+    assert set(source.tolist()) == own.read(index)
+    assert {key.token.index for key in reading.keys} == own.best(index)
+    weight = view.graph["token", "read_by", "token"].weight
+    torch.testing.assert_close(weight, own.rows[index, source], rtol=0, atol=1e-5)
+    assert reading.exact == pytest.approx(float(weight.sum()), abs=1e-5)
 
 
 def test_everything_becomes_json(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    found: ClusterInspection = inspect_clusters(model, tokenizer, TEXT, heads=(1, 7))
+    found = inspect_clusters(model, tokenizer, TEXT, heads=(1, 7), top=3)
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert JatConfig.from_dict(content["config"]) == found.config == CONFIG
     assert content["tokens"][0] == "[CLS]"
     assert [(head["layer"], head["head"]) for head in content["heads"]] == [
         (1, 1), (1, 7), (3, 1), (3, 7),
     ]  # fmt: skip
-    (member, *_) = content["heads"][0]["clusters"][0]["members"]
-    assert set(member) == {"token", "likeness", "exact", "tv"}
+    reading = content["heads"][0]["tokens"][2]
+    assert set(reading) == {"token", "exact", "tv", "keys"}
+    assert [set(key) for key in reading["keys"]] == [{"token", "share"}] * 3
 
 
 @pytest.mark.parametrize(
@@ -174,13 +214,15 @@ def test_everything_becomes_json(
         ({"heads": 2}, r"head 2 must be a cluster head in layers \[1, 3\], got \[1, 4, 7\]"),
         ({"top": -1}, "top must be at least 0"),
         ({"text": " "}, "text must not be empty"),
+        ({"tokens": "banana"}, "tokens must be words of the text, got 'banana'"),
     ],
 )
 def test_what_is_not_there_is_refused(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, change: Any, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as refused:
         inspect_clusters(model, tokenizer, **{"text": TEXT} | change)
+    assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match="model must have jump heads, got none"):
         inspect_text(model, tokenizer, TEXT)
 
@@ -188,8 +230,11 @@ def test_what_is_not_there_is_refused(
 def test_a_model_without_such_heads_is_refused(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    with pytest.raises(ValueError, match="model must have cluster heads, got none: attach"):
+    wanted = "model must have cluster heads, got none: attach"
+    with pytest.raises(ValueError, match=wanted):
         inspect_clusters(plain, tokenizer, TEXT)
+    with pytest.raises(ValueError, match=wanted):
+        view_descent(plain, tokenizer, TEXT, layer=0, head=0)
     with (
         pytest.raises(ValueError, match="model must have cluster heads"),
         capture_scores(plain, ClusterGraph),

@@ -131,8 +131,7 @@ def test_a_tolerance_gives_settings_of_decoders() -> None:
     config = CONFIG.replace(groups=8)
     config = jat_graph.calibrate(model, batches, tolerance=0.25, config=config)
     graph: Any = config.graph
-    assert {x for row in graph.clusters for x in row} == {None}
-    assert {x for row in graph.keys for x in row} & {48, 96, 192}
+    assert {x for row in graph.keys for x in row} <= {8, 16, 32, 64, None}
     report = jat_graph.fidelity(model, batches[:1], config)
     assert all(0 < head.error <= 0.3 for head in report.heads)
     strict: Any = jat_graph.calibrate(model, batches, tolerance=1e-9, config=CONFIG).graph

@@ -117,8 +117,8 @@ def test_words_that_are_not_there_are_refused(
 def test_heads_on_clusters_are_ranked_by_what_they_lose(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    config = JatConfig.clustered(keys=2, block=2, clusters=3, dense_below=0, layers=(1, 3))
-    report = jat_graph.fidelity(plain, [tokenizer(TEXT, return_tensors="pt")], config)
+    config = JatConfig.clustered(keys=4, size=2, segment=16, dense_below=0, layers=(1, 3))
+    report = jat_graph.fidelity(plain, [tokenizer(3 * TEXT, return_tensors="pt")], config)
     errors = [head.error for head in report.ranked()]
     assert errors == sorted((head.error for head in report.heads), reverse=True)
     lines = replace(report, heads=report.ranked()).table(by_head=True).split("\n")
@@ -127,10 +127,10 @@ def test_heads_on_clusters_are_ranked_by_what_they_lose(
     assert lines[len(errors)].split()[:2] == [str(last.layer), str(last.head)]
     attach(plain, config)
     try:
-        found = inspect_clusters(plain, tokenizer, TEXT, tokens="computer")
+        found = inspect_clusters(plain, tokenizer, 3 * TEXT, tokens="computer")
     finally:
         detach(plain)
     changes = [head.tv for head in found.ranked()]
     assert changes == sorted((head.tv for head in found.heads), reverse=True)
     for head in found.heads:
-        assert any(own.token.text == "computer" for own in head.clusters[0].members)
+        assert [own.token.text for own in head.tokens] == ["computer"] * 3

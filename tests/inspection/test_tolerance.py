@@ -15,19 +15,8 @@ from tests.hf.models import tiny_model
 from tests.inspection.test_fidelity import padded_batch, tiny_bert
 
 LENGTH = 160
-# √n clusters, 8 keys and blocks of 4, and so on; None is 2√n.
-LADDER: list[tuple[Any, ...]] = [
-    (13, 8, 4),
-    (None, 8, 8),
-    (None, 16, 16),
-    (51, 16, 16),
-    (None, 32, 32),
-    (51, 32, 32),
-    (None, 32, 64),
-    (51, 64, 64),
-]
-NAMES = ("clusters", "keys", "block")
-BASE = JatConfig.clustered(dense_below=0)
+LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys
+BASE = JatConfig.clustered(dense_below=0, size=4, segment=16)
 
 
 def batches(count: int, lengths: tuple[int, ...] = (LENGTH, LENGTH)) -> list[dict[str, Any]]:
@@ -35,16 +24,11 @@ def batches(count: int, lengths: tuple[int, ...] = (LENGTH, LENGTH)) -> list[dic
 
 
 def rungs(config: JatConfig) -> list[list[Any]]:
-    """Return the settings of each layer and head; None for a dense one."""
+    """Return the keys of each layer and head; None for a dense one."""
     graph: Any = config.graph
     return [
-        [
-            None if below == math.inf else own
-            for own, below in zip(zip(*row, strict=True), dense, strict=True)
-        ]
-        for *row, dense in zip(
-            *(getattr(graph, name) for name in (*NAMES, "dense_below")), strict=True
-        )
+        [None if below == math.inf else own for own, below in zip(row, dense, strict=True)]
+        for row, dense in zip(graph.keys, graph.dense_below, strict=True)
     ]
 
 
@@ -59,17 +43,13 @@ def logged_errors(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[float, fl
 def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> None:
     model, used = tiny_bert(1), batches(1)
     (taken,) = rungs(jat_graph.calibrate(model, used, tolerance=tolerance, config=BASE))
-    reports = {
-        rung: jat_graph.fidelity(model, used, BASE.replace(**dict(zip(NAMES, rung, strict=True))))
-        for rung in LADDER
-    }
+    reports = {keys: jat_graph.fidelity(model, used, BASE.replace(keys=keys)) for keys in LADDER}
     for head, own in enumerate(taken):
-        costs: dict[Any, float] = {None: LENGTH}
-        for rung, report in reports.items():
+        costs: dict[Any, float] = {None: 1.0}
+        for keys, report in reports.items():
             if report.heads[head].error <= tolerance:
-                clusters = rung[0] or math.ceil(2 * math.sqrt(LENGTH))
-                costs[rung] = report.heads[head].share * LENGTH + clusters
-        assert own == min(costs, key=lambda rung: costs[rung])
+                costs[keys] = report.heads[head].share
+        assert own == min(costs, key=lambda keys: costs[keys])
     assert len(set(taken)) > 1
 
 
@@ -91,7 +71,7 @@ def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureF
     hook = module.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
     config = jat_graph.calibrate(model, used, tolerance=0.15, config=BASE)
     hook.remove()
-    rows = {name: getattr(config.graph, name)[:1] for name in (*NAMES, "dense_below")}
+    rows = {name: getattr(config.graph, name)[:1] for name in ("keys", "dense_below")}
     below = jat_graph.attach(model, BASE.replace(layers=(0,), **rows))
     with torch.no_grad():
         given = below(**used[0], output_hidden_states=True).hidden_states[1]
@@ -113,18 +93,18 @@ def test_a_head_that_none_serve_is_dense() -> None:
 
 def test_the_config_says_from_where_on_and_is_saved() -> None:
     model, used = tiny_bert(), batches(1)
-    config = jat_graph.calibrate(model, used, tolerance=0.1)
-    assert {x for row in config.graph.dense_below for x in row} <= {None, math.inf}
+    base = BASE.replace(dense_below=None)
+    config = jat_graph.calibrate(model, used, tolerance=0.1, config=base)
+    assert {x for row in config.graph.dense_below for x in row} == {None}
     assert JatConfig.from_dict(config.to_dict()) == config
-    other = jat_graph.calibrate(
-        model, used, tolerance=0.1, config=JatConfig.clustered(dense_below=300, propagate=False)
-    )
-    assert {x for row in other.graph.dense_below for x in row} <= {300, math.inf}
+    base = base.replace(dense_below=300, propagate=False)
+    other = jat_graph.calibrate(model, used, tolerance=0.2, config=base)
+    assert {x for row in other.graph.dense_below for x in row} == {300}
     assert other.graph.propagate is False
     again = jat_graph.calibrate(jat_graph.attach(model, config), used, tolerance=0.1)
     assert again == config
     assert attached_config(model, ClusterGraph) == config
-    assert "or 2√n clusters" in jat_graph.summary(model)
+    assert "8 to 16 keys, 16 groups, dense below a" in jat_graph.summary(model)
 
 
 def test_a_held_out_error_above_the_tolerance_is_a_warning(
@@ -145,8 +125,7 @@ def test_an_encoder_and_its_decoder_are_served() -> None:
     used = [{"input_ids": torch.randint(3, 40, (2, 60))}]
     config = jat_graph.calibrate(tiny_model("bart"), used, tolerance=0.5, config=BASE)
     graph: Any = config.graph
-    assert [{x for x in row} == {None} for row in graph.clusters[2:]] == [True, True]
-    assert graph.clusters[0] != graph.clusters[2]
+    assert [len(row) for row in graph.keys] == [4] * 4  # those of the encoder, then the decoder's
     jat_graph.attach(tiny_model("bart"), config)
 
 

@@ -18,10 +18,11 @@ from transformers import (
 
 from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.inspection import inspect_clusters, inspect_text, view_clusters
+from jat_graph.inspection import inspect_clusters, inspect_text
 from jat_graph.probes import Sentence, view
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
+SHORT: Any = {"keys": 4, "size": 2, "segment": 16, "dense_below": 0}  # of two segments of 3 texts
 BARK = Sentence(
     ("Unbelievably", "dogs", "bark"),
     ("ADV", "NOUN", "VERB"),
@@ -116,18 +117,14 @@ def test_jumps_are_those_that_inspection_finds(
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_clusters_are_those_that_inspection_finds(
+def test_trees_are_those_that_inspection_finds(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, special: bool
 ) -> None:
-    config = JatConfig.clustered(clusters=4, keys=3, block=2, dense_below=0, layers=(1, 3))
-    attach(plain, config)
+    attach(plain, JatConfig.clustered(**SHORT, layers=(1, 3)))
     try:
         options = {"special_tokens": special}
-        (shown,) = view(plain, tokenizer, TEXT, layers=3, heads=(1, 4), **options).texts
-        report = inspect_clusters(plain, tokenizer, TEXT, layers=3, heads=(1, 4), **options)
-        views = [
-            view_clusters(plain, tokenizer, TEXT, layer=3, head=head, **options) for head in (1, 4)
-        ]
+        (shown,) = view(plain, tokenizer, 3 * TEXT, layers=3, heads=(1, 4), **options).texts
+        report = inspect_clusters(plain, tokenizer, 3 * TEXT, layers=3, heads=(1, 4), **options)
         with pytest.raises(ValueError, match="layer 2 must have cluster heads"):
             view(plain, tokenizer, TEXT, layers=2)
         with disabled(plain):
@@ -135,44 +132,59 @@ def test_clusters_are_those_that_inspection_finds(
     finally:
         detach(plain)
     assert all(head.links.keys() == {"attention"} for head in base.heads)
-    for head, own, matrices in zip(shown.heads, report.heads, views, strict=True):
+    for head, own in zip(shown.heads, report.heads, strict=True):
         assert (head.layer, head.head, head.jumps) == (own.layer, own.head, ())
-        assert f"It has {own.num_clusters} clusters" in head.note
         attention, before, change = (
             dense(head.links[kind], len(shown.tokens))
             for kind in ("attention", "before", "difference")
         )
-        torch.testing.assert_close(attention, matrices.attention)
-        torch.testing.assert_close(before, matrices.before)
         torch.testing.assert_close(attention - before, change)
-        clusters = head.clusters
-        assert clusters is not None
-        assert clusters.joined == tuple(matrices.joined.tolist())
-        assert (clusters.block, clusters.whole) == (2, True)
-        for number, cluster in enumerate(own.clusters):
-            members = [n for n, joined in enumerate(clusters.joined) if joined == number]
-            assert [shown.positions[n] for n in members] == [
-                member.token.index for member in cluster.members
-            ]
-            assert clusters.sizes[number] == len(members) + cluster.hidden_members
-            keys = {shown.positions[row]: score for row, score in clusters.keys[number]}
-            every = {key.token.index: key.score for key in cluster.keys}
-            assert keys == pytest.approx({n: every[n] for n in keys}, abs=0.006)
-            assert len(keys) + clusters.left_out[number] == len(every) == 3
-        shares = [own.of_token(index)[1].exact for index in shown.positions]
-        assert clusters.exact == pytest.approx(shares, abs=0.006)
+        assert bool((attention.triu(1) > 0).any())  # tokens read later ones, too
+        tree = head.tree
+        assert tree is not None
+        readings = [own.of_token(index) for index in shown.positions]
+        assert tree.exact == pytest.approx([reading.exact for reading in readings])
+        for row, reading in enumerate(readings):
+            weights = {shown.positions[k]: float(attention[row, k]) for k in range(len(attention))}
+            keys = {key.token.index: key.share for key in reading.keys}
+            seen = {n: share for n, share in keys.items() if n in weights}
+            assert seen == pytest.approx({n: weights[n] for n in seen}, abs=1e-6)
+            named = {shown.positions[n] for node, _ in tree.read[row] for n in tree.members[node]}
+            assert named == set(seen)
+        if special:
+            tv = (change.abs().sum(-1) / 2).tolist()
+            assert tv == pytest.approx([reading.tv for reading in readings], abs=1e-5)
+            assert head.change == pytest.approx(own.tv, abs=1e-5)
+
+
+def test_a_text_too_short_for_clusters_is_shown_and_the_note_says_so(
+    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    attach(plain, JatConfig.clustered(**SHORT | {"dense_below": 100}, layers=(3,)))
+    try:
+        short, longer = view(plain, tokenizer, [TEXT, 3 * TEXT], heads=4).texts
+    finally:
+        detach(plain)
+    (none,), (some,) = short.heads, longer.heads
+    assert (
+        none.note == "100.0 % of the attention is exact. All of a text this short is read exactly."
+    )
+    assert none.change == pytest.approx(0, abs=1e-6)
+    assert none.tree is not None and none.tree.read == none.tree.means == [[]] * len(short.tokens)
+    assert some.note.endswith("read densely: this is what clusters would do.")
+    assert some.change and some.change > 0.001
 
 
 def test_a_page_has_jumps_and_clusters_of_one_model(
     plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     attach(plain, JatConfig(PairGraph(vote_rate=0.1), heads=(1,), layers=(3,)))
-    attach(plain, JatConfig.clustered(dense_below=0, keys=2, block=2, heads=(4,), layers=(3, 5)))
+    attach(plain, JatConfig.clustered(**SHORT, heads=(4,), layers=(3, 5)))
     try:
         (shown,) = view(plain, tokenizer, TEXT).texts
     finally:
         detach(plain)
-    found = [(head.layer, head.head, head.clusters is not None) for head in shown.heads]
+    found = [(head.layer, head.head, head.tree is not None) for head in shown.heads]
     assert found == [(3, 1, False), (3, 4, True), (5, 4, True)]
     assert len(shown.heads[0].jumps) > 0
 
@@ -217,7 +229,6 @@ def test_a_decoder_on_clusters_shows_what_each_token_reads(
     assert [(head.layer, head.head) for head in shown.heads] == [(1, 0), (1, 2)]
     for head in shown.heads:
         assert "% of the attention is exact" in head.note
-        assert head.clusters is None
         assert head.tree is not None
         attention = dense(head.links["attention"], len(shown.tokens))
         means = [dict(own) for own in head.tree.means]

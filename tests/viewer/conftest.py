@@ -110,24 +110,22 @@ def with_jumps(head: Any, before: torch.Tensor, after: torch.Tensor) -> Any:
 
 
 def clustered_page(tokens: tuple[str, ...] = HOSTILE) -> Page:
-    """Return a page of one head: even tokens are in one cluster, odd ones and another in a second.
+    """Return a page of one head: all tokens read one cluster, and another one stands for its key.
 
-    The first names the last token, the second the first two, and one that is not shown.
+    The first one holds two tokens, and one that is not shown.
     """
     text = made_up_text(tokens, [(2, 9)])
     (head,) = text.heads
     number = len(tokens)
-    clusters = SimpleNamespace(
-        joined=tuple(n % 2 for n in range(number)),
-        exact=tuple(round(1 / (n + 1), 2) for n in range(number)),
-        sizes=(-(-number // 2), number // 2 + 1),
-        keys=(((number - 1, 2.5),), ((0, 1.25), (1, -0.5))),
-        left_out=(0, 1),
-        whole=True,
-        block=1,
+    tree = SimpleNamespace(
+        members=((0, 2), (3,)),
+        sizes=(3, 1),
+        exact=tuple(1 / (n + 1) for n in range(number)),
+        read=(((0, 0.25),),) * number,
+        means=(((1, 0.0625),),) * number,
     )
     links = {kind: head.links[kind] for kind in ("attention", "before", "difference")}
-    own = replace(head, links=links, jumps=(), num_jumps=0, clusters=clusters)
+    own = replace(head, links=links, jumps=(), num_jumps=0, tree=tree)
     return Page("Clusters", (replace(text, heads=(own,)),))
 
 

@@ -80,16 +80,14 @@ def test_clusters_are_in_the_file_as_numbers() -> None:
     assert record["tokens"] == list(HOSTILE)
     (head,) = record["heads"]
     assert list(head["links"]) == ["attention", "before", "difference"]
-    assert head["clusters"] == {
-        "joined": [0, 1, 0, 1, 0, 1, 0, 1, 0],
-        "exact": [1.0, 0.5, 0.33, 0.25, 0.2, 0.17, 0.14, 0.12, 0.11],
-        "sizes": [5, 5],
-        "keys": [[[8, 2.5]], [[0, 1.25], [1, -0.5]]],
-        "left_out": [0, 1],
-        "whole": True,
-        "block": 1,
+    assert head["tree"] == {
+        "members": [[0, 2], [3]],
+        "sizes": [3, 1],
+        "exact": [1.0, 0.5, 0.3333, 0.25, 0.2, 0.1667, 0.1429, 0.125, 0.1111],
+        "read": [[[0, 0.25]]] * 9,
+        "means": [[[1, 0.0625]]] * 9,
     }
-    assert all(head["clusters"] is None for head in data_of(made_up_page())["texts"][0]["heads"])
+    assert all(head["tree"] is None for head in data_of(made_up_page())["texts"][0]["heads"])
 
 
 def test_the_page_runs_its_own_script_alone_and_loads_nothing() -> None:

@@ -13,11 +13,11 @@ WORDS = ["book", " $5", " incomprehensibilities", "\n", ".", " ספר"]
 CONFIG = JatConfig.clustered(keys=8, groups=2, size=2, segment=16, window=8)
 
 
-def made_up(length: int, seed: int = 0) -> tuple:
+def made_up(length: int, causal: bool = True) -> tuple:
     """Return a graph of the last token's reading, and a word for each token."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     query, key = torch.randn(1, 1, 1, 8), torch.randn(1, 1, length, 8)
-    graph = tree_graph(query * 3, key, config=CONFIG)[0]
+    graph = tree_graph(query * 3, key, config=CONFIG, is_causal=causal)[0]
     return graph, [WORDS[n % len(WORDS)] for n in range(length)]
 
 
@@ -26,10 +26,17 @@ def labels(figure):
 
 
 @pytest.mark.parametrize("width", [3.3, 6.8])
-@pytest.mark.parametrize("length", [1, 2, 30, 200, 2000])
-def test_everything_lies_inside_and_words_stand_apart(length, width):
+@pytest.mark.parametrize("length", [1, 30, 200, 2000])
+@pytest.mark.parametrize("place", [0.0, 0.2, 1.0, None])  # of an encoder's token
+def test_everything_lies_inside_and_words_stand_apart(place, length, width):
+    graph, words = made_up(length, place is None)
+    if place is not None:
+        token = int(place * (length - 1))
+        for kind in graph.edge_types:
+            if kind[2] == "token":
+                graph[kind].edge_index[1] = token
     with paper_style(width):
-        figure = draw_descent(*made_up(length))
+        figure = draw_descent(graph, words)
         renderer = draw_inside(figure)
     assert 0 < len(labels(figure)) <= width / 0.13 / 2
     boxes = [Text.get_window_extent(text, renderer) for text in labels(figure)]  # without its line
@@ -73,7 +80,7 @@ def test_the_token_the_levels_and_the_heaviest_key_have_their_words():
 def test_of_a_whole_graph_any_token_can_be_drawn():
     torch.manual_seed(0)
     query, key = torch.randn(2, 1, 1, 90, 8)
-    graph, words = tree_graph(query, key, config=CONFIG)[0], WORDS * 15
+    graph, words = tree_graph(query, key, config=CONFIG, is_causal=True)[0], WORDS * 15
     assert "of 71 keys exactly" in draw_descent(graph, words, token=70).get_label()
     for wanted, arguments in {
         "words must be 90": (graph, words[1:]),
@@ -81,3 +88,28 @@ def test_of_a_whole_graph_any_token_can_be_drawn():
     }.items():
         with pytest.raises(ValueError, match=wanted):
             draw_descent(*arguments, token=3)
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_without_causal_order_all_of_the_text_is_there(rest):
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 1, 1, 90, 8)
+    config, words = CONFIG.replace(propagate=rest), WORDS * 15
+    graph = tree_graph(query * 3, key, config=config)[0]
+    figure = draw_descent(graph, words, token=20)
+    source, target = graph["token", "read_by", "token"].edge_index
+    read = source[target == 20]
+    assert f"{len(read)} of 90 keys exactly" in figure.get_label()
+    (axis, *_) = figure.axes
+    low, high = axis.get_xlim()
+    assert low < 0 and 89 < high < 92
+    # Bars are the first four keys, and those behind the last segment, both in any case.
+    bars = [own for own in axis.collections if type(own).__name__ == "PolyCollection"]
+    spans = sorted(
+        (p.vertices[:, 0].min(), p.vertices[:, 0].max()) for b in bars for p in b.get_paths()
+    )
+    assert spans == [(-0.5, 3.5), (83.5, 89.5)]
+    assert bool((read > 20).any()) and bool((read < 20).any())
+    (label,) = [text for text in axis.texts if text.get_text().endswith("hensibilities")]
+    assert label.get_position() == (20, 2)
+    assert label.get_horizontalalignment() == "center"

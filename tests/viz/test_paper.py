@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from jat_graph.viz import (
-    draw_clusters,
+    draw_descent,
     draw_fidelity,
     draw_graphs,
     draw_head,
@@ -17,7 +17,7 @@ from jat_graph.viz import (
     paper_style,
     save_figure,
 )
-from tests.viz import test_clusters, test_fidelity, test_graphs, test_heads, test_stones
+from tests.viz import test_descents, test_fidelity, test_graphs, test_heads, test_stones
 from tests.viz.support import draw_inside, texts
 
 PICTURES = {
@@ -25,7 +25,7 @@ PICTURES = {
     "few tokens": lambda: draw_head(test_heads.made_up_view(6)),
     "stones": lambda: draw_head(test_stones.made_up_view(22, stones=30)),
     "jump": lambda: draw_jump(test_stones.made_up_view(8)),
-    "clusters": lambda: draw_clusters(test_clusters.made_up_view(60, 12)),
+    "descent": lambda: draw_descent(*test_descents.made_up(200)),
     "heads": lambda: draw_graphs(
         test_graphs.made_up_graphs(14, [(layer, head) for layer in range(3) for head in range(12)])
     ),

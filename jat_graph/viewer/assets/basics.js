@@ -102,7 +102,7 @@ const head = () => text().heads[state.head];
 const headName = (own) => `layer ${own.layer}, head ${own.head}`;
 const token = (index) => shown(text().tokens[index]);
 const place = (index) => `${token(index)} (${text().positions[index]})`;
-const kindName = (kind) => (text().heads.some((own) => own.clusters || own.tree) && OF_CLUSTERS[kind]) || KINDS[kind];
+const kindName = (kind) => (text().heads.some((own) => own.tree) && OF_CLUSTERS[kind]) || KINDS[kind];
 const kindsOf = (own) => Object.keys(own.links);
 const kindOf = (own) => (own.links[state.kind] ? state.kind : "attention");
 

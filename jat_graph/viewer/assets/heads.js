@@ -223,7 +223,6 @@ function drawHead() {
   say(`${which} are drawn as lines. ${leftOut(links)} Full colour is ${
     valueText(kind, fullColour(kind, [own])).replace("+", "±")}.${kind === "difference"
     ? " Blue and whole: more than before; orange, dashed or small: less." : ""} ${own.note}`);
-  const describe = own.tree ? describeDescent : own.clusters && describeToken;
-  if (describe && state.token?.side === 0 && !state.pair) describe(state.token.index);
+  if (own.tree && state.token?.side === 0 && !state.pair) describeDescent(state.token.index);
   else describePair(state.pair);
 }

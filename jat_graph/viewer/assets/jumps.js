@@ -11,7 +11,7 @@ function describePair(pair) {
     return el("tr", {}, el("td", {}, kindName(kind)), el("td", {}, known));
   });
   detail(el("h3", {}, named(i), " → ", named(k)), el("table", {}, el("tbody", {}, ...rows)),
-    own.clusters ? el("p", {}, `How it is read: ${howRead(own, i, k)}.`) : null, ...(jump ? stoneTable(jump) : []));
+    ...(jump ? stoneTable(jump) : []));
 }
 
 function stoneTable([, , , , , more, stones]) {
