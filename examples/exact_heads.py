@@ -32,6 +32,8 @@ from jat_graph import JatConfig
 from jat_graph.files import check_target
 from jat_graph.viz import save_figure
 
+# Settings of clusters for texts of a few hundred tokens, the first of which all tokens read.
+SHORT, FIRST = JatConfig.clustered(size=4, segment=16, dense_below=0), 4
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
 SAID = {"even": "all heads read more keys", "tolerance": "keys by a tolerance"}
@@ -90,7 +92,7 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
     yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
     for size in TOLERANCES:
-        wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
+        wanted = {"tolerance": size, "config": SHORT}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
         yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
@@ -105,9 +107,9 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
 
 
 def read_few(length: int, share: float) -> JatConfig:
-    """Return clusters by which a token reads a share of the keys, half of them around it."""
-    block = max(1, int(share * length / 6))
-    return JatConfig.clustered(keys=int(share * length) - 3 * block, block=block, dense_below=0)
+    """Return clusters by which a token reads a share of the keys, with those that all read."""
+    read_by_all = FIRST + (length - FIRST) % SHORT.cluster_graph.segment
+    return SHORT.replace(keys=max(0, int(share * length) - read_by_all))
 
 
 def keep_exact(config: JatConfig, shape: tuple[int, int], heads: Tensor) -> JatConfig:
