@@ -32,8 +32,6 @@ from jat_graph import JatConfig
 from jat_graph.files import check_target
 from jat_graph.viz import save_figure
 
-# Settings of clusters for texts of a few hundred tokens, the first of which all tokens read.
-SHORT, FIRST = JatConfig.clustered(size=4, segment=16, dense_below=0), 4
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
 QUERIES, RANDOM = 64, 5  # that are measured of each head and text; orders of heads at random
 SAID = {"even": "all heads read more keys", "tolerance": "keys by a tolerance"}
@@ -92,7 +90,7 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
     yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
     for size in TOLERANCES:
-        wanted = {"tolerance": size, "config": SHORT}
+        wanted = {"tolerance": size, "config": few(least).replace(keys=None)}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
         yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
@@ -107,9 +105,8 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
 
 
 def read_few(length: int, share: float) -> JatConfig:
-    """Return clusters by which a token reads a share of the keys, with those that all read."""
-    read_by_all = FIRST + (length - FIRST) % SHORT.cluster_graph.segment
-    return SHORT.replace(keys=max(0, int(share * length) - read_by_all))
+    """Return clusters by which a token reads a share of the keys."""
+    return JatConfig.clustered(**where_to_look.tree_settings(length, int(share * length)))
 
 
 def keep_exact(config: JatConfig, shape: tuple[int, int], heads: Tensor) -> JatConfig:

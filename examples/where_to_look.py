@@ -156,14 +156,19 @@ def jump_graph(heads: Heads, config: JatConfig) -> Any:
     return jump_operator(query, key, config=config, scale=heads.scale, is_causal=heads.causal)
 
 
+def tree_settings(length: int, keys: int, causal: bool = False) -> dict[str, Any]:
+    """Return settings by which a token reads so many keys, of clusters or of none."""
+    segment = max(CLUSTER, 1 << (keys // 2).bit_length() - 1)  # half of them at most
+    near = segment // 2 if causal else (length - FIRST) % segment
+    chosen = max(0, keys - FIRST - near) // CLUSTER * CLUSTER
+    return {"keys": chosen, "size": CLUSTER, "segment": segment, "window": 1, "dense_below": 0}
+
+
 def tree(heads: Heads, keys: int, rest: bool = True) -> Reading:
     """Read the best clusters of a tree of all keys; elsewhere means of nodes, or nothing."""
-    length, segment = len(heads.allowed), 1 << (keys // 2).bit_length() - 1  # half of them at most
-    near = segment // 2 if heads.causal else (length - FIRST) % segment  # that are in no cluster
-    settings: dict[str, Any] = {"keys": (keys - FIRST - near) // CLUSTER * CLUSTER}
-    settings |= {"size": CLUSTER, "segment": segment, "window": 0, "dense_below": 0}
+    settings = tree_settings(len(heads.allowed), keys, heads.causal)
     settings |= {"scale": heads.scale, "is_causal": heads.causal}
-    one = torch.eye(length).expand_as(heads.scores)  # of each key
+    one = torch.eye(len(heads.allowed)).expand_as(heads.scores)  # of each key
     found = [x[None].double() for x in (heads.query, heads.key, one)]  # or weights may be 0
     exact, weights = (
         clustered_attention(*found, propagate=elsewhere, **settings)[0].to(heads.scores)
