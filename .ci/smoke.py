@@ -28,7 +28,7 @@ config = BertConfig(
 )  # fmt: skip
 tokens = torch.randint(5, 99, (2, 200))
 heads = {
-    "clusters": JatConfig.clustered(clusters=8, keys=8, block=16, dense_below=0),
+    "clusters": JatConfig.clustered(keys=8, size=2, segment=16, dense_below=0),
     "pairs": JatConfig.paper(heads=2, vote_rate=0.1),
     "stones": JatConfig.stones(strength=0.5),
 }

@@ -47,7 +47,7 @@ class ModelArguments:
         "Use 0 for long inputs on the CPU. Default: the model's.", None
     )
     attn_implementation: str | None = option(
-        "How attention is computed: sdpa, clustered, clustered:keys=16 …. Default: sdpa.", None
+        "How attention is computed: sdpa, clustered, clustered:keys=64 …. Default: sdpa.", None
     )
     jat_preset: str | None = option(f"Heads to insert: {', '.join(PRESETS)}.", None)
     jat_config: str | None = option(

@@ -90,7 +90,7 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
     yield from (("map", share, own, partial(few, share)) for share in SHARES)
     yield from (("alone", int(head), own[:2], partial(keep, head)) for head in heads)
     for size in TOLERANCES:
-        wanted = {"tolerance": size, "config": JatConfig.clustered(dense_below=0)}
+        wanted = {"tolerance": size, "config": few(least).replace(keys=None)}
         yield "tolerance", size, others, partial(jat_graph.calibrate, model, own, **wanted)
         yield "even, tolerance", size, others, partial(few, found["tolerance", size]["share"])
     errors, drawn = torch.tensor(found["map", least]["errors"]), torch.Generator().manual_seed(seed)
@@ -105,9 +105,8 @@ def plan(model: Any, own: list[Any], others: list[Any], found: Any, seed: int) -
 
 
 def read_few(length: int, share: float) -> JatConfig:
-    """Return clusters by which a token reads a share of the keys, half of them around it."""
-    block = max(1, int(share * length / 6))
-    return JatConfig.clustered(keys=int(share * length) - 3 * block, block=block, dense_below=0)
+    """Return clusters by which a token reads a share of the keys."""
+    return JatConfig.clustered(**where_to_look.tree_settings(length, int(share * length)))
 
 
 def keep_exact(config: JatConfig, shape: tuple[int, int], heads: Tensor) -> JatConfig:

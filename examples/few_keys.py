@@ -15,7 +15,6 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from examples.where_to_look import FIRST, METHODS, Heads
-from jat_graph import clustered_attention
 
 PREFIX = "few:"
 
@@ -61,9 +60,4 @@ def read(heads: Heads, method: str, share: float) -> Tensor:  # [H, L, D]
     keys = max(round(share * length), 2 * FIRST)
     if keys >= length:
         return heads.attention @ heads.value
-    if method != "clusters":
-        return METHODS[method](heads, keys)[0] @ heads.value
-    block, others = heads.split(keys)
-    parts = (x[None] for x in (heads.query, heads.key, heads.value))
-    settings: dict[str, Any] = {"keys": others, "block": block, "dense_below": 0}
-    return clustered_attention(*parts, scale=heads.scale, **settings)[0]  # the same, and faster
+    return METHODS[method](heads, keys)[0] @ heads.value

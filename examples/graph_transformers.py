@@ -49,8 +49,8 @@ GRAPH = PairGraph(threshold=0.0, same_sign_only=True, key_selection="significanc
 CONFIGS = {
     "jumps": JatConfig(GRAPH, heads="all", strength="learned"),
     "stones": JatConfig.stones(key_selection="significance"),
-    # The order of nodes means nothing, so that there is no window; and no graph is too small.
-    "clusters": JatConfig.clustered(keys=8, block=0, dense_below=0),
+    # For graphs of a few dozen nodes, too.
+    "clusters": JatConfig.clustered(keys=8, size=2, segment=16, dense_below=0),
 }
 READ = "multihead, read by clusters"
 

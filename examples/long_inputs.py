@@ -44,7 +44,7 @@ class Options:
     model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
     lengths: list[int] = option("tokens of a piece", [512, 2048, 4096, 8192])
     settings: list[str] = option(
-        "settings of clusters, such as keys=16,block=32", ["default", "keys=16", "keys=64"]
+        "settings of clusters, such as keys=64,groups=8", ["default", "keys=64", "keys=256"]
     )
     texts: int = option("pieces for the cosines", 3)
     rounds: int = option("rounds of both sides in turns", 5)

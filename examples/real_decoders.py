@@ -51,7 +51,7 @@ class Options:
 
     output: Path = option("file for the numbers, one line each; finished ones are kept")
     model: str = option(f"{', '.join(PACKAGES)}, or a folder", "smollm2")
-    attention: list[str] = option("names such as clustered:keys=32,block=8", ["clustered"])
+    attention: list[str] = option("names such as clustered:keys=128,groups=8", ["clustered"])
     data_dir: Path | None = option("folder with WikiText-2, QMSum and COVID-QA", None)
     kinds: list[str] = option(f"kinds of texts: {', '.join(KINDS)}", [*KINDS])
     lengths: list[int] = option(f"tokens of a text, multiples of {2 * BLOCK}; 0: none", [2048])
@@ -114,7 +114,7 @@ def find_attention(model: Any, given: str) -> str:
     try:
         model.set_attn_implementation(name)
     except (ImportError, ValueError):
-        wanted = "names that transformers has, such as clustered or clustered:keys=32"
+        wanted = "names that transformers has, such as clustered or clustered:keys=64"
         raise ValueError(f"attention must be {wanted}, got {given!r}") from None
     return name
 

@@ -7,8 +7,8 @@ half where the method says. What counts is the error ‖o' − o‖ / ‖o‖ of
 softmax over all keys, on average; the mass is the attention on keys that are read exactly.
 
 Everything is a dense formula, and what choosing costs is not counted. The heads of a decoder are
-compared under the causal mask, from a quarter of the text on, clusters by a formula of this script;
-``--causal`` puts an encoder's under it, too. What was published for encoders is left out there.
+compared under the causal mask, from a quarter of the text on; ``--causal`` puts an encoder's under
+it, too. What was published for encoders is left out there.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from jat_graph import JatConfig, clustered_attention, jump_operator
 from jat_graph.files import check_target, read_text, write_text
 from jat_graph.viz import save_figure
 
-FIRST, SAMPLED, BLOCK, BITS = 4, 32, 8, 63  # tokens, queries, keys of a block, bits of a query
+# Tokens, queries, keys of a block and of a cluster, bits of a query.
+FIRST, SAMPLED, BLOCK, CLUSTER, BITS = 4, 32, 8, 4, 63
 MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
-COLOURS = {"clusters": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"}
+COLOURS = {"tree": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"}
 GREY = "#8c959f"
-DASHED = ("clusters, nothing elsewhere", "oracle")
+DASHED = ("tree, nothing elsewhere", "oracle")
 # Of each method, for each number of keys, what was measured, one number a text.
 Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 
@@ -155,48 +156,25 @@ def jump_graph(heads: Heads, config: JatConfig) -> Any:
     return jump_operator(query, key, config=config, scale=heads.scale, is_causal=heads.causal)
 
 
-def cluster_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
-    """Return scores of the library's clusters; in a window of blocks they are a token's own."""
+def tree_settings(length: int, keys: int, causal: bool = False) -> dict[str, Any]:
+    """Return settings by which a token reads so many keys, of clusters or of none."""
+    segment = max(CLUSTER, 1 << (keys // 2).bit_length() - 1)  # half of them at most
+    near = segment // 2 if causal else (length - FIRST) % segment
+    chosen = max(0, keys - FIRST - near) // CLUSTER * CLUSTER
+    return {"keys": chosen, "size": CLUSTER, "segment": segment, "window": 1, "dense_below": 0}
+
+
+def tree(heads: Heads, keys: int, rest: bool = True) -> Reading:
+    """Read the best clusters of a tree of all keys; elsewhere means of nodes, or nothing."""
+    settings = tree_settings(len(heads.allowed), keys, heads.causal)
+    settings |= {"scale": heads.scale, "is_causal": heads.causal}
     one = torch.eye(len(heads.allowed)).expand_as(heads.scores)  # of each key
-    found = (x[None].double() for x in (heads.query, heads.key, one))  # or else weights may be 0
-    settings: dict[str, Any] = {"keys": 0, "block": block, "scale": heads.scale, "dense_below": 0}
-    rows = clustered_attention(*found, **settings)[0].log().to(heads.scores)
-    return rows + (heads.scores - rows).diagonal(dim1=1, dim2=2).unsqueeze(-1)
-
-
-def causal_rows(heads: Heads, block: int) -> Tensor:  # [H, L, L]
-    """Return scores of clusters of complete blocks before; all are exact in the first two."""
-    rows = heads.scores.clone()
-    for start in range(2 * block, len(heads.allowed), block):
-        rows[:, start : start + block] = heads.scale * rows_of_block(
-            heads.query, heads.key, start, block
-        )
-    return rows.masked_fill(~heads.allowed, -torch.inf)
-
-
-def rows_of_block(query: Tensor, key: Tensor, start: int, block: int) -> Tensor:
-    """Return scores of all keys, not scaled, by which clusters tokens of one block join."""
-    own, mean = query[:, start : start + block], query[:, :start].mean(1, keepdim=True)
-    centred = key[:, :start] - key[:, :start].mean(1, keepdim=True)
-    marks = torch.arange(2, 2 * start).square() // 4
-    landmarks = query[:, marks[marks < start]]
-    towards = (landmarks - mean) @ (centred.mT @ centred)
-    norm = (towards * (landmarks - mean)).sum(-1, keepdim=True).clamp(min=1e-12).sqrt()
-    joined = ((own - mean) @ (towards / norm).mT).argmax(-1)
-    theirs = landmarks.gather(1, joined.unsqueeze(-1).expand_as(own))
-    far = key[:, : start - block].mean(1, keepdim=True)  # its score stays exact
-    return theirs @ key.mT + (own - theirs) @ far.mT
-
-
-def clusters(heads: Heads, keys: int, exact: Tensor | None = None, rest: bool = True) -> Reading:
-    """Read the best keys of a token's cluster, or others; elsewhere the cluster's row."""
-    block, others = heads.split(keys)
-    rows = causal_rows(heads, block) if heads.causal else cluster_rows(heads, block)
-    if exact is None and heads.causal:
-        exact = heads.half(rows, keys)
-    elif exact is None:  # some of the best may be in the window
-        exact = heads.best(cluster_rows(heads, block=0), others) | heads.window(block)
-    return heads.read(exact, rows if rest else None)
+    found = [x[None].double() for x in (heads.query, heads.key, one)]  # or weights may be 0
+    exact, weights = (
+        clustered_attention(*found, propagate=elsewhere, **settings)[0].to(heads.scores)
+        for elsewhere in (False, rest)
+    )
+    return weights, exact > 0
 
 
 def clusters_of_2020(heads: Heads, keys: int) -> Reading:
@@ -251,11 +229,8 @@ METHODS: dict[str, Method] = {
     "Nyströmformer": nystromformer,
     "clusters of 2020": clusters_of_2020,
     "oracle": likeliest(lambda heads: heads.scores),
-    "oracle, rows elsewhere": lambda heads, keys: clusters(
-        heads, keys, exact=heads.half(heads.scores, keys)
-    ),
-    "clusters, nothing elsewhere": partial(clusters, rest=False),
-    "clusters": clusters,
+    "tree, nothing elsewhere": partial(tree, rest=False),
+    "tree": tree,
 }
 FOR_ENCODERS = ("Nyströmformer", "clusters of 2020")
 
@@ -352,7 +327,7 @@ def measure(heads: Heads, reading: Reading) -> list[float]:
 
 def table(model: str, scores: Scores) -> Iterator[str]:
     """Yield the lines: error, its deviation over texts, and the mass."""
-    yield "".join([f"{model:<28}", *(f"{keys:>15} keys" for keys in scores["clusters"])])
+    yield "".join([f"{model:<28}", *(f"{keys:>15} keys" for keys in scores["tree"])])
     for method, rows in scores.items():
         line = f"{method:<28}"
         for error, mass in ((own["error"], fmean(own["mass"])) for own in rows.values()):
@@ -369,7 +344,7 @@ def draw(models: dict[str, Scores], length: int) -> Figure:
         axis.set(xscale="log", yscale="log")
         axis.set(title=model, xlabel=f"keys that a token reads, of {length}")
         axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
-        sizes = [*map(int, scores["clusters"])]
+        sizes = [*map(int, scores["tree"])]
         axis.set_xticks(sizes, [str(keys) for keys in sizes])
         axis.set_xticks([], minor=True)
         ticks = (0.05, 0.1, 0.2, 0.5, 1.0)

@@ -28,7 +28,6 @@ PUBLIC_NAMES = [
     "attach",
     "attention_graph",
     "calibrate",
-    "cluster_graph",
     "clustered_attention",
     "detach",
     "disabled",

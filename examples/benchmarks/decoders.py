@@ -24,14 +24,13 @@ from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
 from jat_graph.clusters.attend import read_next
-from jat_graph.inspection.cluster_rows import Sequence, cluster_rows
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
 SHAPES["SmolLM2"] |= {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536}
 SHAPES["SmolLM2"] |= {"num_attention_heads": 9, "num_key_value_heads": 3}
 PRETRAINED, LAYERS = "smollm2", 8  # the last of these layers gives real heads
-CHECKED, EVERY = 2048, 31  # tokens in which every so many must be the formula
+CHECKED = 2048  # tokens of which some must be the formula
 NEW = 64  # tokens at a time
 BEGIN = 2048  # the first token along a tree, so that trees are measured at 8192 tokens, too
 OURS = partial(clustered_attention, is_causal=True, enable_gqa=True, dense_below=BEGIN)
@@ -64,7 +63,8 @@ def heads(length: int, settings: Settings, training: bool = False) -> Outcome:
     """Real heads, forward or with backward, against SDPA."""
     own = Heads(*(x.to(settings.device, settings.dtype) for x in real_heads(length)))
     first = Heads(*(x[:, :, :CHECKED] for x in own))
-    clusters.check(first, training, lambda *x: OURS(*x, dense_below=0)[:, :, ::EVERY], by_formula)
+    ours = lambda *x: OURS(*x, dense_below=0)[:, :, :: clusters.EVERY]  # noqa: E731
+    clusters.check(first, training, ours, partial(clusters.by_formula, causal=True))
     theirs = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
     sides = (partial(clusters.run, attend, own, training) for attend in (OURS, theirs))
     return measure.in_turns(*sides, settings)
@@ -74,8 +74,7 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
     """A new token in these heads, whose tree is there, against SDPA."""
     own = [x.to(settings.device, getattr(torch, dtype, settings.dtype)) for x in real_heads(length)]
     (query, key, value), new = (x[0] for x in own), own[0][:, :, -1:]
-    (graph,) = ClusterGraph(dense_below=BEGIN).rules(1)
-    rule, scale = graph.tree(), DIM**-0.5
+    rule, scale = ClusterGraph(dense_below=BEGIN).rule(causal=True), DIM**-0.5
     with torch.inference_mode():
         before = query[:, :-1], key[:, :-1], value[:, :-1]
         _, state = read_next(*before, rule, scale)
@@ -84,16 +83,6 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
         by_tree = partial(read_next, new[0], key, value, rule, scale, state)
         theirs = partial(F.scaled_dot_product_attention, new, *own[1:], enable_gqa=True)
         return measure.in_turns(by_tree, theirs, settings)
-
-
-def by_formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return softmax(S') V of some tokens, key by key."""
-    times = query.size(1) // key.size(1)
-    key, value = (x.repeat_interleave(times, 1) for x in (key, value))
-    sequence = Sequence(*(x[0].float() for x in (query, key, value)), DIM**-0.5, causal=True)
-    tokens = torch.arange(0, query.size(2), EVERY, device=query.device).expand(query.size(1), -1)
-    (rule,) = ClusterGraph(dense_below=0).rules(1)
-    return (cluster_rows(sequence, rule, tokens).given @ sequence.value)[None]
 
 
 class Reader:

@@ -45,7 +45,7 @@ def run_here(build, *arguments, device: str) -> int:
 
 SLOW = ("clusters", "decoders", "kernels", "model", "long", "graphs")
 # The others' 32 tokens would all be read exactly.
-LENGTHS = {"clusters": "192", "decoders": "1152", "graphs": "512"}
+LENGTHS = {"clusters": "576", "decoders": "1152", "graphs": "512"}
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
 
 

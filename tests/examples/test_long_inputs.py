@@ -33,7 +33,7 @@ def test_each_length_is_measured_with_all_settings(
     file, picture, settings = (
         tmp_path / "a.json",
         tmp_path / "a.png",
-        "keys=4,block=4,dense_below=0",
+        "keys=4,size=2,segment=16,dense_below=0",
     )
     words = ["--settings", "default", settings, "--json", str(file), "--plot", str(picture)]
     run(monkeypatch, tmp_path, "--model", tiny_model, *words)

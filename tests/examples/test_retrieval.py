@@ -34,6 +34,7 @@ def test_meetings_are_found_before_and_after_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(retrieval, "CLUSTERED", 320)
+    monkeypatch.setitem(retrieval.WAYS, "clusters", '{"dense_below": 0, "segment": 64}')
     file, picture = tmp_path / "runs.jsonl", tmp_path / "a.png"
     words = ["--task", "qmsum", "--data_dir", str(data_dir), "--output", str(file)]
     words += ["--plot", str(picture)]

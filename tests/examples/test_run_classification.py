@@ -187,7 +187,7 @@ def test_texts_too_short_for_clusters_are_no_secret(
 def test_texts_long_enough_for_clusters_are_read_by_them(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = ("keys=1", "block=0", "dense_below=0")
+    settings = ("keys=0", "size=2", "segment=4", "dense_below=0")
     words = (*CLUSTERED["preset"], "--jat_set", *settings)
     clustered = run(tiny_model, tmp_path / "run", *files, *words)
     assert clustered["eval_loss"] != run(tiny_model, tmp_path / "plain", *files)["eval_loss"]

@@ -221,7 +221,7 @@ def test_fine_tuning_with_a_chosen_threshold_and_a_calibrated_one(
 @pytest.mark.slow
 def test_a_model_is_trained_once_and_read_in_several_ways(tiny_model: str, tmp_path: Path) -> None:
     variants: list[dict[str, Any]] = [{"name": "dense"}]
-    for way in ("few:window:0.3", "few:clusters:0.3", "sdpa"):
+    for way in ("few:window:0.3", "few:tree:0.3", "sdpa"):
         variants.append({"name": way, "options": {"attn_implementation": way}})
     sweep = made(TEXTS, kind="reading", variants=variants)
     results = script.run_sweep(sweep, tmp_path, model=tiny_model)

@@ -15,12 +15,12 @@ from examples.where_to_look import (
     METHODS,
     Heads,
     bounds_of_blocks,
-    causal_rows,
-    clusters,
     clusters_of_2020,
     nystromformer,
+    tree,
 )
-from jat_graph import clustered_attention
+from jat_graph import JatConfig, tree_graph
+from jat_graph.nn import ClusterConv
 from tests.examples.conftest import WORDS
 
 LENGTH, KEYS = 64, 16
@@ -99,22 +99,20 @@ def test_few_keys_are_those_of_the_comparison() -> None:
     assert torch.equal(few_keys.read(heads, "window", 0.999), heads.attention @ heads.value)
 
 
-def test_clusters_are_those_of_the_library() -> None:
-    heads = heads_of(causal=False)
-    (block, others), value = heads.split(KEYS), heads.value[None]
-    expected = clustered_attention(
-        heads.query[None],
-        heads.key[None],
-        value,
-        scale=0.4,
-        keys=others,
-        block=block,
-        dense_below=0,
-    )
-    weights, exact = clusters(heads, KEYS)
-    torch.testing.assert_close(weights @ heads.value, expected[0], rtol=1e-9, atol=1e-9)
-    assert exact.sum(-1).max() <= KEYS
-    alone, _ = clusters(heads, KEYS, rest=False)
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_tree_is_that_of_the_library(causal: bool) -> None:
+    heads = heads_of(causal)
+    weights, exact = tree(heads, KEYS)
+    config = JatConfig.clustered(keys=8, size=4, segment=8, window=1)
+    parts = heads.query[None], heads.key[None]
+    graphs = tree_graph(*parts, config=config, is_causal=causal, scale=0.4)
+    expected = ClusterConv()(heads.value.flatten(0, 1), graphs).view_as(heads.value)
+    torch.testing.assert_close(weights @ heads.value, expected, rtol=1e-9, atol=1e-9)
+    source, target = graphs["token", "read_by", "token"].edge_index
+    read = torch.zeros(2 * LENGTH, LENGTH, dtype=torch.bool)
+    read[target, source % LENGTH] = True
+    assert torch.equal(exact.flatten(0, 1), read)
+    alone, _ = tree(heads, KEYS, rest=False)
     assert torch.equal(alone > 0, exact)
 
 
@@ -128,26 +126,6 @@ def test_weights_sum_to_one_and_leave_later_keys_alone(name: str, causal: bool) 
     far = 0.1 if name == "Nyströmformer" else 1e-6  # its inverse is near enough, and no better
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, LENGTH).double(), rtol=far, atol=0)
     assert not (weights * ~heads.allowed).any() and not (exact & ~heads.allowed).any()
-
-
-def test_later_tokens_change_no_clusters_of_earlier_ones() -> None:
-    heads = heads_of(causal=True)
-    query, key = heads.query.clone(), heads.key.clone()
-    query[:, 40:] += 1
-    key[:, 40:] -= 2
-    moved = Heads(query, key, heads.value, scale=0.4, causal=True)
-    before, after = (causal_rows(own, block=5)[:, :40] for own in (heads, moved))
-    assert torch.equal(before, after)
-    assert torch.equal(before[:, :10], heads.scores[:, :10])  # two blocks
-    assert not torch.equal(before, heads.scores[:, :40])
-
-
-def test_a_token_like_a_landmark_has_its_own_row() -> None:
-    heads = heads_of(causal=True)
-    query = heads.query.clone()
-    query[:, 30] = query[:, 16]  # 16 = 8² // 4
-    heads = Heads(query, heads.key, heads.value, scale=0.4, causal=True)
-    torch.testing.assert_close(causal_rows(heads, block=5)[:, 30], heads.scores[:, 30])
 
 
 def test_bounds_are_above_all_scores_of_their_block() -> None:
