@@ -24,7 +24,7 @@ HEADS = {
     "stones": JatConfig.stones(strength=0.5),
     "learned, sampled stones": JatConfig.stones(key_selection="sampled"),
     "stones in a window": JatConfig.stones(strength=0.5, pattern="window:4"),
-    "clusters": JatConfig.clustered(dense_below=0, keys=2, block=1),
+    "clusters": JatConfig.clustered(dense_below=0, keys=2, size=2, segment=2),
     "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
 }
 CASES = [

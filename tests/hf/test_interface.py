@@ -76,8 +76,8 @@ def test_a_forward_is_a_short_way_through_the_library(config: JatConfig) -> None
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name: str) -> None:
     model = tiny_model(name, max_position_embeddings=800)
-    tree = {"dense_below": 300, "keys": 32, "groups": 1, "segment": 64}  # levels, and dense tokens
-    model.config.clustered = {"dense_below": 0, "keys": 8} if name == "bert" else tree
+    # Levels, and dense tokens.
+    model.config.clustered = {"dense_below": 300, "keys": 32, "groups": 1, "segment": 64}
     model.set_attn_implementation("clustered")
     inputs = {"input_ids": torch.arange(700)[None] % 20 + 5}
     with torch.no_grad(), count_operations() as seen:
@@ -85,7 +85,7 @@ def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name: str) -> None:
         cache = model(**inputs).get("past_key_values")
     assert_short(lambda: run(model, inputs), 12, 60)
     if name == "bert":
-        assert seen["jat_graph.read_clusters.default"] == 2 * len(model.encoder.layer)
+        assert seen["jat_graph.read_tree.default"] == 2 * len(model.encoder.layer)
     else:
         token = {"input_ids": inputs["input_ids"][:, :1], "past_key_values": cache}
         run(model, token)

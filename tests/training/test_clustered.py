@@ -44,7 +44,7 @@ def whole(model: nn.Module) -> list[Tensor]:
 def work(rank: int, folder: str) -> None:
     """Be one of the processes."""
     torch.set_num_threads(1)
-    meeting = {"init_method": f"file://{folder}/meeting", "timeout": timedelta(seconds=60)}
+    meeting = {"init_method": f"file://{folder}/meeting", "timeout": timedelta(minutes=5)}
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES, **meeting)
     model = clustered_model("bert").double()
     model.pooler = None  # which no loss here reads
