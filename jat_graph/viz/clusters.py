@@ -20,10 +20,10 @@ MOST_ROWS = 16  # of layers below each other
 
 
 def draw_fidelity(report: Fidelity) -> Figure:
-    """Draw the error of each head over the share of keys that it reads exactly.
+    """Draw the error of each head over how much of its own attention is on keys that are exact.
 
-    A head is a dot, its colour says which layer it is in. Below and to the left is better: less is
-    read, and less is lost.
+    A head is a dot, its colour says which layer it is in. Lower is better; to the left are heads
+    whose attention is mostly on keys that are read by means.
 
     Args:
         report: What :func:`jat_graph.fidelity` returned.
@@ -36,9 +36,11 @@ def draw_fidelity(report: Fidelity) -> Figure:
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
     """
     figure = new_figure(WIDTH, HEIGHT)
+    share = sum(head.share for head in report.heads) / len(report.heads)
     set_caption(
         figure,
-        f"{len(report.heads)} heads on clusters, {report.sequences} sequences of "
+        f"{len(report.heads)} heads on clusters that read {share:.1%} of the keys exactly, "
+        f"{report.sequences} sequences of "
         f"{report.tokens / report.sequences:.0f} tokens on average ({report.dense} read densely): "
         f"cosine of token states {report.token_cosine:.3f}, "
         f"of mean embeddings {report.embedding_cosine:.3f}.",
@@ -51,11 +53,11 @@ def draw_fidelity(report: Fidelity) -> Figure:
     colours = colormaps[LAYER_COLOURS](np.linspace(0, 0.9, len(layers)))
     for layer, colour in zip(layers, colours, strict=True):
         own = [head for head in report.heads if head.layer == layer]
-        shares, errors = [100 * head.share for head in own], [head.error for head in own]
-        axis.scatter(shares, errors, color=colour, s=22, alpha=0.85, lw=0, label=str(layer))
-    axis.set_xlim(left=0)
+        masses, errors = [100 * head.mass for head in own], [head.error for head in own]
+        axis.scatter(masses, errors, color=colour, s=22, alpha=0.85, lw=0, label=str(layer))
+    axis.set_xlim(0, 102)
     axis.set_ylim(bottom=0)
-    axis.set_xlabel("keys that a query reads exactly, %", fontsize=9)
+    axis.set_xlabel("the model's own attention on keys that are read exactly, %", fontsize=9)
     axis.set_ylabel("error of the output, ‖o' − o‖ / ‖o‖", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)

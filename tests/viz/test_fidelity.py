@@ -13,7 +13,7 @@ from tests.viz.support import draw_inside, texts
 
 def made_up_report(layers: int = 3, heads: int = 4) -> Fidelity:
     found = tuple(
-        HeadFidelity(n, h, 0.1 + 0.01 * h, 0.6, 0.1, 0.02 * (n + 1) + 0.001 * h, 0)
+        HeadFidelity(n, h, 0.1 + 0.01 * h, 0.6 + 0.02 * h, 0.1, 0.02 * (n + 1) + 0.001 * h, 0)
         for n in range(layers)
         for h in range(heads)
     )
@@ -28,12 +28,12 @@ def test_every_head_is_a_dot_in_the_colour_of_its_layer(layers: int) -> None:
     (axis,) = figure.axes
     assert len(axis.collections) == layers
     for layer, dots in enumerate(axis.collections):
-        own = [(100 * h.share, h.error) for h in report.heads if h.layer == layer]
+        own = [(100 * h.mass, h.error) for h in report.heads if h.layer == layer]
         assert dots.get_offsets().tolist() == [pytest.approx(dot) for dot in own]
     assert len({to_hex(dots.get_facecolor()[0]) for dots in axis.collections}) == layers
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [str(n) for n in range(layers)]
-    assert (axis.get_xlim()[0], axis.get_ylim()[0]) == (0, 0)
+    assert (axis.get_xlim(), axis.get_ylim()[0]) == ((0, 102), 0)
     assert axis.get_ylim()[1] > max(head.error for head in report.heads)
 
 
@@ -41,6 +41,9 @@ def test_the_picture_says_what_was_measured(tmp_path: Path) -> None:
     figure = draw_fidelity(made_up_report())
     said = figure.get_label()
     assert not any("sequences" in text for text in texts(figure))
-    assert "12 heads on clusters, 4 sequences of 512 tokens" in said
+    assert (
+        "12 heads on clusters that read 11.5% of the keys exactly, 4 sequences of 512 tokens"
+        in said
+    )
     assert "token states 0.991, of mean embeddings 0.996" in said
     assert save_figure(figure, tmp_path / "heads.png").stat().st_size > 5000
