@@ -101,7 +101,7 @@ def inspect_command(
         _show_fidelity(model, texts, config, changes, *asked)
         return
     if picture is not None:
-        raise ValueError("--picture needs --fidelity; jat-graph plot draws jump heads")
+        raise ValueError("--picture needs --fidelity; jat-graph plot draws single heads")
     if max_length is not None:
         raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
     loaded, tokenizer = load_model(model, config, changes, JatConfig())
@@ -111,8 +111,7 @@ def inspect_command(
     if clustered and jump:
         raise ValueError("--jump needs jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
-    shown["special_tokens"] = special_tokens
-    shown |= {} if clustered else {"jump": jump}
+    shown |= {"special_tokens": special_tokens} | ({} if clustered else {"jump": jump})
     look: Any = inspect_clusters if clustered else inspect_text
     tables: Any = cluster_tables if clustered else head_tables
     tracked = track_progress(texts, "Reading", len(texts), transient=True)
@@ -167,11 +166,10 @@ def _show_fidelity(
     if rank:
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
-    graph = wanted.cluster_graph
-    if report.dense == report.sequences and not isinstance(graph.dense_below, tuple):
-        few = max(batch["input_ids"].size(1) for batch in batches) <= graph.segment
-        said = f", and a segment of fewer than {graph.segment} keys," * few
-        typer.echo(f"With --set dense_below=0{said} clusters also read texts of this length.")
+    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
+        typer.echo(
+            "With --set dense_below=0, and a segment below their length, clusters read them."
+        )
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 

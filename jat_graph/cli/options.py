@@ -70,9 +70,7 @@ LengthOption = Annotated[
         min=1, help="Tokens kept of each text; a shorter table of positions is made longer."
     ),
 ]
-TopOption = Annotated[
-    int, typer.Option(min=0, help="Jumps shown for each head, or keys that each token finds.")
-]
+TopOption = Annotated[int, typer.Option(min=0, help="Jumps shown of a head, or keys of a token.")]
 
 
 def load_model(

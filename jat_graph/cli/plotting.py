@@ -70,9 +70,8 @@ def plot_command(
     --jump pencil computer draws one jump alone, by default in the head where it gains most.
     Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
     clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
-    names another. memory-compressed:KERNEL:STRIDE and
-    area:WIDTH, also with :causal, and block:LENGTH are drawn like patterns. The caption is
-    printed.
+    names another. memory-compressed:KERNEL:STRIDE and area:WIDTH, also with :causal, and
+    block:LENGTH are drawn like patterns. The caption is printed.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
@@ -124,8 +123,7 @@ def _draw_heads(
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
         view = view_descent(model, tokenizer, **one, **shown)
-        figure = draw_descent(view.graph, view.words)
-        few = f" {READ_DENSELY}" * view.report.dense
+        figure, few = draw_descent(view.graph, view.words), f" {READ_DENSELY}" * view.report.dense
         figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}{few}")
         return figure
     if jump is not None:

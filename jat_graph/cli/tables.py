@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         Jump,
         Stone,
         Token,
-        TokenReading,
     )
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
@@ -65,11 +64,12 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
     numbers, tokens = [], []
     for head in report.heads:
         numbers.append((head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]]))
-        found = [own for own in head.tokens if own.keys]
-        most = sorted(found, key=lambda own: -own.keys[0].share)[:MOST_TOKENS]
-        cells = [_reading_cells(own) for own in found if own in most]
-        left = len(head.tokens) - len(most)
-        tokens.append((head, cells + [[f"{left} more", "", ""]] * (0 < left < len(head.tokens))))
+        found = sorted((own for own in head.tokens if own.keys), key=lambda own: -own.keys[0].share)
+        left, cells = len(found[MOST_TOKENS:]), list[list[str]]()
+        for own in found[:MOST_TOKENS]:
+            keys = escape(", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys))
+            cells.append([escape(_token(own.token)), f"{own.exact:.0%}", keys])
+        tokens.append((head, cells + [[f"{left} more", "", ""]] * bool(left)))
     few = [head for head in report.heads if head.dense]
     said = READ_EXACTLY if all(head.share == 1 for head in few) else READ_DENSELY
     return [
@@ -106,11 +106,6 @@ def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: boo
     for _, cells in sorted(lines, key=lambda line: line[0], reverse=True):
         table.add_row(*cells)
     return table
-
-
-def _reading_cells(own: TokenReading) -> list[str]:
-    keys = ", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys)
-    return [escape(_token(own.token)), f"{own.exact:.0%}", escape(keys)]
 
 
 def _table(

@@ -284,8 +284,8 @@ def fidelity(
         >>> report = jat_graph.fidelity(model, batches, config)
         >>> len(report.heads), report.sequences, report.dense
         (48, 1, 0)
-        >>> 0.15 < report.heads[0].share < 0.2
-        True
+        >>> round(report.heads[0].share, 2)
+        0.2
     """
     check_integer("queries", queries, least=1)
     batches = check_batches(batches)
