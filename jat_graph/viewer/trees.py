@@ -35,6 +35,7 @@ def tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: in
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
     before = scores.softmax(-1)
+    attention = attention if len(size) else before  # or rounding would be seen as a change
     shares, shown = attention @ inside.to(attention).mT, [token.index for token in text.shown]
     most = min(MOST_NODES, room // (2 * NODE_SIZE * len(shown)), len(size))
     numbers, parts = dict[int, int](), list[Any]()
