@@ -180,7 +180,7 @@ def differentiate(kernel: Kernel, given: tuple[Any, ...], **options: Any) -> Par
     """Return the gradients of queries, keys and values, those of means among them."""
     by_query, by_key, by_value, by_keys, by_values = kernel.differentiate(*given, **options)
     tree: Tree = given[-2].tree
-    inside = slice(SINKS, SINKS + tree.segments * tree.segment)
+    inside = slice(SINKS, SINKS + tree.clusters * tree.keys(0))
     if tree.members:
         by_key[:, inside] += spread_gradients(tree, by_keys)
         by_value[:, inside] += spread_gradients(tree, by_values)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.tree import SINKS, Tree, grow, new_tree, pooled
+from jat_graph.clusters.tree import SINKS, Tree, grow, grow_rest, new_tree, pooled
 
 
 class Rule(NamedTuple):
@@ -38,15 +38,21 @@ class Rule(NamedTuple):
     @property
     def first(self) -> int:
         """First token that can meet a cluster; those before it read all that comes before them."""
-        return max(self.dense_below, SINKS + self.window + self.segment - 1)
+        least = self.segment if self.causal else self.size
+        return max(self.dense_below, SINKS + self.window + least - 1)
 
     def seen(self, position: int) -> int:
-        """Return how many segments a token sees, by its place from 0 in its sequence.
+        """Return how many clusters a token sees, by its place from 0 in its sequence.
 
-        Without causal order all tokens see what the last one does.
+        They are those of complete segments. Without causal order all tokens see what the last one
+        does, which is all clusters.
         """
+        if position < self.dense_below:
+            return 0
         later = max(0, position + 1 - SINKS - self.window)
-        return 0 if position < self.dense_below else later // self.segment
+        if not self.causal:
+            return later // self.size
+        return later // self.segment * (self.segment // self.size)
 
     @property
     def top(self) -> int:
@@ -57,13 +63,13 @@ class Rule(NamedTuple):
 class Choice(NamedTuple):
     """What the last T tokens of a sequence read: keys exactly, and nodes in the place of the rest.
 
-    A token reads the sinks, its near keys, which are from the end of the segments that it sees to
-    its own, or to the last without causal order, and the keys of its clusters. All other keys of
-    these segments are read by their mean over the largest node that it did not open.
+    A token reads the sinks, its near keys, which are from the end of the clusters that it sees to
+    its own, or to the last without causal order, and the keys of those that it picks. All other
+    keys of clusters are read by their mean over the largest node that it did not open.
     """
 
     tree: Tree
-    seen: Tensor  # segments that each token sees, int32 [T]
+    seen: Tensor  # clusters that each token sees, int32 [T]
     opened: Tensor  # nodes of each level above the first, -1 for none, int32 [H, T, levels, groups]
     read: Tensor  # clusters, -1 for none, int32 [H, T, clusters]
     top: int  # nodes that the highest level has at most, unless it is the last
@@ -72,7 +78,7 @@ class Choice(NamedTuple):
     causal: bool  # whether tokens read none that comes after them
 
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
-        """Return runs of tokens that see the same segments, and how many segments these are."""
+        """Return runs of tokens that see the same clusters, and how many clusters these are."""
         seen, count = torch.unique_consecutive(self.seen, return_counts=True)
         found, start = list[tuple[slice, int]](), 0
         for one, number in zip(seen.tolist(), count.tolist(), strict=True):
@@ -88,7 +94,7 @@ class Nodes(NamedTuple):
     keys: list[Tensor]  # [Hkv, nodes, D]
     values: list[Tensor]  # [Hkv, nodes, Dv]
     spread: list[Tensor]  # how far keys are from their mean, by root mean square, [Hkv, nodes]
-    ready: dict[int, Any] | None = None  # what a kernel keeps for single tokens, by segments seen
+    ready: dict[int, Any] | None = None  # what a kernel keeps for single tokens, by clusters seen
 
     @classmethod
     def of(cls, tree: Tree, key: Tensor, value: Tensor, known: Nodes | None = None) -> Nodes:
@@ -146,6 +152,7 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     else:
         position = torch.arange(number - rows, number, device=query.device)
         seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
+        seen *= rule.segment // rule.size
         seen = seen.masked_fill(position < rule.dense_below, 0).int()
     above = max(len(tree.spans(most, rule.top)) - 1, 0)
     opened = seen.new_full((heads, rows, above, rule.groups), -1)
@@ -154,12 +161,13 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
 
 
 def grow_for(rule: Rule, key: Tensor, tree: Tree | None = None) -> Tree:
-    """Return the tree of all segments that the last token sees, some of which may be known."""
+    """Return the tree of all clusters that the last token sees, some of which may be known."""
     tree = new_tree(rule.size, rule.segment) if tree is None else tree
-    segments = rule.seen(key.size(1) - 1)
-    if segments <= tree.segments:
+    seen = rule.seen(key.size(1) - 1)
+    if seen <= tree.clusters:
         return tree
-    return grow(tree, key[:, : SINKS + segments * rule.segment])
+    key = key[:, : SINKS + seen * rule.size]
+    return grow(tree, key) if rule.causal else grow_rest(grow(tree, key), key)
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

@@ -74,7 +74,7 @@ class Read:
         opened, read = (by_head(x, len(key))[:, :, rows] for x in (choice.opened, choice.read))
         self.query = by_head(query, len(key))[:, :, rows]
         position = torch.arange(last, device=key.device)
-        length = seen * tree.segment
+        length = seen * tree.keys(0)
         exact = (position < SINKS) | (position >= SINKS + length) | (not seen)
         if choice.causal:
             exact = exact & (position <= position[first + rows.start :].unsqueeze(-1))

@@ -20,7 +20,8 @@ SINKS = 4  # first tokens, which all tokens read exactly and no cluster holds
 class Tree(NamedTuple):
     """Nodes over the complete segments of one sequence: a function of its keys alone.
 
-    All clusters have as many keys, all groups four clusters, and so on. Children of clusters are
+    Without causal order there are clusters of the keys behind these segments, too. All clusters
+    have as many keys, all groups four clusters, and so on. Children of clusters are
     keys, counted from the first that is no sink.
     """
 
@@ -29,9 +30,14 @@ class Tree(NamedTuple):
     nodes: int  # clusters of a segment, and nodes of each block of a higher level
 
     @property
+    def clusters(self) -> int:
+        """Number of clusters that it holds."""
+        return self.members[0].size(1) if self.members else 0
+
+    @property
     def segments(self) -> int:
         """Number of segments that it holds."""
-        return self.members[0].size(1) // self.nodes if self.members else 0
+        return self.clusters // self.nodes
 
     def keys(self, level: int) -> int:
         """Return how many keys each node of a level has; clusters are of level 0."""
@@ -59,15 +65,15 @@ class Tree(NamedTuple):
         below the last ones, which no node of the next level holds yet.
 
         Args:
-            seen: How many segments the token sees.
+            seen: How many clusters the token sees, the first of all.
             top: How many nodes the highest level has at most, unless it is the last.
 
         Returns:
             The first of these nodes and the end of them, from clusters on.
         """
-        spans, stop = list[tuple[int, int]](), seen * self.nodes
-        while stop > top and len(spans) + 1 < LEVELS and seen >= FAN ** (len(spans) + 1):
-            above = seen // FAN ** (len(spans) + 1)
+        spans, stop, segments = list[tuple[int, int]](), seen, seen // self.nodes
+        while stop > top and len(spans) + 1 < LEVELS and segments >= FAN ** (len(spans) + 1):
+            above = segments // FAN ** (len(spans) + 1)
             spans.append((above * self.nodes * FAN, stop))
             stop = above * self.nodes
         return [*spans, (0, stop)] if stop else []
@@ -114,6 +120,21 @@ def grow(tree: Tree, key: Tensor) -> Tree:  # of all tokens, [Hkv, n, D]
         own = members[level][:, start * tree.nodes :] - start * children
         x = pooled(own, x.flatten(1, 2))
     return tree._replace(members=tuple(members))
+
+
+@torch.no_grad()
+def grow_rest(tree: Tree, key: Tensor) -> Tree:  # [Hkv, n, D]
+    """Return a tree with clusters of the keys behind its segments, too, halved as these are."""
+    size, made = tree.keys(0), [*tree.members[:1]]
+    start, left = tree.clusters * size, (key.size(1) - SINKS) // size - tree.clusters
+    halve = pick(key.device, _halve_torch, _halve_numba, _halve_torch, slow=True)
+    while left > 0:  # powers of two, the largest first
+        nodes = 2 ** (left.bit_length() - 1)
+        x = key[:, SINKS + start : SINKS + start + nodes * size]
+        order = halve(x.to(torch.promote_types(x.dtype, torch.float32)), nodes)
+        made.append(order.view(-1, nodes, size) + start)
+        start, left = start + nodes * size, left - nodes
+    return tree._replace(members=(torch.cat(made, dim=1), *tree.members[1:])) if made else tree
 
 
 def pooled(members: Tensor, x: Tensor) -> Tensor:  # [Hkv, nodes, children], [Hkv, children, D]

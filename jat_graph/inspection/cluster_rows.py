@@ -123,10 +123,10 @@ def _tree_rows(
     holders: list[Tensor],  # the node that holds each key, of each level, [H, keys]
     head: int,
     tokens: Tensor,  # which these are, [r]
-    seen: int,  # how many segments all of them see
+    seen: int,  # how many clusters all of them see
 ) -> Tensor:  # [4, r, n]
     """Return exact scores, those that are read, and which keys are near, and in clusters read."""
-    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.segment
+    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.keys(0)
     met = (position <= tokens.unsqueeze(1)) | (not choice.causal)
     scores = (query @ key.mT).masked_fill(~met, -torch.inf)
     near = met & ((position < SINKS) | (position >= SINKS + length) | (not seen))

@@ -51,10 +51,11 @@ def test_levels_of_nodes_by_hand() -> None:
 
 def test_what_stands_for_segments() -> None:
     assert tree_sizes(0, 2, top=4) == []
-    assert tree_sizes(2, 2, top=4) == [4]
-    assert tree_sizes(3, 2, top=4) == [6]  # no block of four is complete
-    assert tree_sizes(13, 2, top=4) == [26, 6]
-    assert tree_sizes(35, 2, top=4) == [70, 16, 4]
+    assert tree_sizes(4, 2, top=4) == [4]
+    assert tree_sizes(6, 2, top=4) == [6]  # no block of four is complete
+    assert tree_sizes(26, 2, top=4) == [26, 6]
+    assert tree_sizes(70, 2, top=4) == [70, 16, 4]
+    assert tree_sizes(29, 2, top=4) == [29, 6]
 
 
 def test_one_token_by_hand() -> None:

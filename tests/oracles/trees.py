@@ -82,12 +82,16 @@ def tree_parts(x: Tensor, number: int) -> list[Tensor]:
     return parts
 
 
-def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
+def tree_levels(
+    key: Tensor, size: int, segment: int, whole: int | None = None
+) -> list[ReferenceLevel]:
     r"""Return the tree over the complete segments behind the first four keys, lowest level first.
 
     The keys of a segment form :math:`c = \mathrm{segment} / \mathrm{size}` clusters; the 4c nodes
     of four neighbouring blocks form c nodes of the next level by their mean keys; there are four
-    levels at most.
+    levels at most. With ``whole``, the ``whole`` first keys are in clusters, but for the last few:
+    those behind the segments are cut into runs of as many clusters as powers of two are, the
+    largest first.
 
     Shapes:
         - key: ``[n, D]``
@@ -96,7 +100,8 @@ def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
         This library.
     """
     nodes, key = segment // size, key.detach()
-    inside = torch.eye(len(key), dtype=torch.bool)[4:]
+    inside = torch.eye(len(key), dtype=torch.bool)[4:whole]
+    after = inside[len(inside) // segment * segment :]
     children, levels = segment, list[ReferenceLevel]()
     while len(inside) >= children and len(levels) < 4:
         members, owners = list[Tensor](), torch.zeros(0, dtype=torch.long)
@@ -108,11 +113,20 @@ def tree_levels(key: Tensor, size: int, segment: int) -> list[ReferenceLevel]:
             owners = torch.cat([owners, owner])
         levels.append(ReferenceLevel(torch.stack(members), owners))
         inside, children = levels[-1].members, 4 * nodes
+    while whole is not None and len(after) >= size:
+        known = levels[0] if levels else ReferenceLevel(after[:0], torch.zeros(0).long())
+        number = 2 ** int(math.log2(len(after) // size))
+        members, owner = [known.members], torch.zeros(number * size, dtype=torch.long)
+        for part in tree_parts(tree_means(after[: number * size], key), number):
+            owner[part] = len(known.members) + len(members) - 1
+            members.append(after[part].any(dim=0)[None])
+        levels[:1] = [ReferenceLevel(torch.cat(members), torch.cat([known.owner, owner]))]
+        after = after[number * size :]
     return levels
 
 
 def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
-    r"""Return how many nodes of each level stand for so many segments, with ``nodes`` a block.
+    r"""Return how many nodes of each level stand for so many clusters, with ``nodes`` a block.
 
     Above a level with more than ``top`` nodes is another one, if it has a complete block, up to the
     fourth.
@@ -120,9 +134,9 @@ def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
     Reference:
         This library.
     """
-    sizes = [seen * nodes] if seen else []
-    while sizes and sizes[-1] > top and len(sizes) < 4 and seen >= 4 ** len(sizes):
-        sizes.append(seen // 4 ** len(sizes) * nodes)
+    sizes = [seen] if seen else []
+    while sizes and sizes[-1] > top and len(sizes) < 4 and seen // nodes >= 4 ** len(sizes):
+        sizes.append(seen // nodes // 4 ** len(sizes) * nodes)
     return sizes
 
 
@@ -210,8 +224,9 @@ def reference_tree_attention(
     \rceil` best clusters exactly, and what lies before and behind these segments. Choices are
     constants for the gradient. Each sequence is on its own; grouped heads share keys.
 
-    Without causal order all tokens read all keys and see the segments of the last one; ``window``
-    tokens, those of ``everywhere`` or else the last ones, come last and see none.
+    Without causal order all tokens read all keys and see all clusters, which are of the keys behind
+    segments, too; ``window`` tokens, those of ``everywhere`` or else the last ones, come last and
+    see none.
 
     Shapes:
         - query: ``[B, H, L, D]``
@@ -239,14 +254,16 @@ def reference_tree_attention(
             for h in range(heads if number >= 0 else 0):
                 g = h * key.shape[1] // heads
                 q, k, v = scale * query[b, h, own], key[b, g, own], value[b, g, own]
-                levels, rows = tree_levels(k, size, segment), []
+                whole, nodes = None if causal else len(own) - window, max(1, segment // size)
+                levels, rows = tree_levels(k, size, segment, whole), []
                 best = [-(-keys // size)] + [groups] * len(levels)
                 for token in range(len(own)):
                     last = token if causal else len(own) - 1
-                    seen = max(0, last - 3 - window) // segment if last >= dense_below else 0
-                    if not causal and token >= len(own) - window:
+                    later = max(0, last - 3 - window)
+                    seen = later // segment * nodes if causal else later // size
+                    if last < dense_below or (not causal and token >= len(own) - window):
                         seen = 0
-                    sizes = tree_sizes(seen, max(1, segment // size), top)
+                    sizes = tree_sizes(seen, nodes, top)
                     own_k, own_v = k[: last + 1], v[: last + 1]
                     stopped = tree_descent(q[token], own_k, levels, sizes, best, margin)
                     rows.append(tree_output(q[token], own_k, own_v, stopped, rest))

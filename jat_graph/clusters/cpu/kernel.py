@@ -32,8 +32,8 @@ class Met(NamedTuple):
 
     @classmethod
     def of(cls, choice: Choice, seen: int, last: int, dtype: Any) -> Met:
-        """Return what tokens that see so many segments meet, near keys up to ``last``."""
-        near = slice(SINKS + seen * choice.tree.segment if seen else 0, last)
+        """Return what tokens that see so many clusters meet, near keys up to ``last``."""
+        near = slice(SINKS + seen * choice.tree.keys(0) if seen else 0, last)
         sinks, spans = SINKS if seen else 0, list[tuple[int, int, int]]()
         width = sinks + near.stop - near.start
         columns = padded(width)
@@ -228,7 +228,7 @@ def _read(
 
 
 def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int:
-    """Return how many first tokens SDPA's kernel reads: those that see no segment, or all."""
+    """Return how many first tokens SDPA's kernel reads: those that see no cluster, or all."""
     number = int((choice.seen == 0).sum())
     if not choice.causal and number < len(choice.seen):
         return 0
