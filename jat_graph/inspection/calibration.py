@@ -54,7 +54,7 @@ def calibrate(
     tolerance: float | None = None,
     config: JatConfig | None = None,
 ) -> JatConfig:
-    """Measure the ρ of every jump head that joins the wanted share of pairs, or its keys by clusters.
+    """Measure the ρ of every jump head that joins the wanted share of pairs, or keys of clusters.
 
     The layers are taken in order, each with those below as chosen. With pairs, a pair's critical ρ
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of

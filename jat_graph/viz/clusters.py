@@ -57,7 +57,7 @@ def draw_fidelity(report: Fidelity) -> Figure:
         axis.scatter(masses, errors, color=colour, s=22, alpha=0.85, lw=0, label=str(layer))
     axis.set_xlim(0, 102)
     axis.set_ylim(bottom=0)
-    axis.set_xlabel("the model's own attention on keys that are read exactly, %", fontsize=9)
+    axis.set_xlabel("own attention on keys that are exact, %", fontsize=9)
     axis.set_ylabel("error of the output, ‖o' − o‖ / ‖o‖", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
