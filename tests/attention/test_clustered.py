@@ -204,13 +204,13 @@ def test_the_same_again_is_the_same_bit_for_bit():
 
 
 @pytest.mark.parametrize("side", [None, "left", "scattered"])
-def test_where_no_segment_is_complete_it_is_sdpa_bit_for_bit(side):
+def test_where_there_is_no_cluster_it_is_sdpa_bit_for_bit(side):
     heads = [x.requires_grad_() for x in random_tensors(4, *[(2, 2, 67, 8)] * 3)]
     valid = None if side is None else random_padding_mask(2, 67, side=side)
     shown = everyone(heads) if valid is None else valid
     mask = None if valid is None else valid[:, None, None]
     plain = F.scaled_dot_product_attention(*heads, mask).transpose(1, 2)[shown]
-    ours = fast(heads, attention_mask=valid, segment=64).transpose(1, 2)[shown]
+    ours = fast(heads, attention_mask=valid, size=64, segment=64).transpose(1, 2)[shown]
     results = [with_gradients(x, heads, torch.ones_like(x)) for x in (ours, plain)]
     assert all(map(torch.equal, *results))
 

@@ -73,7 +73,7 @@ def dense_output(call: Call) -> Tensor:
 
 
 @pytest.mark.filterwarnings(LEFT_ALONE)
-@pytest.mark.parametrize("settings", [{}, {"segment": 32}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"size": 32, "segment": 32}], ids=str)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[str, int]) -> None:
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
