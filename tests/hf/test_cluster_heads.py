@@ -107,7 +107,7 @@ def test_all_heads_are_the_model_on_its_name_and_come_off_again(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"keys": 40, "dense_below": 0}, {"dense_below": math.inf}]
+    "settings", [{}, {"size": 32, "segment": 32, "dense_below": 0}, {"dense_below": math.inf}]
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_short_inputs_are_the_base_to_the_bit(name: str, settings: dict[str, float]) -> None:
