@@ -167,9 +167,7 @@ def _show_fidelity(
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
     if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
-        typer.echo(
-            "With --set dense_below=0, and a segment below their length, clusters read them."
-        )
+        typer.echo("With --set dense_below=0 clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 

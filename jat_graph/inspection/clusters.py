@@ -129,7 +129,7 @@ def inspect_clusters(
     """Report what tokens read of a text: how much of it is exact, and which far keys they find.
 
     A text that is shorter than ``dense_below`` is read densely by the model; the report says so,
-    and what tokens would read. One that makes no complete segment is read exactly in any case.
+    and what tokens would read. One that makes no cluster is read exactly in any case.
 
     Args:
         model: A model with heads that read by clusters.

@@ -280,12 +280,12 @@ def fidelity(
         >>> from transformers import BertConfig, BertModel
         >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4))
         >>> batches = [{"input_ids": torch.arange(100, 400).view(1, 300)}]
-        >>> config = jat_graph.JatConfig.clustered(keys=16, segment=64, dense_below=0)
+        >>> config = jat_graph.JatConfig.clustered(keys=16, dense_below=0)
         >>> report = jat_graph.fidelity(model, batches, config)
         >>> len(report.heads), report.sequences, report.dense
         (48, 1, 0)
         >>> round(report.heads[0].share, 2)
-        0.2
+        0.07
     """
     check_integer("queries", queries, least=1)
     batches = check_batches(batches)

@@ -86,7 +86,7 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None =
     From left to right is the text, in causal order up to the token; from top to bottom stand the
     token that looks, groups, clusters and keys; a node is in the middle of its keys. What the token
     opens has the colour of all its attention below; what stands for its keys, as their mean, is
-    faint. Bars are the first keys and those in no cluster, which it reads in any case: the last
+    faint. Bars are the first keys and those in no cluster, which it reads in any case: a few last
     ones of the text, or in causal order those near it. The keys of most attention have their words.
 
     Args:

@@ -32,11 +32,15 @@ def padded_batch() -> dict[str, Tensor]:
 
 def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -> Tensor:  # [n, 4]
     """Compare all rows of one head, by their definition."""
-    levels, rows = tree_levels(key, graph.size, graph.segment), []
+    levels, nodes, rows = (
+        tree_levels(key, graph.size, graph.segment),
+        graph.segment // graph.size,
+        [],
+    )
     best = [-(-graph.keys // graph.size)] + [graph.groups] * len(levels)
     for token, own in enumerate(query * query.size(-1) ** -0.5):
         seen = max(0, token - 3 - graph.window) // graph.segment * (token >= graph.dense_below)
-        sizes = tree_sizes(seen, graph.segment // graph.size, 32 * graph.groups)
+        sizes = tree_sizes(seen * nodes, nodes, 32 * graph.groups)
         stopped = tree_descent(own, key[: token + 1], levels, sizes, best, graph.margin)
         exact, is_read = key[: token + 1] @ own, ~stopped.any(0)
         means = stopped.T.to(key.dtype) @ tree_means(stopped, key[: token + 1]) @ own

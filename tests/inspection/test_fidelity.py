@@ -76,9 +76,9 @@ def heads_of(model: BertModel, batch: Mapping[str, Tensor]) -> list[tuple[Tensor
 
 def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -> Tensor:  # [n, 4]
     """Compare all rows of one head, by their definition."""
-    levels, rows = tree_levels(key, graph.size, graph.segment), []
+    levels, rows = tree_levels(key, graph.size, graph.segment, len(key)), []
     best = [-(-graph.keys // graph.size)] + [(graph.groups or 16)] * len(levels)
-    seen = max(0, len(key) - 4) // graph.segment * (len(key) >= graph.dense_below)
+    seen = max(0, len(key) - 4) // graph.size * (len(key) >= graph.dense_below)
     sizes = tree_sizes(seen, graph.segment // graph.size, 32 * best[-1])
     for own in query * query.size(-1) ** -0.5:
         stopped = tree_descent(own, key, levels, sizes, best, graph.margin)
@@ -288,19 +288,19 @@ def test_the_table_has_means_of_layers_or_heads() -> None:
 
 
 def test_minilm_on_wikipedia(minilm_path: str, data_dir: Path) -> None:
-    """Heads are off by a tenth where those without the rest are off by two fifths."""
+    """Heads are off by a tenth where those without the rest are off by half."""
     model, tokenizer = (x.from_pretrained(minilm_path) for x in (AutoModel, AutoTokenizer))
     with gzip.open(data_dir / "lm" / "wikitext-2" / "valid.txt.gz", "rt", encoding="utf-8") as file:
         articles = re.split(r"\n = [^=].*? = \n", file.read())[1:4]
     cut: Any = {"truncation": True, "max_length": 512, "return_tensors": "pt"}
     batches = [tokenizer(article, **cut) for article in articles]
-    config = JatConfig.clustered(keys=32, size=4, segment=32, dense_below=0)
+    config = JatConfig.clustered(keys=32, size=4, dense_below=0)
     report = jat_graph.fidelity(model, batches, config)
     assert (report.sequences, report.tokens, len(report.heads)) == (3, 1536, 72)
     mass, error = (sum(getattr(h, n) for h in report.heads) / 72 for n in ("mass", "error"))
-    assert 0.55 < mass < 0.59
-    assert 0.09 < error < 0.12
+    assert 0.52 < mass < 0.56
+    assert 0.07 < error < 0.10
     assert report.token_cosine > 0.99
     assert report.embedding_cosine > 0.99
     without = jat_graph.fidelity(model, batches, config.replace(propagate=False))
-    assert 0.41 < sum(head.error for head in without.heads) / 72 < 0.48
+    assert 0.5 < sum(head.error for head in without.heads) / 72 < 0.58

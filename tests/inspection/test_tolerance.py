@@ -39,7 +39,7 @@ def logged_errors(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[float, fl
     return {m[1]: (float(m[2]), float(m[3])) for m in found if m is not None}
 
 
-@pytest.mark.parametrize("tolerance", [0.1, 0.05])
+@pytest.mark.parametrize("tolerance", [0.2, 0.07])
 def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> None:
     model, used = tiny_bert(1), batches(1)
     (taken,) = rungs(jat_graph.calibrate(model, used, tolerance=tolerance, config=BASE))
@@ -104,7 +104,7 @@ def test_the_config_says_from_where_on_and_is_saved() -> None:
     again = jat_graph.calibrate(jat_graph.attach(model, config), used, tolerance=0.1)
     assert again == config
     assert attached_config(model, ClusterGraph) == config
-    assert "8 to 16 keys, 16 groups, dense below a" in jat_graph.summary(model)
+    assert "8 to 32 keys, 16 groups, dense below a" in jat_graph.summary(model)
 
 
 def test_a_held_out_error_above_the_tolerance_is_a_warning(

@@ -162,7 +162,7 @@ def test_a_text_too_short_for_clusters_is_shown_and_the_note_says_so(
 ) -> None:
     attach(plain, JatConfig.clustered(**SHORT | {"dense_below": 100}, layers=(3,)))
     try:
-        short, longer = view(plain, tokenizer, [TEXT, 3 * TEXT], heads=4).texts
+        short, longer = view(plain, tokenizer, ["Book.", TEXT], heads=4).texts
     finally:
         detach(plain)
     (none,), (some,) = short.heads, longer.heads

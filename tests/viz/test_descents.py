@@ -93,22 +93,22 @@ def test_of_a_whole_graph_any_token_can_be_drawn():
 @pytest.mark.parametrize("rest", [True, False])
 def test_without_causal_order_all_of_the_text_is_there(rest):
     torch.manual_seed(0)
-    query, key = torch.randn(2, 1, 1, 90, 8)
-    config, words = CONFIG.replace(propagate=rest), WORDS * 15
+    query, key = torch.randn(2, 1, 1, 91, 8)
+    config, words = CONFIG.replace(propagate=rest), [*WORDS * 15, "."]
     graph = tree_graph(query * 3, key, config=config)[0]
     figure = draw_descent(graph, words, token=20)
     source, target = graph["token", "read_by", "token"].edge_index
     read = source[target == 20]
-    assert f"{len(read)} of 90 keys exactly" in figure.get_label()
+    assert f"{len(read)} of 91 keys exactly" in figure.get_label()
     (axis, *_) = figure.axes
     low, high = axis.get_xlim()
-    assert low < 0 and 89 < high < 92
-    # Bars are the first four keys, and those behind the last segment, both in any case.
+    assert low < 0 and 90 < high < 92
+    # Bars are the first four keys, and the last one, which is in no cluster, both in any case.
     bars = [own for own in axis.collections if type(own).__name__ == "PolyCollection"]
     spans = sorted(
         (p.vertices[:, 0].min(), p.vertices[:, 0].max()) for b in bars for p in b.get_paths()
     )
-    assert spans == [(-0.5, 3.5), (83.5, 89.5)]
+    assert spans == [(-0.5, 3.5), (89.5, 90.5)]
     assert bool((read > 20).any()) and bool((read < 20).any())
     (label,) = [text for text in axis.texts if text.get_text().endswith("hensibilities")]
     assert label.get_position() == (20, 2)
