@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.tree import SINKS, Tree, grow, grow_rest, new_tree, pooled
+from jat_graph.clusters.tree import SINKS, Tree, grow, grow_whole, new_tree, pooled
 
 
 class Rule(NamedTuple):
@@ -16,7 +16,7 @@ class Rule(NamedTuple):
     keys: int = 384  # that a token reads exactly at most, by whole clusters, beside near ones
     groups: int = 32  # nodes of each higher level that it opens at most
     size: int = 8  # keys of a cluster
-    segment: int = 512  # keys that are clustered together, the size times a power of two
+    segment: int = 512  # keys that are clustered together in causal order, 2ⁿ times the size
     window: int = 64  # last keys that are in no cluster; without causal order these tokens read all
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
@@ -167,7 +167,7 @@ def grow_for(rule: Rule, key: Tensor, tree: Tree | None = None) -> Tree:
     if seen <= tree.clusters:
         return tree
     key = key[:, : SINKS + seen * rule.size]
-    return grow(tree, key) if rule.causal else grow_rest(grow(tree, key), key)
+    return grow(tree, key) if rule.causal else grow_whole(rule.size, key)
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

@@ -20,8 +20,8 @@ SINKS = 4  # first tokens, which all tokens read exactly and no cluster holds
 class Tree(NamedTuple):
     """Nodes over the complete segments of one sequence: a function of its keys alone.
 
-    Without causal order there are clusters of the keys behind these segments, too. All clusters
-    have as many keys, all groups four clusters, and so on. Children of clusters are
+    Without causal order each cluster is a segment. All clusters have as many keys, all groups four
+    clusters, and so on. Children of clusters are
     keys, counted from the first that is no sink.
     """
 
@@ -123,18 +123,25 @@ def grow(tree: Tree, key: Tensor) -> Tree:  # of all tokens, [Hkv, n, D]
 
 
 @torch.no_grad()
-def grow_rest(tree: Tree, key: Tensor) -> Tree:  # [Hkv, n, D]
-    """Return a tree with clusters of the keys behind its segments, too, halved as these are."""
-    size, made = tree.keys(0), [*tree.members[:1]]
-    start, left = tree.clusters * size, (key.size(1) - SINKS) // size - tree.clusters
+def grow_whole(size: int, key: Tensor) -> Tree:  # [Hkv, n, D]
+    """Return the tree of a sequence in no order, all keys of which are halved together.
+
+    They are in runs of as many clusters as powers of two are, the largest first; four neighbours of
+    a level, which are quarters of the same keys, make a node of the next.
+    """
+    made, start, left = list[Tensor](), 0, max(0, key.size(1) - SINKS) // size
     halve = pick(key.device, _halve_torch, _halve_numba, _halve_torch, slow=True)
-    while left > 0:  # powers of two, the largest first
+    while left > 0:
         nodes = 2 ** (left.bit_length() - 1)
         x = key[:, SINKS + start : SINKS + start + nodes * size]
         order = halve(x.to(torch.promote_types(x.dtype, torch.float32)), nodes)
         made.append(order.view(-1, nodes, size) + start)
         start, left = start + nodes * size, left - nodes
-    return tree._replace(members=(torch.cat(made, dim=1), *tree.members[1:])) if made else tree
+    members = [torch.cat(made, dim=1)] if made else []
+    while members and len(members) < LEVELS and members[-1].size(1) >= FAN:
+        own = torch.arange(members[-1].size(1) // FAN * FAN, device=key.device, dtype=torch.int32)
+        members.append(own.view(1, -1, FAN).expand(len(key), -1, -1))
+    return Tree(tuple(members), size, 1)
 
 
 def pooled(members: Tensor, x: Tensor) -> Tensor:  # [Hkv, nodes, children], [Hkv, children, D]

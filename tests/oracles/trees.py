@@ -89,9 +89,11 @@ def tree_levels(
 
     The keys of a segment form :math:`c = \mathrm{segment} / \mathrm{size}` clusters; the 4c nodes
     of four neighbouring blocks form c nodes of the next level by their mean keys; there are four
-    levels at most. With ``whole``, the ``whole`` first keys are in clusters, but for the last few:
-    those behind the segments are cut into runs of as many clusters as powers of two are, the
-    largest first.
+    levels at most.
+
+    In no order the ``whole`` first keys are in clusters, but for the last few, in runs of as many
+    clusters as powers of two are, the largest first; and four neighbours of a level form one node
+    of the next.
 
     Shapes:
         - key: ``[n, D]``
@@ -100,8 +102,9 @@ def tree_levels(
         This library.
     """
     nodes, key = segment // size, key.detach()
-    inside = torch.eye(len(key), dtype=torch.bool)[4:whole]
-    after = inside[len(inside) // segment * segment :]
+    inside = torch.eye(len(key), dtype=torch.bool)[4:]
+    if whole is not None:
+        return _levels_of_all(key, inside[: max(0, whole - 4)], size)
     children, levels = segment, list[ReferenceLevel]()
     while len(inside) >= children and len(levels) < 4:
         members, owners = list[Tensor](), torch.zeros(0, dtype=torch.long)
@@ -113,15 +116,22 @@ def tree_levels(
             owners = torch.cat([owners, owner])
         levels.append(ReferenceLevel(torch.stack(members), owners))
         inside, children = levels[-1].members, 4 * nodes
-    while whole is not None and len(after) >= size:
-        known = levels[0] if levels else ReferenceLevel(after[:0], torch.zeros(0).long())
-        number = 2 ** int(math.log2(len(after) // size))
-        members, owner = [known.members], torch.zeros(number * size, dtype=torch.long)
-        for part in tree_parts(tree_means(after[: number * size], key), number):
-            owner[part] = len(known.members) + len(members) - 1
-            members.append(after[part].any(dim=0)[None])
-        levels[:1] = [ReferenceLevel(torch.cat(members), torch.cat([known.owner, owner]))]
-        after = after[number * size :]
+    return levels
+
+
+def _levels_of_all(key: Tensor, inside: Tensor, size: int) -> list[ReferenceLevel]:
+    members, owner = [inside[:0]], torch.zeros(0, dtype=torch.long)
+    while len(inside) >= size:
+        number = 2 ** int(math.log2(len(inside) // size))
+        own = torch.zeros(number * size, dtype=torch.long)
+        for part in tree_parts(tree_means(inside[: number * size], key), number):
+            own[part] = len(members) - 1
+            members.append(inside[part].any(dim=0)[None])
+        owner, inside = torch.cat([owner, own]), inside[number * size :]
+    levels = [ReferenceLevel(torch.cat(members), owner)] if len(owner) else []
+    while levels and len(levels) < 4 and len(below := levels[-1].members) >= 4:
+        four = below[: len(below) // 4 * 4].view(-1, 4, len(key)).any(dim=1)
+        levels.append(ReferenceLevel(four, torch.arange(len(four) * 4) // 4))
     return levels
 
 
@@ -254,7 +264,8 @@ def reference_tree_attention(
             for h in range(heads if number >= 0 else 0):
                 g = h * key.shape[1] // heads
                 q, k, v = scale * query[b, h, own], key[b, g, own], value[b, g, own]
-                whole, nodes = None if causal else len(own) - window, max(1, segment // size)
+                whole = None if causal else len(own) - window
+                nodes = max(1, segment // size) if causal else 1
                 levels, rows = tree_levels(k, size, segment, whole), []
                 best = [-(-keys // size)] + [groups] * len(levels)
                 for token in range(len(own)):
