@@ -79,7 +79,7 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     levels, rows = tree_levels(key, graph.size, graph.segment, len(key)), []
     best = [-(-graph.keys // graph.size)] + [(graph.groups or 16)] * len(levels)
     seen = max(0, len(key) - 4) // graph.size * (len(key) >= graph.dense_below)
-    sizes = tree_sizes(seen, graph.segment // graph.size, 32 * best[-1])
+    sizes = tree_sizes(seen, 1, 32 * best[-1])
     for own in query * query.size(-1) ** -0.5:
         stopped = tree_descent(own, key, levels, sizes, best, graph.margin)
         exact, is_read = key @ own, ~stopped.any(0)
