@@ -330,7 +330,7 @@ def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Datas
     longest = 0 if first is None else max(max(_lengths(split)) for split in splits)
     if first is not None and longest < first:
         said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "
-        said += "is the model's own; a lower dense_below and a smaller segment change that"
+        said += "is the model's own; a lower dense_below changes that"
         logger.warning(said, longest, first)
 
 
