@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.clusters.choice import Nodes
-from jat_graph.clusters.tree import Tree, _halve_numba, _halve_torch, grow, new_tree
+from jat_graph.clusters.tree import Tree, _halve_numba, _halve_torch, grow, grow_whole, new_tree
 from tests.clusters.support import random_heads, with_twins
 from tests.oracles import tree_levels, tree_means
 from tests.support import random_tensors
@@ -23,15 +23,16 @@ def keys_of(length: int, seed: int, dtype: torch.dtype = torch.float64) -> Tenso
     return random_heads(length, seed=seed)[1].to(dtype)
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @given(length=st.integers(0, 200), seed=st.integers(0, 99), sizes=SIZES, twins=st.booleans())
-def test_nodes_are_those_of_the_oracle(length, seed, sizes, twins):
+def test_nodes_are_those_of_the_oracle(causal, length, seed, sizes, twins):
     key = keys_of(length, seed)
     key = with_twins(key) if twins else key
-    tree = grow(new_tree(*sizes), key)
-    assert tree.segments == max(0, length - 4) // sizes[1]
+    tree = grow(new_tree(*sizes), key) if causal else grow_whole(sizes[0], key)
+    assert tree.segments == max(0, length - 4) // sizes[causal]
     means = Nodes.of(tree, key, key).keys
     for head, own in enumerate(key):
-        wanted = tree_levels(own, *sizes)
+        wanted = tree_levels(own, *sizes, None if causal else length)
         inside = torch.eye(length, dtype=torch.bool)[4:]
         for level, (own_means, want) in enumerate(zip(means, wanted, strict=True)):
             inside = inside[tree.members[level][head].long()].any(dim=1)

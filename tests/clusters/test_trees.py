@@ -75,6 +75,19 @@ def test_all_opened_and_all_read_is_causal_attention(size):
     assert_same(run(tree_heads, heads, rule), run(sdpa, heads))
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_below_the_first_length_it_is_attention(causal):
+    rule = Rule(keys=2, size=2, segment=8, window=0, dense_below=400, causal=causal)
+    ours = run(tree_heads, random_heads(300, widths=(8, 8)), rule)
+    theirs = run(
+        lambda *x: F.scaled_dot_product_attention(
+            *x, is_causal=causal, scale=SCALE, enable_gqa=True
+        ),
+        random_heads(300, widths=(8, 8)),
+    )
+    assert_same(ours, theirs)
+
+
 def test_nothing_opened_is_attention_over_pooled_keys():
     rule = Deep(keys=0, groups=0, size=2, segment=8, window=5)
     heads = random_heads(4 + 64 + 5, (2, 1), rows=1)
