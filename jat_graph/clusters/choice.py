@@ -42,11 +42,8 @@ class Rule(NamedTuple):
         return max(self.dense_below, SINKS + self.window + least - 1)
 
     def seen(self, position: int) -> int:
-        """Return how many clusters a token sees, by its place from 0 in its sequence.
-
-        They are those of complete segments. Without causal order all tokens see what the last one
-        does, which is all clusters.
-        """
+        """Return how many clusters a token sees, by its place from 0 in its sequence."""
+        # Those of complete segments; in no order what the last token sees, which is all there are.
         if position < self.dense_below:
             return 0
         later = max(0, position + 1 - SINKS - self.window)

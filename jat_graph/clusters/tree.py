@@ -21,8 +21,7 @@ class Tree(NamedTuple):
     """Nodes over the complete segments of one sequence: a function of its keys alone.
 
     Without causal order each cluster is a segment. All clusters have as many keys, all groups four
-    clusters, and so on. Children of clusters are
-    keys, counted from the first that is no sink.
+    clusters, and so on. Children of clusters are keys, counted from the first that is no sink.
     """
 
     members: tuple[Tensor, ...]  # children of each level's nodes, int32 [Hkv, nodes, children]

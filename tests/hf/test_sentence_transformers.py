@@ -63,7 +63,8 @@ def trained(model: Any, folder: Path, **settings: Any) -> Path:
 def test_what_measures_a_model_takes_the_whole_of_it() -> None:
     model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
     batches = [dict(model.tokenizer(TEXTS * 9, padding=True, return_tensors="pt"))]
-    pairs, clusters = JatConfig(layers=(0,)), JatConfig.clustered(dense_below=0, keys=4, size=2, segment=8)
+    pairs = JatConfig(layers=(0,))
+    clusters = JatConfig.clustered(dense_below=0, keys=4, size=2)
     found = []
     for taken in (model[0].model, model):
         measured: list[Any] = [calibrate(taken, batches, density=0.1, config=pairs)]
