@@ -206,7 +206,7 @@ class StoneGraph(ScoreGraph):
 # measurements; below so many tokens SDPA is faster. One number, so that a model in evaluation reads
 # as it was trained.
 MEASURED = {
-    False: Rule(keys=128, groups=16, window=0, dense_below=3072, causal=False),
+    False: Rule(keys=128, groups=16, size=16, window=0, dense_below=3072, causal=False),
     True: Rule(dense_below=4096),
 }
 NEVER = 2**40  # tokens, which no sequence has
@@ -251,7 +251,7 @@ class ClusterGraph(GraphSettings):
         propagate: Read what is not read exactly by means; or else not at all. (default: True)
         groups: How many nodes a token opens at most of each level above clusters. (default: None,
             which means 16; 32 in causal order)
-        size: Keys of a cluster. (default: 8)
+        size: Keys of a cluster. (default: None, which means 16; 8 in causal order)
         segment: In causal order, keys that are clustered together, as soon as there are so many:
             ``size`` times a power of two. (default: 512)
         window: In causal order, last keys that are in no cluster yet, and are read exactly.
@@ -274,14 +274,14 @@ class ClusterGraph(GraphSettings):
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
     groups: int | Table | None = _of_heads(None, least=1)
-    size: int = integer(8, least=1)
+    size: int | None = integer(None, least=1)
     segment: int = integer(512, least=1)
     window: int = integer(64, least=1)
     margin: float | Table = checked(4.0, check_threshold)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        new_tree(self.size, self.segment)  # or refuse these
+        new_tree(self.size or MEASURED[True].size, self.segment)  # or refuse these
 
     def of_head(self, head: int, num_heads: int) -> ClusterGraph:
         """Return the settings of one head of a layer, without tables."""
