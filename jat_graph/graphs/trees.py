@@ -79,7 +79,7 @@ def tree_graph(
         >>> query, key = torch.randn(1, 4, 600, 8), torch.randn(1, 2, 600, 8)
         >>> graph = jat_graph.tree_graph(query, key, config=jat_graph.JatConfig.clustered())[0]
         >>> graph["token"].num_nodes, graph["cluster"].size[graph["cluster"].level == 0].sum()
-        (600, tensor(512))
+        (600, tensor(592))
     """
     check_config(config)
     settings = config.cluster_graph
