@@ -207,7 +207,7 @@ def test_sentence_transformers_take_the_name(minilm_path: str) -> None:
     )
     texts = ["The keys to the cabinet are on the table. " * 12, "A dog runs."]
     vectors = []
-    for name in ("sdpa", register_clustered(keys=4, size=2, segment=8, dense_below=0)):
+    for name in ("sdpa", register_clustered(keys=4, size=4, dense_below=0)):
         model = sbert.SentenceTransformer(
             minilm_path, device="cpu", model_kwargs={"attn_implementation": name}
         )
