@@ -76,7 +76,7 @@ def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     for axis, names in ((seconds, {"sdpa": "SDPA", "clusters": "clusters"}), (near, states)):
         for (name, label), colour in zip(names.items(), colours, strict=False):
             axis.plot(lengths, [p[name] for p in points], "o-", ms=4, color=colour, label=label)
-        axis.set(xlabel="tokens", xticks=[n for n in lengths if n >= max(lengths) / 8])
+        axis.set(xlabel="tokens", xticks=[n for n in lengths if n > max(lengths) / 8])
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize=8)
     seconds.set(ylabel="seconds for a text", ylim=(0, None))
