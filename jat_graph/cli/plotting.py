@@ -70,8 +70,7 @@ def plot_command(
     --jump pencil computer draws one jump alone, by default in the head where it gains most.
     Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
     clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
-    names another. memory-compressed:KERNEL:STRIDE and area:WIDTH, also with :causal, and
-    block:LENGTH are drawn like patterns. The caption is printed.
+    names another. The caption is printed.
     """
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
