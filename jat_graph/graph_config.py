@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from jat_graph.checks.numbers import check_flag, check_integer
 from jat_graph.clusters.choice import Rule
-from jat_graph.clusters.tree import new_tree
+from jat_graph.clusters.tree import check_segment
 from jat_graph.config_fields import (
     Settings,
     Table,
@@ -281,7 +281,7 @@ class ClusterGraph(GraphSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        new_tree(self.size or MEASURED[True].size, self.segment)  # or refuse these
+        check_segment(self.size or MEASURED[True].size, self.segment)
 
     def of_head(self, head: int, num_heads: int) -> ClusterGraph:
         """Return the settings of one head of a layer, without tables."""

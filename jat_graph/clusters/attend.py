@@ -44,13 +44,13 @@ def register_kernel(device: str, kernel: Kernel | ModuleType) -> None:
     KERNELS[device] = Kernel(kernel.choose, kernel.read, kernel.differentiate)
 
 
-def kernel_for(device: torch.device, dropout: bool = False) -> Kernel:
-    """Return what computes on a device: the formula where nothing else does, and for dropout."""
+def kernel_for(device: torch.device) -> Kernel:
+    """Return what computes on a device: the formula where nothing else does."""
     if HAS_NUMBA and "cpu" not in KERNELS:
         from jat_graph.clusters.cpu import gradients, kernel  # which import numba
 
         register_kernel("cpu", Kernel(kernel.choose, kernel.read, gradients.differentiate))
-    return KERNELS["naive"] if dropout else KERNELS.get(device.type, KERNELS["naive"])
+    return KERNELS.get(device.type, KERNELS["naive"])
 
 
 register_kernel("naive", naive)
@@ -132,11 +132,10 @@ class State(NamedTuple):
 
     def crop(self, length: int) -> State:
         """Return what the first tokens alone leave behind."""
-        segments = max(0, length - SINKS) // self.tree.segment
-        if segments >= self.tree.segments:
+        tree = self.tree.crop(max(0, length - SINKS) // self.tree.segment)
+        if tree.clusters == self.tree.clusters:
             return self
-        tree = self.tree.crop(segments)
-        return State(tree, self.nodes.crop(tree))
+        return State(tree, self.nodes.crop(tree.clusters))
 
 
 def read_next(
@@ -148,13 +147,12 @@ def read_next(
     kept: State | None = None,  # what the tokens before them left behind
 ) -> tuple[Tensor, State]:  # [H, T, Dv]
     """Return what the last tokens of a sequence read, and what all leave behind."""
-    number = key.size(1)
-    known, nodes = kept or (None, Nodes([], [], []))
+    known, nodes = kept or (None, None)
     tree = grow_for(rule, key, known)
-    if known is None or tree is not known:
+    if nodes is None or tree is not known:
         nodes = Nodes.of(tree, key, value, nodes)
     own = wide(query) * scale
-    empty = empty_choice(own, number, tree, rule)
+    empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
     return output.to(value.dtype), State(tree, nodes)
 
@@ -180,8 +178,8 @@ def differentiate(kernel: Kernel, given: tuple[Any, ...], **options: Any) -> Par
     """Return the gradients of queries, keys and values, those of means among them."""
     by_query, by_key, by_value, by_keys, by_values = kernel.differentiate(*given, **options)
     tree: Tree = given[-2].tree
-    inside = slice(SINKS, SINKS + tree.clusters * tree.keys(0))
-    if tree.members:
+    inside = slice(SINKS, SINKS + tree.keys.size(1))
+    if tree.clusters:
         by_key[:, inside] += spread_gradients(tree, by_keys)
         by_value[:, inside] += spread_gradients(tree, by_values)
     return by_query, by_key, by_value

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.clusters.tree import SINKS, Tree, grow, grow_whole, new_tree, pooled
+from jat_graph.clusters.tree import FAN, SINKS, Tree, grow, grow_whole, levels_of
 
 
 class Rule(NamedTuple):
@@ -41,20 +41,29 @@ class Rule(NamedTuple):
         least = self.segment if self.causal else self.size
         return max(self.dense_below, SINKS + self.window + least - 1)
 
+    @property
+    def top(self) -> int:
+        """Number of nodes that a token meets at most, unless they are of the last level."""
+        return 32 * self.groups
+
+    def level(self, seen: int) -> int:
+        """Return of which level the nodes are that a token meets, by the clusters that it sees."""
+        levels = levels_of(self.size, self.segment * self.causal)
+        while levels > 1 and seen < FAN ** (levels - 1):
+            levels -= 1
+        return next((n for n in range(levels) if seen // FAN**n <= self.top), levels - 1)
+
     def seen(self, position: int) -> int:
         """Return how many clusters a token sees, by its place from 0 in its sequence."""
         # Those of complete segments; in no order what the last token sees, which is all there are.
         if position < self.dense_below:
             return 0
         later = max(0, position + 1 - SINKS - self.window)
-        if not self.causal:
-            return later // self.size
-        return later // self.segment * (self.segment // self.size)
-
-    @property
-    def top(self) -> int:
-        """Number of nodes that the highest level has at most, unless it is the last."""
-        return 32 * self.groups
+        if self.causal:
+            return later // self.segment * (self.segment // self.size)
+        clusters = later // self.size
+        whole = FAN ** self.level(clusters)  # or the last few were in no node that is met
+        return clusters // whole * whole
 
 
 class Choice(NamedTuple):
@@ -69,10 +78,7 @@ class Choice(NamedTuple):
     seen: Tensor  # clusters that each token sees, int32 [T]
     opened: Tensor  # nodes of each level above the first, -1 for none, int32 [H, T, levels, groups]
     read: Tensor  # clusters, -1 for none, int32 [H, T, clusters]
-    top: int  # nodes that the highest level has at most, unless it is the last
-    rest: bool  # whether nodes stand for what is not read
-    margin: float  # how far below its best score a token still opens and reads nodes
-    causal: bool  # whether tokens read none that comes after them
+    rule: Rule
 
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
         """Return runs of tokens that see the same clusters, and how many clusters these are."""
@@ -95,47 +101,35 @@ class Nodes(NamedTuple):
 
     @classmethod
     def of(cls, tree: Tree, key: Tensor, value: Tensor, known: Nodes | None = None) -> Nodes:
-        """Return the means of all nodes, of which the first may be known."""
-        before = (known.keys, known.values) if known else ([], [])
-        found: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for total, x, old in zip(found, (key, value), before, strict=True):
-            below = x[:, SINKS:]
-            for level, members in enumerate(tree.members):
-                own = old[level] if level < len(old) else below[:, :0]
-                if new := members.size(1) - own.size(1):
-                    first = own.size(1) * members.size(2)  # where a block begins
-                    last = first + new * members.size(2)
-                    means = pooled(members[:, -new:] - first, wide(below[:, first:last]))
-                    own = torch.cat([own, means.to(x.dtype)], dim=1)
-                total.append(own)
-                below = own
-        spread = list[Tensor]()  # by root mean square, over the keys of nodes
-        for level, members in enumerate(tree.members):
-            there = known is not None and level < len(known.spread)
-            own = known.spread[level] if known and there else wide(key[:, :0, 0])
-            more, means = (x[:, own.size(1) :] for x in (members, found[0][level]))
-            below, index = found[0][level - 1] if level else key[:, SINKS:], more.flatten(1).long()
-            children = below.gather(1, index.unsqueeze(-1).expand(-1, -1, below.size(-1)))
-            away = wide(children).unflatten(1, more.shape[1:]) - wide(means).unsqueeze(2)
-            squares: Tensor = away.square().sum(-1)
-            if level:  # of the children's own keys
-                squares += spread[-1].gather(1, index).view(more.shape).square()
-            spread.append(torch.cat([own, squares.mean(2).sqrt()], dim=1))
-        return cls(found[0], found[1], spread, {})
+        """Return the means of all nodes, of which those of the first segments may be known."""
+        first, found = known.keys[0].size(1) * tree.size if known else 0, list[Any]()
+        index, width = tree.keys[:, first:, None].long(), tree.size
+        below = [x[:, SINKS:].gather(1, index.expand(-1, -1, x.size(-1))) for x in (key, value)]
+        spread = wide(key).new_zeros(index.shape[:2])
+        for _ in range(tree.levels):
+            whole = spread.size(1) // width * width
+            parts = [wide(x[:, :whole]).unflatten(1, (-1, width)) for x in below]
+            below = [part.mean(2).to(x.dtype) for part, x in zip(parts, below, strict=True)]
+            squares = (parts[0] - wide(below[0]).unsqueeze(2)).square().sum(-1)
+            squares += spread[:, :whole].unflatten(1, (-1, width)).square()
+            spread, width = squares.mean(2).sqrt(), FAN
+            found.append((*below, spread))
+        if known:
+            pairs = zip(zip(*known[:3], strict=True), found, strict=True)
+            found = [[torch.cat(two, dim=1) for two in zip(*x, strict=True)] for x in pairs]
+        keys, values, spreads = map(list, zip(*found, strict=True))
+        return cls(keys, values, spreads, {})
 
     def wide(self) -> Nodes:
         """Return the means in the precision of sums."""
         keys, values = ([wide(x) for x in part] for part in (self.keys, self.values))
         return Nodes(keys, values, self.spread)
 
-    def crop(self, tree: Tree) -> Nodes:
-        """Return the means of a smaller tree's nodes."""
-        sizes = [own.size(1) for own in tree.members]
-        keys, values, spread = (
-            [x[:, :size] for x, size in zip(part, sizes, strict=False)]
-            for part in (self.keys, self.values, self.spread)
-        )
-        return Nodes(keys, values, spread, {})
+    def crop(self, clusters: int) -> Nodes:
+        """Return the means of the nodes of the first clusters alone."""
+        parts = self.keys, self.values, self.spread
+        less = [[x[:, : clusters // FAN**n] for n, x in enumerate(part)] for part in parts]
+        return Nodes(*less, {})
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
@@ -151,20 +145,15 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
         seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
         seen *= rule.segment // rule.size
         seen = seen.masked_fill(position < rule.dense_below, 0).int()
-    above = max(len(tree.spans(most, rule.top)) - 1, 0)
-    opened = seen.new_full((heads, rows, above, rule.groups), -1)
-    read = seen.new_full((heads, rows, rule.clusters), -1)
-    return Choice(tree, seen, opened, read, rule.top, rule.rest, rule.margin, rule.causal)
+    opened = seen.new_full((heads, rows, rule.level(most), rule.groups), -1)
+    return Choice(tree, seen, opened, seen.new_full((heads, rows, rule.clusters), -1), rule)
 
 
-def grow_for(rule: Rule, key: Tensor, tree: Tree | None = None) -> Tree:
+def grow_for(rule: Rule, key: Tensor, known: Tree | None = None) -> Tree:
     """Return the tree of all clusters that the last token sees, some of which may be known."""
-    tree = new_tree(rule.size, rule.segment) if tree is None else tree
     seen = rule.seen(key.size(1) - 1)
-    if seen <= tree.clusters:
-        return tree
-    key = key[:, : SINKS + seen * rule.size]
-    return grow(tree, key) if rule.causal else grow_whole(rule.size, key)
+    key = key[:, : SINKS + seen * rule.size if seen else 0]
+    return grow(key, rule.size, rule.segment, known) if rule.causal else grow_whole(key, rule.size)
 
 
 def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T, …]

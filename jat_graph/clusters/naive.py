@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
-from jat_graph.clusters.tree import LEAN, SINKS
+from jat_graph.clusters.tree import FAN, LEAN, LEVELS, SINKS
 
 MOST = 256  # tokens whose scores are held at a time
+# The bits of a number, what neighbours are multiplied by, and what mixes bits (MurmurHash3).
+ALL, SPREAD, MIX = 2**32 - 1, 0x9E3779B1, (0x85EBCA6B, 0xC2B2AE35)
 
-Dropout: TypeAlias = "tuple[float, torch.Generator] | None"  # share that dropout keeps
+Dropout: TypeAlias = "tuple[float, int] | None"  # share that is kept, and a seed
 
 
 def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., number]
@@ -22,43 +24,27 @@ def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., num
     return marks.scatter_(-1, items.long().where(items >= 0, number), True)[..., :number]
 
 
-def _candidates(choice: Choice, level: int, span: tuple[int, int], opened: Tensor) -> Tensor:
-    """Return which nodes of a level tokens score: met first, or children of opened ones."""
-    start, stop = span
-    shape = (*opened.shape[:-2], stop)
-    found = opened.new_zeros(shape, dtype=torch.bool)
-    found[..., start:] = True
-    if start:
-        parents = choice.tree.owner(level + 1)[:, :start]
-        marked = _marked(opened[..., level, :], choice.tree.members[level + 1].size(1))
-        index = parents[:, None, None].expand(*shape[:-1], -1)
-        found[..., :start] = marked.gather(-1, index)
-    return found
-
-
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
-    key, nodes = wide(key), nodes.wide()
-    means = nodes._replace(values=nodes.keys)
+    key, nodes, rule = wide(key), nodes.wide(), empty.rule
+    met = key, key, empty._replace(rule=rule._replace(rest=True)), nodes._replace(values=nodes.keys)
     own, opened, read = (by_head(x, len(key)) for x in (query, empty.opened, empty.read))
     for rows, seen in empty.runs(MOST):
-        spans = empty.tree.spans(seen, empty.top)
-        met = Read(query, key, key, empty._replace(rest=True), means, rows, seen)
-        least = met.scores.amax(-1) - empty.margin
-        for level in reversed(range(len(spans))):
-            stop = spans[level][1]
-            scores = own[:, :, rows] @ nodes.keys[level][:, :stop].unsqueeze(1).mT
-            lean = own[:, :, rows].norm(dim=-1, keepdim=True) * (LEAN * own.size(-1) ** -0.5)
-            scores = scores + lean * nodes.spread[level][:, None, None, :stop]
-            seeable = _candidates(empty, level, spans[level], opened[:, :, rows])
-            seeable &= scores >= least.unsqueeze(-1)
-            scores = scores.masked_fill(~seeable, -torch.inf)
+        least = Read(query, *met, rows, seen).scores.amax(-1) - rule.margin
+        lean = own[:, :, rows].norm(dim=-1, keepdim=True) * (LEAN * own.size(-1) ** -0.5)
+        fits: Tensor = torch.ones((), dtype=torch.bool, device=key.device)
+        for level in range(rule.level(seen) if seen else -1, -1, -1):
+            number = seen // FAN**level
+            scores = own[:, :, rows] @ nodes.keys[level][:, :number].unsqueeze(1).mT
+            scores = scores + lean * nodes.spread[level][:, None, None, :number]
+            fits = fits & (scores >= least.unsqueeze(-1))
             total = opened[:, :, rows, level - 1] if level else read[:, :, rows]
-            best = scores.sort(dim=-1, descending=True, stable=True)
-            number = min(total.size(-1), stop)
-            items = best.indices.where(best.values > -torch.inf, stop)[..., :number]
+            best = scores.masked_fill(~fits, -torch.inf).sort(descending=True, stable=True)
+            most = min(total.size(-1), number)
+            items = best.indices.where(best.values > -torch.inf, number)[..., :most]
             items = items.sort(dim=-1).values.int()
-            total[..., :number] = items.where(items < stop, -1)
+            total[..., :most] = items.where(items < number, -1)
+            fits = _marked(total, number).repeat_interleave(FAN, dim=-1)
     return empty
 
 
@@ -69,46 +55,60 @@ class Read:
         self, query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes,
         rows: slice, seen: int,
     ) -> None:  # fmt: skip
-        tree, first = choice.tree, key.size(1) - query.size(1)
-        last = first + rows.stop if choice.causal else key.size(1)
+        tree, rule, first = choice.tree, choice.rule, key.size(1) - query.size(1)
+        last, length = first + rows.stop if rule.causal else key.size(1), seen * tree.size
         opened, read = (by_head(x, len(key))[:, :, rows] for x in (choice.opened, choice.read))
         self.query = by_head(query, len(key))[:, :, rows]
         position = torch.arange(last, device=key.device)
-        length = seen * tree.keys(0)
-        exact = (position < SINKS) | (position >= SINKS + length) | (not seen)
-        if choice.causal:
+        exact = (position < SINKS) | (position >= SINKS + length)
+        if rule.causal:
             exact = exact & (position <= position[first + rows.start :].unsqueeze(-1))
         exact = exact.expand(*self.query.shape[:-1], -1).clone()
-        parts = [(self.query @ key[:, None, :last].mT, value[:, :last])]
-        masks, spans = [exact], tree.spans(seen, choice.top)
-        for level, span in enumerate(spans):
-            chosen = opened[..., level - 1, :] if level else read
-            chosen = _marked(chosen, tree.members[level].size(1))[..., : span[1]]
-            if not level:
-                index = tree.owner(0)[:, None, None, :length].expand(*chosen.shape[:-1], -1)
-                exact[..., SINKS : SINKS + length] = chosen.gather(-1, index)
-            if choice.rest:
-                scores = self.query @ nodes.keys[level][:, None, : span[1]].mT
-                scores = scores + math.log(tree.keys(level))
-                parts.append((scores, nodes.values[level][:, : span[1]]))
-                masks.append(_candidates(choice, level, span, opened) & ~chosen)
-        self.scores = torch.cat([part[0] for part in parts], dim=-1)
-        self.scores = self.scores.masked_fill(~torch.cat(masks, dim=-1), -torch.inf)
-        self.values = torch.cat([part[1] for part in parts], dim=1)
-        keys = [
-            key[:, :last],
-            *(x[:, :stop] for x, (_, stop) in zip(nodes.keys, spans, strict=False)),
-        ]
-        self.keys = torch.cat(keys[: len(parts)], dim=1)
-        self.sizes = [part[0].size(-1) for part in parts]
+        chosen = _marked(read, seen)
+        index = tree.keys[:, None, None, :length].long().expand(*chosen.shape[:-1], -1)
+        exact[..., SINKS:].scatter_(-1, index, chosen.repeat_interleave(tree.size, dim=-1))
+        parts = [(self.query @ key[:, None, :last].mT, key[:, :last], value[:, :last])]
+        masks, self.names = [exact], [position]
+        levels = rule.level(seen) + 1 if rule.rest and seen else 0
+        for level in range(levels):
+            number, own = seen // FAN**level, ~chosen
+            if level + 1 < levels:
+                chosen = _marked(opened[..., level, :], number // FAN)
+                own = own & chosen.repeat_interleave(FAN, dim=-1)
+            keys, values = (x[level][:, :number] for x in nodes[:2])
+            scores = self.query @ keys.unsqueeze(1).mT + math.log(tree.size * FAN**level)
+            parts.append((scores, keys, values))
+            masks.append(own)
+            self.names.append(~(position.new_tensor(range(number)) * LEVELS + level))
+        scores, keys, values = zip(*parts, strict=True)
+        self.scores = torch.cat(scores, dim=-1).masked_fill(~torch.cat(masks, dim=-1), -torch.inf)
+        self.keys, self.values = torch.cat(keys, dim=1), torch.cat(values, dim=1)
+        self.sizes = [x.size(-1) for x in scores]
 
 
-def _mask(scores: Tensor, kept: Dropout) -> Tensor | None:
+def mixed(x: Tensor) -> Tensor:
+    """Return other numbers of 32 bits, in which nobody sees those that were given."""
+    x = (x ^ x >> 16) * MIX[0] & ALL
+    x = (x ^ x >> 13) * MIX[1] & ALL
+    return x ^ x >> 16
+
+
+def seeds_of(seed: int, like: Tensor) -> Tensor:  # [H, T, D] -> int64 [H, T]
+    """Return numbers of 32 bits from which tokens of heads draw for dropout."""
+    heads, tokens = (torch.arange(number, device=like.device) for number in like.shape[:2])
+    heads = mixed(heads + (seed >> 32) & ALL) ^ (seed & ALL)
+    return mixed(mixed(heads).unsqueeze(-1) + tokens * SPREAD & ALL)
+
+
+def _mask(read: Read, seeds: Tensor, share: float) -> Tensor:
     """Return what weights are multiplied by in dropout."""
-    if kept is None:
-        return None
-    share, generator = kept
-    return torch.empty_like(scores).bernoulli_(share, generator=generator).div_(share or 1.0)
+    drawn = mixed(seeds.unsqueeze(-1) ^ torch.cat(read.names) * SPREAD & ALL)
+    return (drawn > most_dropped(share)).to(read.scores) / (share or 1.0)
+
+
+def most_dropped(share: float) -> int:
+    """Return the largest number of 32 bits that drops a weight."""
+    return min(ALL, int((1 - share) * 2**32))
 
 
 def read(
@@ -124,11 +124,12 @@ def read(
     key, value, nodes = wide(key).contiguous(), wide(value).contiguous(), nodes.wide()
     choice = choice if chosen else choose(query, key, choice, nodes)
     outputs, sums = [], []
+    seeds = by_head(seeds_of(kept[1], query), len(key)) if kept else query
     for rows, seen in choice.runs(MOST):
         own = Read(query, key, value, choice, nodes, rows, seen)
         lse = own.scores.logsumexp(-1)
-        weights, mask = (own.scores - lse.unsqueeze(-1)).exp(), _mask(own.scores, kept)
-        weights = weights if mask is None else weights * mask
+        weights = (own.scores - lse.unsqueeze(-1)).exp()
+        weights = weights * _mask(own, seeds[:, :, rows], kept[0]) if kept else weights
         outputs.append((weights @ own.values.unsqueeze(1)).flatten(0, 1))
         sums.append(lse.flatten(0, 1))
     return torch.cat(outputs, dim=1), torch.cat(sums, dim=1)
@@ -148,16 +149,17 @@ def differentiate(
     """Return the gradients of queries, keys and values, and those of the means of both."""
     by_query, by_key, by_value = (torch.zeros_like(x) for x in (query, key, value))
     by_keys, by_values = ([torch.zeros_like(x) for x in part] for part in nodes[:2])
-    come, less, shift, to_query = (
-        by_head(x, len(key)) for x in (grad, (grad * output).sum(-1), lse, by_query)
+    seeds = seeds_of(kept[1], query) if kept else lse
+    come, less, shift, to_query, seeds = (
+        by_head(x, len(key)) for x in (grad, (grad * output).sum(-1), lse, by_query, seeds)
     )
     for rows, seen in choice.runs(MOST):
         own = Read(query, key, value, choice, nodes, rows, seen)
-        weights, mask = (own.scores - shift[:, :, rows, None]).exp(), _mask(own.scores, kept)
+        mask = _mask(own, seeds[:, :, rows], kept[0]) if kept else torch.ones_like(own.scores)
+        weights = (own.scores - shift[:, :, rows, None]).exp()
         by_score = come[:, :, rows] @ own.values.unsqueeze(1).mT
-        by_score = by_score if mask is None else by_score * mask
-        by_score = weights * (by_score - less[:, :, rows, None])
-        weights = weights if mask is None else weights * mask
+        by_score = weights * (by_score * mask - less[:, :, rows, None])
+        weights = weights * mask
         to_query[:, :, rows] = by_score @ own.keys.unsqueeze(1)
         to_keys = torch.split((by_score.mT @ own.query).sum(1), own.sizes, dim=1)
         to_values = torch.split((weights.mT @ come[:, :, rows]).sum(1), own.sizes, dim=1)

@@ -39,13 +39,6 @@ def sequences(
             yield row, tokens, rule._replace(window=int(last.sum()))
 
 
-def _kept(dropout_p: float, seed: Tensor | None, number: int, device: torch.device) -> Any:
-    """Return how a sequence draws for dropout."""
-    if seed is None:
-        return {}
-    return {"kept": (1 - dropout_p, torch.Generator(device).manual_seed(int(seed) + number))}
-
-
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
     """Return an empty choice, and the means of the tree of a whole sequence."""
     tree = grow_for(rule, key)
@@ -69,13 +62,13 @@ def read_tree(
     output, lse, read = _outputs(query, value, shared)
     if documents is not None:
         output.zero_()  # what padding reads
-    kernel = kernel_for(query.device, seed is not None)
+    kernel = kernel_for(query.device)
     found = sequences(documents, global_tokens, len(query), shared)
     for number, (row, tokens, rule) in enumerate(found):
         own, *others = [wide(x[row][:, tokens]).contiguous() for x in (query, key, value)]
-        more = _kept(dropout_p, seed, number, query.device)
         choice, nodes = _chosen(own, others[0], others[1], rule)
-        parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, **more)
+        kept = None if seed is None else (1 - dropout_p, int(seed) + number)
+        parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, kept=kept)
         output[row][:, tokens], lse[row][:, tokens] = parts[0].to(output.dtype), parts[1]
         read[row][:, tokens] = choice.read
     return output, lse, read
@@ -99,7 +92,7 @@ def _read_tree_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and values."""
     totals = [torch.zeros_like(x) for x in (query, key, value)]
-    kernel = kernel_for(query.device, seed is not None)
+    kernel = kernel_for(query.device)
     all_sequences = sequences(documents, global_tokens, len(query), Rule.of(settings))
     for number, (row, tokens, rule) in enumerate(all_sequences):
         parts = [x[row][:, tokens] for x in (grad, output, lse, query, key, value)]
@@ -110,8 +103,8 @@ def _read_tree_backward(
             choice = kernel.choose(parts[3], parts[4], choice, nodes)
         else:
             choice = choice._replace(read=read[row][:, tokens].contiguous())
-        more = _kept(dropout_p, seed, number, query.device)
-        found = differentiate(kernel, (*parts, choice, nodes), **more)
+        kept = None if seed is None else (1 - dropout_p, int(seed) + number)
+        found = differentiate(kernel, (*parts, choice, nodes), kept=kept)
         for total, part, factor in zip(totals, found, (scale, 1.0, 1.0), strict=True):
             total[row][:, tokens] = (part * factor).to(total.dtype)
     return totals[0], totals[1], totals[2]

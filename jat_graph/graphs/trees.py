@@ -13,7 +13,7 @@ from jat_graph.checks.tensors import check_heads, check_layout, check_scale, cle
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
 from jat_graph.clusters.naive import Read
-from jat_graph.clusters.tree import FAN, SINKS
+from jat_graph.clusters.tree import FAN, SINKS, cluster_of_keys
 from jat_graph.config import JatConfig, check_config
 from jat_graph.masks.tokens import resolve_mask
 
@@ -112,21 +112,22 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     query, keys = query[None], key[None]
     choice = choose(query, keys, rule, scale)
     tree, nodes = choice.tree, Nodes.of(choice.tree, keys, keys)
-    counts = key.new_tensor([own.size(1) for own in tree.members], dtype=torch.long)
+    counts = key.new_tensor([own.size(1) for own in nodes.keys], dtype=torch.long)
     starts = [0, *counts.cumsum(0).tolist()]  # of each level among all nodes
     graph = HeteroData()
     graph["token"].num_nodes, graph["token"].key = len(key), key
     graph["cluster"].num_nodes = starts[-1]
     graph["cluster"].level = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
-    graph["cluster"].size = tree.keys(0) * FAN ** graph["cluster"].level
-    graph["cluster"].key = torch.cat([key[:0], *(mean[0] for mean in nodes.keys)])
-    inside = [counts.new_zeros(2, 0)]  # rows (child, parent) of each level
-    for number in range(len(counts)):
-        parent = tree.owner(number)[0] + starts[number]
-        child = torch.arange(len(parent), device=key.device)
-        inside.append(torch.stack([child + (starts[number - 1] if number else SINKS), parent]))
-    graph["token", "in", "cluster"].edge_index = torch.cat(inside[:2], dim=1)
-    graph["cluster", "in", "cluster"].edge_index = torch.cat([*inside[:1], *inside[2:]], dim=1)
+    graph["cluster"].size = tree.size * FAN ** graph["cluster"].level
+    graph["cluster"].key = torch.cat([mean[0] for mean in nodes.keys])
+    owner = cluster_of_keys(tree)[0]
+    inside = torch.stack([torch.arange(len(owner), device=key.device) + SINKS, owner])
+    graph["token", "in", "cluster"].edge_index = inside
+    rows = [counts.new_zeros(2, 0)]  # (child, parent) of each level
+    for child, parent, number in zip(starts, starts[1:], counts[1:].tolist(), strict=False):
+        own = torch.arange(FAN * number, device=key.device)
+        rows.append(torch.stack([own + child, own // FAN + parent]))
+    graph["cluster", "in", "cluster"].edge_index = torch.cat(rows, dim=1)
     _add_opened(graph, query[0] * scale, choice, starts)
     _add_read(graph, (query * scale, keys, keys, choice, nodes), starts)
     return graph

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.attention.clustered import document_tokens
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
-from jat_graph.clusters.tree import SINKS, node_of_keys
+from jat_graph.clusters.tree import FAN, SINKS, cluster_of_keys
 from jat_graph.hf import CapturedLayer
 
 MEASURES = ("share", "mass", "tv", "error")
@@ -104,12 +103,12 @@ def cluster_rows(
     query, key, _, scale, _ = sequence
     choice = choose(query, key, rule, scale)
     nodes = Nodes.of(choice.tree, key, key)
-    holders = [node_of_keys(choice.tree, level) for level in range(len(choice.tree.members))]
+    holder = cluster_of_keys(choice.tree)
     rows = query.new_empty(4, *tokens.shape, key.size(1))
     for head, own in enumerate(tokens):
         for seen in set(choice.seen[own].tolist()):
             alike = choice.seen[own] == seen
-            given = query[head, own[alike]] * scale, key[head], choice, nodes, holders
+            given = query[head, own[alike]] * scale, key[head], choice, nodes, holder[head]
             rows[:, head, alike] = _tree_rows(*given, head, own[alike], seen)
     scores, given, near, best = rows
     return ClusterRows(near > 0, best > 0, scores.softmax(-1), given.softmax(-1))
@@ -120,27 +119,26 @@ def _tree_rows(
     key: Tensor,  # [n, D]
     choice: Choice,
     nodes: Nodes,
-    holders: list[Tensor],  # the node that holds each key, of each level, [H, keys]
+    holder: Tensor,  # the cluster of each key, [keys]
     head: int,
     tokens: Tensor,  # which these are, [r]
     seen: int,  # how many clusters all of them see
 ) -> Tensor:  # [4, r, n]
     """Return exact scores, those that are read, and which keys are near, and in clusters read."""
-    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.keys(0)
-    met = (position <= tokens.unsqueeze(1)) | (not choice.causal)
+    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.size
+    met = (position <= tokens.unsqueeze(1)) | (not choice.rule.causal)
     scores = (query @ key.mT).masked_fill(~met, -torch.inf)
-    near = met & ((position < SINKS) | (position >= SINKS + length) | (not seen))
+    near = met & ((position < SINKS) | (position >= SINKS + length))
     given, best = scores.clone(), torch.zeros_like(near)
     inside, left = slice(SINKS, SINKS + length), torch.ones_like(met[:, :length])  # no mean yet
-    for level, (_, stop) in reversed([*enumerate(choice.tree.spans(seen, choice.top))]):
-        holder = holders[level][head, :length]
-        holder = F.pad(holder, (0, length - len(holder)), value=stop).clamp(max=stop)
+    for level in range(choice.rule.level(seen) if seen else -1, -1, -1):
+        own, number = holder[:length] // FAN**level, seen // FAN**level
         chosen = choice.opened[head, tokens, level - 1] if level else choice.read[head, tokens]
-        opened = met.new_zeros(len(tokens), stop + 1)
-        opened.scatter_(1, chosen.long().where(chosen >= 0, stop), True)
-        stands = left & (holder < stop) & ~opened[:, holder]
-        means = F.pad(query @ nodes.keys[level][head, :stop].mT, (0, 1))[:, holder]
-        means = means if choice.rest else torch.full_like(means, -torch.inf)
+        opened = met.new_zeros(len(tokens), number + 1)
+        opened.scatter_(1, chosen.long().where(chosen >= 0, number), True)
+        stands = left & ~opened[:, own]
+        means = (query @ nodes.keys[level][head, :number].mT)[:, own]
+        means = means if choice.rule.rest else torch.full_like(means, -torch.inf)
         given[:, inside] = means.where(stands, given[:, inside])
         left = left & ~stands
     best[:, inside] = left

@@ -16,7 +16,7 @@ from jat_graph.inspection import Fidelity
 from tests.hf.causal import CLUSTERS
 from tests.hf.models import VOCABULARY, tiny_model
 from tests.inspection.test_fidelity import measures
-from tests.oracles import tree_descent, tree_levels, tree_means, tree_sizes
+from tests.oracles import tree_descent, tree_levels, tree_means, tree_met
 
 LENGTH = 48
 CONFIG = JatConfig.clustered(**CLUSTERS)
@@ -40,8 +40,8 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     best = [-(-graph.keys // graph.size)] + [graph.groups] * len(levels)
     for token, own in enumerate(query * query.size(-1) ** -0.5):
         seen = max(0, token - 3 - graph.window) // graph.segment * (token >= graph.dense_below)
-        sizes = tree_sizes(seen * nodes, nodes, 32 * graph.groups)
-        stopped = tree_descent(own, key[: token + 1], levels, sizes, best, graph.margin)
+        mine = [x[:, : token + 1] for x in tree_met(levels, seen * nodes, 32 * graph.groups)]
+        stopped = tree_descent(own, key[: token + 1], mine, best, graph.margin)
         exact, is_read = key[: token + 1] @ own, ~stopped.any(0)
         means = stopped.T.to(key.dtype) @ tree_means(stopped, key[: token + 1]) @ own
         given = torch.where(is_read, exact, means)

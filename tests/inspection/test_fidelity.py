@@ -20,7 +20,7 @@ from jat_graph.hf import attached_config, register_clustered
 from jat_graph.inspection import Fidelity, HeadFidelity
 from tests.hf.causal import CLUSTERS
 from tests.hf.models import tiny_model
-from tests.oracles import tree_descent, tree_levels, tree_means, tree_sizes
+from tests.oracles import tree_descent, tree_levels, tree_means, tree_met
 
 VOCABULARY, HEADS, LENGTH = 300, 4, 48
 SHORT: Any = {"keys": 4, "size": 2, "segment": 8, "dense_below": 0}
@@ -79,9 +79,9 @@ def whole_rows(query: Tensor, key: Tensor, value: Tensor, graph: ClusterGraph) -
     levels, rows = tree_levels(key, graph.size, graph.segment, len(key)), []
     best = [-(-graph.keys // graph.size)] + [(graph.groups or 16)] * len(levels)
     seen = max(0, len(key) - 4) // graph.size * (len(key) >= graph.dense_below)
-    sizes = tree_sizes(seen, 1, 32 * best[-1])
+    levels = tree_met(levels, seen, 32 * (graph.groups or 16))
     for own in query * query.size(-1) ** -0.5:
-        stopped = tree_descent(own, key, levels, sizes, best, graph.margin)
+        stopped = tree_descent(own, key, levels, best, graph.margin)
         exact, is_read = key @ own, ~stopped.any(0)
         means = stopped.T.to(key.dtype) @ tree_means(stopped, key) @ own
         given = torch.where(is_read, exact, means)

@@ -93,13 +93,12 @@ from tests.oracles.stones import (
     stone_propagation,
 )
 from tests.oracles.trees import (
-    ReferenceLevel,
     reference_tree_attention,
     tree_descent,
     tree_levels,
     tree_means,
+    tree_met,
     tree_output,
     tree_parts,
-    tree_sizes,
 )
 from tests.oracles.triplets import reference_triplet_attention, reference_triplet_partner

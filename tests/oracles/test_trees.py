@@ -9,8 +9,8 @@ from tests.oracles import (
     tree_descent,
     tree_levels,
     tree_means,
+    tree_met,
     tree_parts,
-    tree_sizes,
 )
 from tests.support import assert_equal
 
@@ -34,28 +34,27 @@ def test_halves_by_hand() -> None:
 
 def test_levels_of_nodes_by_hand() -> None:
     key = column(*[9] * 4, 0, 10, 1, 11, 20, 30, 21, 31, 30, 31, 0, 1, 10, 11, 20, 21, 7)
-    clusters, groups = tree_levels(key, size=2, segment=4)
-    assert clusters.owner.tolist() == [0, 1, 0, 1, 2, 3, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]
-    means = tree_means(clusters.members, key)
+    (clusters,) = tree_levels(key, size=2, segment=4)  # of which no segment has four
+    means = tree_means(clusters, key)
     assert means.squeeze(1).tolist() == [0.5, 10.5, 20.5, 30.5, 30.5, 0.5, 10.5, 20.5]
-    assert groups.owner.tolist() == [0, 0, 1, 1, 1, 0, 0, 1]
-    assert groups.members.sum(dim=1).tolist() == [8, 8]
-    assert tree_means(groups.members, key).squeeze(1).tolist() == [5.5, 25.5]
-    # Whoever opens the higher group and reads one cluster stops at three others and a group.
-    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1], 1e9)
-    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5]
-    # The group's 27.6 is the best score: 45.6 of it is 10 above that, 32.5 of its clusters is not.
-    stopped = tree_descent(column(1)[0], key, [clusters, groups], [8, 2], [1, 1], -10)
-    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [5.5, 20.5, 20.5, 30.5, 30.5]
+    clusters, groups = tree_levels(key, size=2, segment=8)
+    means = tree_means(clusters, key)
+    assert means.squeeze(1).tolist() == [0.5, 10.5, 20.5, 30.5, 30.5, 20.5, 0.5, 10.5]
+    assert tree_means(groups, key).squeeze(1).tolist() == [15.5, 15.5]
+    # Whoever opens the first group and reads one cluster stops at three others and a group.
+    stopped = tree_descent(column(1)[0], key, [clusters, groups], [1, 1], 1e9)
+    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [0.5, 10.5, 15.5, 20.5]
+    # 17.6 is the best score, and 35.5 of either group is 10 above that, 32.5 of its clusters is.
+    stopped = tree_descent(column(1)[0], key, [clusters, groups], [1, 1], -50)
+    assert sorted(tree_means(stopped, key).squeeze(1).tolist()) == [15.5, 15.5]
 
 
-def test_what_stands_for_segments() -> None:
-    assert tree_sizes(0, 2, top=4) == []
-    assert tree_sizes(4, 2, top=4) == [4]
-    assert tree_sizes(6, 2, top=4) == [6]  # no block of four is complete
-    assert tree_sizes(26, 2, top=4) == [26, 6]
-    assert tree_sizes(70, 2, top=4) == [70, 16, 4]
-    assert tree_sizes(29, 2, top=4) == [29, 6]
+def test_what_a_token_meets() -> None:
+    levels = tree_levels(torch.rand(4 + 2 * 71, 3, dtype=torch.float64), 2, 2, whole=4 + 2 * 71)
+    assert [len(nodes) for nodes in levels] == [71, 17, 4, 1]
+    for seen, met in ((0, []), (4, [4]), (6, [4]), (26, [16, 4]), (71, [64, 16, 4])):
+        assert [len(nodes) for nodes in tree_met(levels, seen, top=4)] == met
+    assert tree_met([], 0, top=4) == []
 
 
 def test_one_token_by_hand() -> None:

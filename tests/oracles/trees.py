@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-
-class ReferenceLevel(NamedTuple):
-    """The nodes of one size, block by block; the lowest level's children are keys.
-
-    Shapes:
-        - members: bool ``[nodes, n]``, the keys of each node.
-        - owner: long ``[children]``, the node that holds each child.
-    """
-
-    members: Tensor
-    owner: Tensor
 
 
 def tree_means(members: Tensor, x: Tensor) -> Tensor:
@@ -82,84 +69,66 @@ def tree_parts(x: Tensor, number: int) -> list[Tensor]:
     return parts
 
 
-def tree_levels(
-    key: Tensor, size: int, segment: int, whole: int | None = None
-) -> list[ReferenceLevel]:
-    r"""Return the tree over the complete segments behind the first four keys, lowest level first.
+def tree_levels(key: Tensor, size: int, segment: int, whole: int | None = None) -> list[Tensor]:
+    r"""Return the tree over the complete segments behind the first four keys, clusters first.
 
-    The keys of a segment form :math:`c = \mathrm{segment} / \mathrm{size}` clusters; the 4c nodes
-    of four neighbouring blocks form c nodes of the next level by their mean keys; there are four
-    levels at most.
+    The keys of a segment form :math:`\mathrm{segment} / \mathrm{size}` clusters; four neighbours
+    of a segment form one node of the next level, while nobody is left over; there are four levels
+    at most.
 
     In no order the ``whole`` first keys are in clusters, but for the last few, in runs of as many
-    clusters as powers of two are, the largest first; and four neighbours of a level form one node
-    of the next.
+    clusters as powers of two are, the largest first; and who is left over is in no node.
 
     Shapes:
         - key: ``[n, D]``
+        - output: bool ``[nodes, n]`` for each level, the keys of each node
 
     Reference:
         This library.
     """
-    nodes, key = segment // size, key.detach()
-    inside = torch.eye(len(key), dtype=torch.bool)[4:]
-    if whole is not None:
-        return _levels_of_all(key, inside[: max(0, whole - 4)], size)
-    children, levels = segment, list[ReferenceLevel]()
-    while len(inside) >= children and len(levels) < 4:
-        members, owners = list[Tensor](), torch.zeros(0, dtype=torch.long)
-        for block in inside[: len(inside) // children * children].split(children):
-            owner = torch.zeros(children, dtype=torch.long)
-            for part in tree_parts(tree_means(block, key), nodes):
-                owner[part] = len(members)
-                members.append(block[part].any(dim=0))
-            owners = torch.cat([owners, owner])
-        levels.append(ReferenceLevel(torch.stack(members), owners))
-        inside, children = levels[-1].members, 4 * nodes
+    key, nodes = key.detach(), list[Tensor]()
+    inside = torch.eye(len(key), dtype=torch.bool)[4:whole]
+    while len(inside) >= (size if whole is not None else segment):
+        run = segment if whole is None else size * 2 ** int(math.log2(len(inside) // size))
+        parts = tree_parts(tree_means(inside[:run], key), run // size)
+        nodes += [inside[part].any(dim=0) for part in parts]
+        inside = inside[run:]
+    levels = [torch.stack(nodes)] if nodes else []
+    while levels and len(levels) < 4 and len(levels[-1]) >= 4:
+        if whole is None and segment // size % 4 ** len(levels):
+            break
+        four = levels[-1][: len(levels[-1]) // 4 * 4].view(-1, 4, len(key))
+        levels.append(four.any(dim=1))
     return levels
 
 
-def _levels_of_all(key: Tensor, inside: Tensor, size: int) -> list[ReferenceLevel]:
-    members, owner = [inside[:0]], torch.zeros(0, dtype=torch.long)
-    while len(inside) >= size:
-        number = 2 ** int(math.log2(len(inside) // size))
-        own = torch.zeros(number * size, dtype=torch.long)
-        for part in tree_parts(tree_means(inside[: number * size], key), number):
-            own[part] = len(members) - 1
-            members.append(inside[part].any(dim=0)[None])
-        owner, inside = torch.cat([owner, own]), inside[number * size :]
-    levels = [ReferenceLevel(torch.cat(members), owner)] if len(owner) else []
-    while levels and len(levels) < 4 and len(below := levels[-1].members) >= 4:
-        four = below[: len(below) // 4 * 4].view(-1, 4, len(key)).any(dim=1)
-        levels.append(ReferenceLevel(four, torch.arange(len(four) * 4) // 4))
-    return levels
+def tree_met(levels: list[Tensor], seen: int, top: int) -> list[Tensor]:
+    r"""Return the levels that a token descends which sees so many clusters, clusters first.
 
-
-def tree_sizes(seen: int, nodes: int, top: int) -> list[int]:
-    r"""Return how many nodes of each level stand for so many clusters, with ``nodes`` a block.
-
-    Above a level with more than ``top`` nodes is another one, if it has a complete block, up to the
-    fourth.
+    Above a level with more than ``top`` nodes is another one, if there is one. The last few
+    clusters that are in no node of the highest are left out.
 
     Reference:
         This library.
     """
-    sizes = [seen] if seen else []
-    while sizes and sizes[-1] > top and len(sizes) < 4 and seen // nodes >= 4 ** len(sizes):
-        sizes.append(seen // nodes // 4 ** len(sizes) * nodes)
-    return sizes
+
+    def highest(seen: int) -> int:
+        return next((n for n in range(len(levels)) if seen // 4**n <= top), len(levels) - 1)
+
+    seen = seen // 4 ** highest(seen) * 4 ** highest(seen) if levels else 0
+    met = levels[: highest(seen) + 1] if seen else []
+    return [nodes[: seen // 4**n] for n, nodes in enumerate(met)]
 
 
 @torch.no_grad()
 def tree_descent(
-    query: Tensor, key: Tensor, levels: list[ReferenceLevel], sizes: list[int], best: list[int],
-    margin: float,
-) -> Tensor:  # fmt: skip
+    query: Tensor, key: Tensor, levels: list[Tensor], best: list[int], margin: float
+) -> Tensor:
     r"""Return the nodes at which a token stops; of the other keys it reads each by itself.
 
-    It meets the first ``sizes`` nodes of each level, but for the children of those of the next
-    level. From the highest down it opens the ``best`` many of the nodes that it met and of the
-    children of those it opened; at the lowest it reads them. Best are those with the highest
+    It meets the nodes of the last of the levels. From there down it opens the ``best`` many of the
+    nodes that it met or that are in those it opened; of the first level it reads them. Best are
+    those with the highest
 
     .. math::
         r_{ia} = q_i \cdot \bar k_a
@@ -171,29 +140,30 @@ def tree_descent(
     Shapes:
         - query: ``[D]``, scaled
         - key: ``[n, D]``, up to the token's own
+        - levels: bool ``[nodes, n]`` each, without nodes that it does not see
         - output: bool ``[nodes, n]``, the keys of each
 
     Reference:
         This library; Barnes–Hut (1986) with the opening decided by score.
     """
-    held = [4 * size for size in sizes[1:]] + [0]
-    nodes = [own.members[:size, : len(key)] for own, size in zip(levels, sizes, strict=False)]
-    scores = [tree_means(members, key) @ query for members in nodes]
-    met = [(s + m.sum(1).log())[first:] for s, m, first in zip(scores, nodes, held, strict=False)]
-    alone = ~torch.cat([*nodes, torch.zeros(1, len(key)).bool()]).any(dim=0)
-    least = torch.cat([(key @ query)[alone], *met]).max() - margin
-    stopped, opened = [torch.zeros(0, len(key), dtype=torch.bool)], torch.zeros(0)
-    for level in reversed(range(len(sizes))):
-        members, asked = nodes[level], torch.arange(sizes[level]) >= held[level]
-        if held[level]:
-            asked[: held[level]] = opened[levels[level + 1].owner[: held[level]]]
+    scores = [tree_means(members, key) @ query for members in levels]
+    alone = ~torch.cat([*levels, torch.zeros(1, len(key)).bool()]).any(dim=0)
+    least = (key @ query)[alone]
+    if levels:
+        least = torch.cat([least, scores[-1] + levels[-1].sum(dim=1).log()])
+    least, inside = least.max() - margin, torch.ones(len(key), dtype=torch.bool)
+    stopped = [torch.zeros(0, len(key), dtype=torch.bool)]
+    for level in reversed(range(len(levels))):
+        members = levels[level]
         away = (key - tree_means(members, key)[:, None]).square().sum(dim=-1)
         away = (away * members).sum(dim=1) / members.sum(dim=1) / key.shape[1]
         rank = scores[level] + 4 * query.norm() * away.sqrt()
+        asked = (members & inside).any(dim=1)
         fit = asked & (rank >= least)
         order = rank.masked_fill(~fit, -math.inf).argsort(descending=True, stable=True)
         opened = torch.zeros_like(fit).index_fill(0, order[: best[level]], True) & fit
         stopped.append(members[asked & ~opened])
+        inside = members[opened].any(dim=0)
     return torch.cat(stopped)
 
 
@@ -234,9 +204,9 @@ def reference_tree_attention(
     \rceil` best clusters exactly, and what lies before and behind these segments. Choices are
     constants for the gradient. Each sequence is on its own; grouped heads share keys.
 
-    Without causal order all tokens read all keys and see all clusters, which are of the keys behind
-    segments, too; ``window`` tokens, those of ``everywhere`` or else the last ones, come last and
-    see none.
+    Without causal order all tokens read all keys and see all clusters, but for the last few that
+    are in no node of the level which they meet; ``window`` tokens, those of ``everywhere`` or else
+    the last ones, come last and see none.
 
     Shapes:
         - query: ``[B, H, L, D]``
@@ -265,18 +235,17 @@ def reference_tree_attention(
                 g = h * key.shape[1] // heads
                 q, k, v = scale * query[b, h, own], key[b, g, own], value[b, g, own]
                 whole = None if causal else len(own) - window
-                nodes = max(1, segment // size) if causal else 1
                 levels, rows = tree_levels(k, size, segment, whole), []
                 best = [-(-keys // size)] + [groups] * len(levels)
                 for token in range(len(own)):
                     last = token if causal else len(own) - 1
                     later = max(0, last - 3 - window)
-                    seen = later // segment * nodes if causal else later // size
+                    seen = later // segment * (segment // size) if causal else later // size
                     if last < dense_below or (not causal and token >= len(own) - window):
                         seen = 0
-                    sizes = tree_sizes(seen, nodes, top)
                     own_k, own_v = k[: last + 1], v[: last + 1]
-                    stopped = tree_descent(q[token], own_k, levels, sizes, best, margin)
+                    mine = [nodes[:, : last + 1] for nodes in tree_met(levels, seen, top)]
+                    stopped = tree_descent(q[token], own_k, mine, best, margin)
                     rows.append(tree_output(q[token], own_k, own_v, stopped, rest))
                 output[b, h, own] = torch.stack(rows)
     return output

@@ -9,29 +9,29 @@ import numpy as np
 from jat_graph.clusters.cpu import vectors
 from jat_graph.clusters.cpu.emitter import LANES
 from jat_graph.clusters.cpu.loops import add_rows, best_places, padded, score_rows
-from jat_graph.clusters.tree import FAN, LEAN
+from jat_graph.clusters.tree import FAN, LEAN, LEVELS
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
-# Of a head of keys, of each level: children of nodes, their means of keys and of values, and how
-# far keys are from these.
-Arrays: TypeAlias = tuple[Any, Any, Any, Any]
-# Of a level: where scores of the nodes that are met begin, which of them are the first and the end,
-# and the logarithm of their number of keys.
-Spans: TypeAlias = tuple[Array, Array]
+# Of a head of keys, of each level: means of keys and of values, and how far keys are from these.
+Arrays: TypeAlias = tuple[Any, Any, Any]
+# Where scores of the nodes that are met begin, how many they are, and of which level; and of each
+# level the logarithm of a node's number of keys.
+Met: TypeAlias = tuple[tuple[int, int, int], Array]
+# Of each token a number to draw from, the most that is dropped, and what else is multiplied by: 0
+# where there is no dropout.
+Drawn: TypeAlias = tuple[Array, int, float]
 KEPT, RANK = 2, 3  # rows of a room: scores of the children that a token keeps, and its ranking
+NAMES = 3  # in the room of nodes: what dropout calls these children
 
 
 @loop(**ANY_ORDER)
-def room_for(query: Array, spans: Array, opened: int) -> Any:
+def room_for(query: Array, met: Met, opened: int) -> Any:
     """Return room for a token: scores and their nodes, where kept ones of a level end, marks."""
-    most, nodes, levels = len(spans) * FAN * opened, 0, len(spans)
-    for level in range(levels):
-        most = max(most, spans[level, 2] - spans[level, 1] + FAN * opened)
-        nodes = max(nodes, spans[level, 2])
-    size = padded(most) + LANES
-    scores, items = np.empty((4, size), query.dtype), np.empty((3, size), np.int32)
-    guesses, marks = np.full(levels, np.inf, query.dtype), np.zeros(nodes, np.bool_)
-    return scores, items, np.zeros(levels + 1, np.int64), marks, guesses
+    (_, nodes, top), _ = met
+    size = padded(max(nodes, (top + 1) * FAN * opened)) + LANES
+    scores, items = np.empty((4, size), query.dtype), np.empty((4, size), np.int32)
+    guesses, marks = np.full(top + 1, np.inf, query.dtype), np.zeros(nodes * FAN**top, np.bool_)
+    return scores, items, np.zeros(top + 2, np.int64), marks, guesses
 
 
 @loop(**ANY_ORDER)
@@ -45,86 +45,75 @@ def lean_of(query: Array, row: int) -> float:
 
 
 @loop(**ANY_ORDER)
-def best_met(met: Array, row: int, near: int, spans: Spans) -> float:
+def best_met(scores: Array, row: int, near: int, met: Met) -> float:
     """Return the best score of near keys and of the nodes that are met."""
-    (table, bias), best = spans, vectors.highest(met, row, 0, near)
-    for level in range(len(table)):
-        width = padded(table[level, 2] - table[level, 1])
-        if width:
-            best = max(best, vectors.highest(met, row, table[level, 0], width) + bias[level])
+    (column, nodes, top), bias = met
+    best = vectors.highest(scores, row, 0, near)
+    if nodes > 0:
+        best = max(best, vectors.highest(scores, row, column, padded(nodes)) + bias[top])
     return best  # type: ignore[no-any-return]
 
 
 @loop(inline="always", **ANY_ORDER)
 def open_top(
-    met: Array, row: int, span: Array, spread: Array, lean: float, least: float, chosen: bool,
-    rest: bool, goal: Array, guess: float, scores: Array, items: Array,
-) -> float:  # fmt: skip
-    """Choose the best of the highest nodes, unless they are chosen; they are met no longer."""
-    column, start, stop = span
+    found: Array, row: int, met: Met, spread: Any, lean: float, least: float, chosen: bool,
+    rest: bool, goal: Array, room: Any,
+) -> None:  # fmt: skip
+    """Choose the best of the nodes that are met, unless they are chosen; they are met no longer."""
+    (column, nodes, top), (scores, items, _, _, guesses) = met[0], room
     if not chosen:
-        width = stop - start
-        for place in range(width):
-            scores[RANK, place] = met[row, column + place] + lean * spread[start + place]
-        scores[RANK, width : padded(width)] = -np.inf
-        found, guess = best_places(scores, RANK, 0, width, len(goal), least, guess, scores, items)
-        for place in range(found):
-            goal[place] = items[1, place] + start
-        goal[found:] = -1
+        for place in range(nodes):
+            scores[RANK, place] = found[row, column + place] + lean * spread[top][place]
+        scores[RANK, nodes : padded(nodes)] = -np.inf
+        number, guesses[top] = best_places(
+            scores, RANK, 0, nodes, len(goal), least, guesses[top], scores, items
+        )
+        goal[:number] = items[1, :number]
+        goal[number:] = -1
     if rest:
         for node in goal:
             if node >= 0:
-                met[row, column + node - start] = -np.inf
-    return guess
+                found[row, column + node] = -np.inf
 
 
 @loop(**ANY_ORDER)
 def descend(  # noqa: C901  # one way down, whose steps are too short to be called
-    query: Array, row: int, met: Array, into: int, spans: Array, arrays: Arrays, lean: float,
-    least: float, flags: tuple[bool, bool], opened: Array, read: Array, room: Any,
+    query: Array, row: int, top: int, arrays: Arrays, lean: float, least: float,
+    flags: tuple[bool, bool], opened: Array, read: Array, room: Any,
 ) -> int:  # fmt: skip
-    """Go on below the highest nodes, and list which children of opened nodes a token keeps.
+    """Go on below the nodes that are met, and list which children of opened ones a token keeps.
 
     Return how many it keeps; those of a level begin where those of the next one end.
     """
-    chosen, rest = flags
+    (chosen, rest), (means, _, spread) = flags, arrays
     scores, items, ends, marks, guesses = room
-    number, levels = 0, len(spans)
+    number = 0
     ends[:] = 0
-    for level in range(levels - 2, -1, -1):
-        column, start, stop = spans[level]
+    for level in range(top - 1, -1, -1):
         goal, inner = opened[row, level - 1] if level > 0 else read[row], 0
-        children = arrays[0][level + 1]
-        for place in range(opened.shape[2]):
-            node = opened[row, level, place]
+        for node in opened[row, level]:
             for child in range(FAN if node >= 0 else 0):
-                items[0, inner] = children[node, child]
+                items[0, inner] = node * FAN + child
                 inner += 1
-        score_rows(query, row, arrays[1][level], items[0], inner, scores, 0)
+        score_rows(query, row, means[level], items[0], inner, scores, 0)
         if not chosen:
-            total, spread = inner + stop - start, arrays[3][level]
             for place in range(inner):
-                scores[RANK, place] = scores[0, place] + lean * spread[items[0, place]]
-            for place in range(stop - start):
-                score = met[into, column + place]
-                scores[RANK, inner + place] = score + lean * spread[start + place]
-                items[0, inner + place] = start + place
-            scores[RANK, total : padded(total)] = -np.inf
+                scores[RANK, place] = scores[0, place] + lean * spread[level][items[0, place]]
+            scores[RANK, inner : padded(inner)] = -np.inf
             found, guesses[level] = best_places(
-                scores, RANK, 0, total, len(goal), least, guesses[level], scores, items
+                scores, RANK, 0, inner, len(goal), least, guesses[level], scores, items
             )
             for place in range(found):
                 goal[place] = items[0, items[1, place]]
             goal[found:] = -1
         for node in goal if rest else goal[:0]:
-            if node >= start:
-                met[into, column + node - start] = -np.inf
-            elif node >= 0:
+            if node >= 0:
                 marks[node] = True
         for place in range(inner if rest else 0):
             node = items[0, place]
             if not marks[node]:
                 scores[KEPT, number], items[KEPT, number] = scores[0, place], node
+                items[NAMES, number] = -1 - (node * LEVELS + level)
                 number += 1
             marks[node] = False
         ends[level] = number
@@ -133,62 +122,52 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
 
 @loop(inline="always", **ANY_ORDER)
 def begin(
-    query: Array, row: int, met: Array, into: int, near: int, spans: Spans, arrays: Arrays,
+    query: Array, row: int, found: Array, into: int, near: int, met: Met, arrays: Arrays,
     margin: float, flags: tuple[bool, bool], opened: Array, read: Array, totals: Array, room: Any,
+    drawn: Drawn,
 ) -> tuple[float, float]:  # fmt: skip
     """Let a token descend, and turn what it met into weights; return their sum and their shift.
 
     Values of the children that it keeps are added to its total.
     """
-    (table, bias), (scores, items, ends, _, guesses) = spans, room
-    levels = len(table) if flags[1] else 0
-    best = best_met(met, into, near, spans)
-    shift, least = best if flags[1] else vectors.highest(met, into, 0, near), best - margin
-    number, top, lean = 0, len(table) - 1, lean_of(query, row)
-    if top >= 0:
+    (column, nodes, top), bias = met
+    scores, items, ends, _, _ = room
+    seeds, most, factor = drawn
+    best, number, rest = best_met(found, into, near, met), 0, flags[1]
+    shift, least = best if rest else vectors.highest(found, into, 0, near), best - margin
+    lean = lean_of(query, row)
+    if nodes > 0:
         goal = opened[row, top - 1] if top > 0 else read[row]
-        guesses[top] = open_top(
-            met, into, table[top], arrays[3][top], lean, least, flags[0], flags[1], goal,
-            guesses[top], scores, items,
-        )  # fmt: skip
-    if top > 0:
-        number = descend(
-            query, row, met, into, table, arrays, lean, least, flags, opened, read, room
-        )
-    for level in range(levels if number else 0):
+        open_top(found, into, met, arrays[2], lean, least, flags[0], rest, goal, room)
+        number = descend(query, row, top, arrays, lean, least, flags, opened, read, room)
+    for level in range(top if number else 0):
         for place in range(ends[level + 1], ends[level]):
             scores[KEPT, place] += bias[level]
             shift = max(shift, scores[KEPT, place])
-    sums = vectors.take_exp(met, into, 0, near, shift)
-    for level in range(levels):
-        width = padded(table[level, 2] - table[level, 1])
-        sums += vectors.take_exp(met, into, table[level, 0], width, shift - bias[level])
+    sums = vectors.take_exp(found, into, 0, near, shift)
+    if nodes > 0 and rest:
+        sums += vectors.take_exp(found, into, column, padded(nodes), shift - bias[top])
     if number:
         scores[KEPT, number : padded(number)] = -np.inf
         sums += vectors.take_exp(scores, KEPT, 0, padded(number), shift)
-        for level in range(levels):
+        if factor > 0:
+            vectors.drop(scores, KEPT, items, NAMES, padded(number), seeds[row], most, factor)
+        for level in range(top):
             first, kept = ends[level + 1], ends[level] - ends[level + 1]
-            values, nodes = arrays[2][level], items[KEPT]
-            add_rows(totals, row, scores, KEPT, first, values, nodes, first, kept)
+            add_rows(totals, row, scores, KEPT, first, arrays[1][level], items[KEPT], first, kept)
     return sums, shift
 
 
 @loop(**ANY_ORDER)
 def choose_rows(
-    query: Array, met: Array, near: int, spans: Spans, arrays: Arrays, margin: float,
+    query: Array, scores: Array, near: int, met: Met, arrays: Arrays, margin: float,
     opened: Array, read: Array,
 ) -> None:  # fmt: skip
     """Let tokens descend a tree, and fill in what they open and read."""
-    table, _ = spans
-    room, flags = room_for(query, table, opened.shape[2]), (False, False)
-    top = len(table) - 1
-    scores, items, _, _, guesses = room
-    for row in range(len(query) if top >= 0 else 0):
+    (_, nodes, top), _ = met
+    room, flags = room_for(query, met, opened.shape[2]), (False, False)
+    for row in range(len(query) if nodes > 0 else 0):
         goal = opened[row, top - 1] if top > 0 else read[row]
-        lean, least = lean_of(query, row), best_met(met, row, near, spans) - margin
-        guesses[top] = open_top(
-            met, row, table[top], arrays[3][top], lean, least, False, False, goal, guesses[top],
-            scores, items,
-        )  # fmt: skip
-        if top > 0:
-            descend(query, row, met, row, table, arrays, lean, least, flags, opened, read, room)
+        lean, least = lean_of(query, row), best_met(scores, row, near, met) - margin
+        open_top(scores, row, met, arrays[2], lean, least, False, False, goal, room)
+        descend(query, row, top, arrays, lean, least, flags, opened, read, room)

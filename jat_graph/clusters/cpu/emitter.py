@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
+from jat_graph.clusters.naive import MIX, SPREAD
+from jat_graph.clusters.tree import SINKS
+
 LANES = 16  # numbers of a vector
 ROWS = 8  # rows at a time
 INDEX: Any = ir.IntType(64)
@@ -157,6 +160,29 @@ class Emitter:
         bits = self.build.shl(bits, same(INT32, 23, lanes))
         found = self.build.fmul(total, self.build.bitcast(bits, x.type))
         return self.build.select(there, found, same(kind, 0.0, lanes))
+
+    def kept(self, names: Any, own: Any, most: Any, factor: Any) -> Any:
+        """Return what weights are multiplied by in dropout: the formula's mask, by their names."""
+        build, lanes = self.build, names.type.count
+
+        def shifted(x: Any, shift: int) -> Any:
+            return build.xor(x, build.lshr(x, same(INT32, shift, lanes)))
+
+        x = build.mul(names, same(INT32, SPREAD, lanes))
+        x = build.xor(x, self.spread(own, lanes))
+        for shift, times in zip((16, 13), MIX, strict=True):
+            x = build.mul(shifted(x, shift), same(INT32, times, lanes))
+        least = self.spread(build.trunc(most, INT32), lanes)
+        there = build.icmp_unsigned(">", shifted(x, 16), least)
+        return build.select(there, self.spread(factor, lanes), same(factor.type, 0.0, lanes))
+
+    def mask(self, rows: Numbers, place: Any, own: Any, most: Any, factor: Any) -> Any:
+        """Return what eight listed rows are multiplied by in dropout: by 1 where it has none."""
+        found = cgutils.alloca_once_value(self.build, same(factor.type, 1.0, ROWS))
+        with self.build.if_then(self.build.fcmp_ordered(">", factor, factor.type(0.0))):
+            names = self.build.add(self.load(rows, place, ROWS), same(INT32, SINKS, ROWS))
+            self.build.store(self.kept(names, own, most, factor), found)
+        return self.build.load(found)
 
     def _named(self, name: str, x: Any) -> Any:
         bits = 64 if isinstance(x.type.element, ir.DoubleType) else 32

@@ -13,36 +13,50 @@ from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
 from jat_graph.clusters.cpu.descent import choose_rows
 from jat_graph.clusters.cpu.loops import padded
 from jat_graph.clusters.cpu.reads import begin_rows, read_clusters, read_last
-from jat_graph.clusters.tree import LEVELS, SINKS
+from jat_graph.clusters.naive import Dropout, most_dropped, seeds_of
+from jat_graph.clusters.tree import FAN, LEVELS, SINKS
 from jat_graph.kernels.compiling import run_tasks
 
 FEW = 64  # rows, for which no thread is started
 MOST = 256  # tokens of a run
 
 
-class Met(NamedTuple):
-    """What the tokens of a run score first: near keys, and nodes of each level, side by side."""
+class Run(NamedTuple):
+    """Some tokens, and what they score first: near keys, and nodes of a level, side by side."""
 
+    tokens: slice
     sinks: int
     near: slice  # keys, behind the sinks
     width: int  # number of both
-    spans: np.ndarray[Any, Any]  # of each level a column, its first and last such nodes
-    bias: np.ndarray[Any, Any]  # logarithms of their numbers of keys
-    columns: int
+    nodes: int
+    level: int
 
     @classmethod
-    def of(cls, choice: Choice, seen: int, last: int, dtype: Any) -> Met:
-        """Return what tokens that see so many clusters meet, near keys up to ``last``."""
-        near = slice(SINKS + seen * choice.tree.keys(0) if seen else 0, last)
-        sinks, spans = SINKS if seen else 0, list[tuple[int, int, int]]()
+    def of(cls, choice: Choice, tokens: slice, seen: int, last: int) -> Run:
+        """Return the run of tokens that see so many clusters, and near keys up to ``last``."""
+        level, sinks = choice.rule.level(seen), SINKS if seen else 0
+        near = slice(sinks + seen * choice.tree.size, last)
         width = sinks + near.stop - near.start
-        columns = padded(width)
-        for start, stop in choice.tree.spans(seen, choice.top):
-            spans.append((columns, start, stop))
-            columns += padded(stop - start)
-        bias = [math.log(choice.tree.keys(level)) for level in range(len(spans))]
-        table = np.array(spans, dtype=np.int64).reshape(-1, 3)
-        return cls(sinks, near, width, table, np.array(bias, dtype=dtype), columns)
+        return cls(tokens, sinks, near, width, seen // FAN**level, level)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The column at which scores of nodes begin, their number and their level."""
+        return padded(self.width), self.nodes, self.level
+
+    @property
+    def columns(self) -> int:
+        """Number of scores, with what lies between."""
+        return padded(self.width) + padded(self.nodes)
+
+    def names(self) -> Any:  # int32 [1, columns]
+        """Return what dropout calls each column."""
+        names = np.zeros((1, self.columns), np.int32)
+        names[0, : self.sinks] = range(self.sinks)
+        names[0, self.sinks : self.width] = range(self.near.start, self.near.stop)
+        own = names[0, padded(self.width) :][: self.nodes]
+        own[:] = ~(np.arange(self.nodes) * LEVELS + self.level)
+        return names
 
 
 def numbers(x: Tensor) -> Any:
@@ -50,23 +64,23 @@ def numbers(x: Tensor) -> Any:
     return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
 
 
-def levels_of(
-    key: Tensor, value: Tensor, choice: Choice, nodes: Nodes
-) -> tuple[tuple[Tensor, ...], ...]:
-    """Return children, means of keys and values, and spread of each level that there can be.
+def levels_in(key: Tensor, value: Tensor, nodes: Nodes) -> tuple[tuple[Tensor, ...], ...]:
+    """Return means of keys and values, and spread, of each level that there can be.
 
     They are in the precision of keys and values. Loops are compiled once for any number of levels:
     those that are not there have no nodes.
     """
-    members = choice.tree.members
-    none = [choice.read.new_empty(len(key), 0, choice.tree.keys(0)), key[:, :0], value[:, :0]]
-    none.append(wide(key[:, :0, 0]))
-    parts = zip((members, *nodes[:3]), none, strict=True)
-    more = LEVELS - len(members)
+    none = key[:, :0], value[:, :0], wide(key[:, :0, 0])
+    more = LEVELS - len(nodes.keys)
     return tuple(
         (*(x.to(nothing.dtype).contiguous() for x in part), *[nothing] * more)
-        for part, nothing in parts
+        for part, nothing in zip(nodes[:3], none, strict=True)
     )
+
+
+def biases(choice: Choice, dtype: Any) -> Any:
+    """Return the logarithm of the number of keys of a node, of each level."""
+    return np.array([math.log(choice.tree.size * FAN**n) for n in range(LEVELS)], dtype)
 
 
 class Head:
@@ -83,59 +97,68 @@ class Head:
     ) -> None:
         key, value = key.contiguous(), value.contiguous()  # loops know no other rows
         self.query, self.key, self.value, self.choice = query, key, value, choice
-        members, self.means, self.value_means, spread = ([x[head] for x in part] for part in levels)
-        self.members: Any = members[0].numpy()
+        self.means, self.value_means, spread = ([x[head] for x in part] for part in levels)
+        self.members: Any = choice.tree.keys[head].view(-1, choice.tree.size).numpy()
         self.exact: Any = key[SINKS:].numpy(), value[SINKS:].numpy()
-        parts = members, self.means, self.value_means, spread
+        parts = self.means, self.value_means, spread
         self.arrays: Any = tuple(tuple(x.numpy() for x in part) for part in parts)
+        self.bias = biases(choice, self.exact[0].dtype)
 
-    def runs(self, start: int) -> list[tuple[slice, Met]]:
-        """Return runs of tokens from one on, and what they meet, the same for all heads."""
-        length, dtype, causal = len(self.key), self.exact[0].dtype, self.choice.causal
+    def runs(self, start: int) -> list[Run]:
+        """Return runs of tokens from one on, the same for all heads."""
+        length, causal = len(self.key), self.choice.rule.causal
         first = length - self.query.size(1)
         return [
-            (rows, Met.of(self.choice, seen, first + rows.stop if causal else length, dtype))
-            for rows, seen in self.choice.runs(MOST)
-            if rows.start >= start
+            Run.of(self.choice, tokens, seen, first + tokens.stop if causal else length)
+            for tokens, seen in self.choice.runs(MOST)
+            if tokens.start >= start
         ]
 
-    def rows(self, x: Tensor, tokens: slice) -> Tensor:  # [groups, T, …] -> [R, …]
+    def rows(self, x: Tensor, run: Run) -> Tensor:  # [groups, T, …] -> [R, …]
         """Return what belongs to some tokens, a contiguous copy."""
-        return x[:, tokens].flatten(0, 1).contiguous()
+        return x[:, run.tokens].flatten(0, 1).contiguous()
 
-    def met(self, met: Met, keys: bool) -> list[tuple[slice, Tensor]]:
+    def met(self, run: Run, keys: bool) -> list[tuple[slice, Tensor]]:
         """Return where scores of what is met stand, and what that is, of keys or of values."""
         means, rows = (self.means, self.key) if keys else (self.value_means, self.value)
-        near = torch.cat([rows[: met.sinks], rows[met.near]]) if met.sinks else rows[met.near]
-        parts, below = [(slice(0, met.width), near)], means if self.choice.rest or keys else []
-        for x, (first, start, stop) in zip(below, met.spans.tolist(), strict=False):
-            parts.append((slice(first, first + stop - start), x[start:stop]))
-        return parts
+        near = torch.cat([rows[: run.sinks], rows[run.near]]) if run.sinks else rows[run.near]
+        first, nodes, level = run.place
+        parts = [(slice(0, run.width), near), (slice(first, first + nodes), means[level][:nodes])]
+        return parts if nodes and (self.choice.rule.rest or keys) else parts[:1]
 
-    def scores(self, query: Tensor, tokens: int, met: Met) -> Tensor:  # [R, columns]
+    def scores(self, query: Tensor, run: Run) -> Tensor:  # [R, columns]
         """Return the scores of all that some tokens meet, and -inf between its parts."""
-        scores = query.new_empty(len(query), met.columns)
-        for columns, keys in self.met(met, keys=True):
+        scores = query.new_empty(len(query), run.columns)
+        for columns, keys in self.met(run, keys=True):
             torch.mm(query, keys.mT, out=scores[:, columns])
             scores[:, columns.stop : columns.start + padded(len(keys))] = -torch.inf
-        if not self.choice.causal:
+        if not self.choice.rule.causal:
             return scores
+        tokens = run.tokens.stop - run.tokens.start
         later = torch.ones(tokens, tokens, dtype=torch.bool).triu_(1)
-        own = scores.view(len(self.query), tokens, -1)[..., met.width - tokens : met.width]
+        own = scores.view(len(self.query), tokens, -1)[..., run.width - tokens : run.width]
         own.masked_fill_(later, -torch.inf)
         return scores
 
-    def put(self, total: Tensor, tokens: slice, part: Tensor) -> None:
+    def put(self, total: Tensor, run: Run, part: Tensor) -> None:
         """Write what belongs to some tokens, unless it is there: of one query head it is a view."""
-        own = total[:, tokens]
+        own = total[:, run.tokens]
         if own.data_ptr() != part.data_ptr():
             own.copy_(part.view(own.shape))
 
 
 def heads_of(query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes) -> list[Head]:
     """Return the heads of keys, each with its queries."""
-    own, levels = by_head(query, len(key)), levels_of(key, value, choice, nodes)
+    own, levels = by_head(query, len(key)), levels_in(key, value, nodes)
     return [Head(own[h], key[h], value[h], choice, levels, h) for h in range(len(key))]
+
+
+def drawn_by(kept: Dropout, seeds: Tensor, like: Any) -> tuple[Any, int, Any]:
+    """Return how rows draw for dropout: from which numbers, what is dropped, and a factor."""
+    if kept is None:
+        return np.zeros(len(like), np.uint32), 0, like.dtype.type(0)
+    factor = like.dtype.type(1 / (kept[0] or 1.0))
+    return seeds.numpy().astype(np.uint32), most_dropped(kept[0]), factor
 
 
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
@@ -145,15 +168,21 @@ def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
 
 
 def read(
-    query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes, chosen: bool = True
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    choice: Choice,
+    nodes: Nodes,
+    chosen: bool = True,
+    kept: Dropout = None,
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
     output = query.new_empty(*query.shape[:2], value.size(-1))
     sums = [output, query.new_empty(query.shape[:2])]
-    if query.size(1) == 1 and not chosen and choice.seen[0] > 0:
+    if query.size(1) == 1 and not chosen and kept is None and choice.seen[0] > 0:
         _read_last(query, key, value, choice, nodes, sums)
     else:
-        _read(query, wide(key), wide(value), choice, nodes, chosen, sums)
+        _read(query, wide(key), wide(value), choice, nodes, chosen, sums, kept)
     return output, sums[1]
 
 
@@ -167,70 +196,70 @@ def _read_last(
     own, seen = query[:, 0].numpy(), int(choice.seen[0])
     ready = {} if nodes.ready is None else nodes.ready
     if seen not in ready:
-        met = Met.of(choice, seen, key.size(1), own.dtype)
-        levels = tuple(
-            tuple(numbers(x) for x in part) for part in levels_of(key, value, choice, nodes)
-        )
-        steps = np.arange(key.size(1) + choice.tree.segment, dtype=np.int32)  # till more are seen
+        run = Run.of(choice, slice(0, 1), seen, key.size(1))
+        levels = tuple(tuple(map(numbers, part)) for part in levels_in(key, value, nodes))
+        members = choice.tree.keys.unflatten(1, (-1, choice.tree.size)).numpy()
+        most = max(key.size(1) + choice.tree.segment, run.nodes)  # till more are seen
+        steps, bias = np.arange(most, dtype=np.int32), biases(choice, own.dtype)
         ready.clear()
-        ready[seen] = met.sinks, met.near.start, met.spans[:, 1:], met.bias, levels, steps
-    sinks, start, spans, bias, levels, steps = ready[seen]
+        ready[seen] = run.near.start, run.nodes, bias, members, levels, steps
     rows = [x if x.stride(2) == 1 else x.contiguous() for x in (key, value)]
     keys, values = map(numbers, rows)
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
-    given = own, keys, values, sinks, start, spans, bias, levels, steps, choice.margin, choice.rest
-    read_last(*given, opened, read, output, lse)
+    rule = choice.rule
+    read_last(own, keys, values, *ready[seen], rule.margin, rule.rest, opened, read, output, lse)
 
 
 def _read(
     query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes, chosen: bool,
-    sums: list[Tensor],
+    sums: list[Tensor], kept: Dropout = None,
 ) -> None:  # fmt: skip
     """Choose, or read, or both."""
     heads = heads_of(query, key, value, choice, nodes)
-    totals = [by_head(x, len(key)) for x in (choice.opened, choice.read, *sums)]
+    seeds = seeds_of(kept[1], query) if kept else query[..., 0]
+    totals = [by_head(x, len(key)) for x in (seeds, choice.opened, choice.read, *sums)]
 
-    def work(piece: tuple[int, slice, Met]) -> None:
-        number, tokens, met = piece
-        head, (opened, picked, *outputs) = heads[number], [x[number] for x in totals]
-        own = head.rows(head.query, tokens)
-        scores = head.scores(own, tokens.stop - tokens.start, met)
-        places = [head.rows(x, tokens) for x in (opened, picked)]
+    def work(piece: tuple[int, Run]) -> None:
+        number, run = piece
+        head, (seeds, opened, picked, *outputs) = heads[number], [x[number] for x in totals]
+        own = head.rows(head.query, run)
+        scores, places = head.scores(own, run), [head.rows(x, run) for x in (opened, picked)]
         total, sums = own.new_zeros(len(own), value.size(-1)), own.new_empty(2, len(own))
         query, found, weight, shift = (x.numpy() for x in (own, scores, *sums))
         to_open, to_read, reading = (x.numpy() for x in (*places, total))
-        spans, flags = (met.spans, met.bias), (chosen, choice.rest)
-        near, margin = padded(met.width), found.dtype.type(choice.margin)
+        near, met, flags = padded(run.width), (run.place, head.bias), (chosen, choice.rule.rest)
+        margin = found.dtype.type(choice.rule.margin)
+        drawn = drawn_by(kept, head.rows(seeds, run), query)
         if outputs:
             begin_rows(
-                query, found, near, spans, head.arrays, margin, flags, to_open, to_read, reading,
-                weight, shift,
+                query, found, near, met, head.arrays, margin, flags, to_open, to_read, reading,
+                weight, shift, run.names(), drawn,
             )  # fmt: skip
         else:
-            choose_rows(query, found, near, spans, head.arrays, margin, to_open, to_read)
+            choose_rows(query, found, near, met, head.arrays, margin, to_open, to_read)
         if not chosen:
-            head.put(opened, tokens, places[0])
-            head.put(picked, tokens, places[1])
+            head.put(opened, run, places[0])
+            head.put(picked, run, places[1])
         if not outputs:
             return
-        for columns, values in head.met(met, keys=False):
+        for columns, values in head.met(run, keys=False):
             total.addmm_(scores[:, columns], values)
         keys, values = head.exact
-        read_clusters(query, keys, values, head.members, to_read, reading, weight, shift)
-        head.put(outputs[0], tokens, total)
-        head.put(outputs[1], tokens, sums[1])
+        read_clusters(query, keys, values, head.members, to_read, reading, weight, shift, drawn)
+        head.put(outputs[0], run, total)
+        head.put(outputs[1], run, sums[1])
 
-    dense = dense_rows(query, key, value, choice) if sums else 0
+    dense = dense_rows(query, key, value, choice) if sums and kept is None else 0
     if dense:
-        _read_densely(choice.causal, *(x[:, :dense] for x in (query, key, value, *sums)))
-    pieces = [(number, *run) for number in range(len(heads)) for run in heads[0].runs(dense)]
+        _read_densely(choice.rule.causal, *(x[:, :dense] for x in (query, key, value, *sums)))
+    pieces = [(number, run) for number in range(len(heads)) for run in heads[0].runs(dense)]
     list(map(work, pieces) if query[..., 0].numel() <= FEW else run_tasks(work, pieces))
 
 
 def dense_rows(query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> int:
     """Return how many first tokens SDPA's kernel reads: those that see no cluster, or all."""
     number = int((choice.seen == 0).sum())
-    if not choice.causal and number < len(choice.seen):
+    if not choice.rule.causal and number < len(choice.seen):
         return 0
     fits = query.size(1) == key.size(1) and key.size(-1) == value.size(-1)
     return number if fits and number > MOST else 0

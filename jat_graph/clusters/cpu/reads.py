@@ -6,18 +6,19 @@ import numba
 import numpy as np
 
 from jat_graph.clusters.cpu import vectors
-from jat_graph.clusters.cpu.descent import Arrays, Spans, begin, room_for
+from jat_graph.clusters.cpu.descent import Arrays, Drawn, Met, begin, room_for
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows
+from jat_graph.clusters.tree import SINKS
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 
 @loop(**ANY_ORDER)
 def begin_rows(
     query: Array,  # scaled, [R, D]
-    met: Array,  # scores of near keys, and of the nodes of each level that are met, [R, columns]
+    scores: Array,  # of near keys, and of the nodes that are met, [R, columns]
     near: int,  # columns of near keys
-    spans: Spans,
+    met: Met,
     arrays: Arrays,
     margin: float,  # how far below the best score nodes are still opened and read
     flags: tuple[bool, bool],  # whether the choice is given, and nodes stand for what is not read
@@ -26,26 +27,32 @@ def begin_rows(
     totals: Array,  # values of kept children, [R, Dv]
     weight: Array,  # sums of weights, to be filled in, [R]
     shift: Array,  # by how much less scores the weights are e to, [R]
+    names: Array,  # of columns, [1, columns]
+    drawn: Drawn,
 ) -> None:
     """Let tokens descend a tree, and turn what they met into weights."""
-    room = room_for(query, spans[0], opened.shape[2])
+    room, (seeds, most, factor) = room_for(query, met, opened.shape[2]), drawn
     for row in range(len(query)):
         weight[row], shift[row] = begin(
-            query, row, met, row, near, spans, arrays, margin, flags, opened, read, totals, room
-        )
+            query, row, scores, row, near, met, arrays, margin, flags, opened, read, totals, room,
+            drawn,
+        )  # fmt: skip
+        if factor > 0:
+            vectors.drop(scores, row, names, 0, scores.shape[1], seeds[row], most, factor)
 
 
 @loop(**ANY_ORDER)
 def _read_steep(
     query: Array, row: int, keys: Array, values: Array, rows: Array, totals: Array, weight: Array,
-    shift: Array,
+    shift: Array, drawn: Drawn,
 ) -> None:  # fmt: skip
     """Add some values to a token's total, whatever their scores, and adapt its sum and shift."""
-    score = np.empty((1, len(rows)), query.dtype)
+    size, (seeds, least, factor) = padded(len(rows)), drawn
+    score, names = np.empty((1, size), query.dtype), np.empty((1, size), np.int32)
     score_rows(query, row, keys, rows, len(rows), score, 0)
     most = shift[row]
     for place in range(len(rows)):
-        most = max(most, score[0, place])
+        most, names[0, place] = max(most, score[0, place]), rows[place] + SINKS
     if most > shift[row]:
         less = np.exp(shift[row] - most)
         weight[row] *= less
@@ -54,6 +61,8 @@ def _read_steep(
     for place in range(len(rows)):
         score[0, place] = np.exp(score[0, place] - most)
         weight[row] += score[0, place]
+    if factor > 0:
+        vectors.drop(score, 0, names, 0, size, seeds[row], least, factor)
     add_rows(totals, row, score, 0, 0, values, rows, 0, len(rows))
     shift[row] = most
 
@@ -82,13 +91,13 @@ def by_node(read: Array, nodes: int) -> tuple[Array, Array]:
 @loop(**ANY_ORDER)
 def read_clusters(
     query: Array, keys: Array, values: Array, members: Array, read: Array,
-    totals: Array, weight: Array, shift: Array,
+    totals: Array, weight: Array, shift: Array, drawn: Drawn,
 ) -> None:  # fmt: skip
     """Add values of the clusters that tokens read, cluster by cluster, and divide by the sums.
 
     Shifts become the logarithms of the sums.
     """
-    rows, starts = by_node(read, len(members))
+    (rows, starts), (seeds, most, factor) = by_node(read, len(members)), drawn
     even = query.shape[1] % LANES + totals.shape[1] % LANES + members.shape[1] % ROWS == 0
     step = ROWS if even else members.shape[1]
     for node in range(len(members)):
@@ -101,11 +110,12 @@ def read_clusters(
                 row, more = rows[item], query.dtype.type(-1)
                 if even:
                     more = vectors.read_eight(
-                        totals, query, row, keys, values, members, node, begun, shift[row]
-                    )
+                        totals, query, row, keys, values, members, node, begun, shift[row],
+                        seeds[row], most, factor,
+                    )  # fmt: skip
                 if more < 0:
                     own = members[node, begun : begun + step]
-                    _read_steep(query, row, keys, values, own, totals, weight, shift)
+                    _read_steep(query, row, keys, values, own, totals, weight, shift, drawn)
                 else:
                     weight[row] += more
     for row in range(len(query)):
@@ -115,14 +125,14 @@ def read_clusters(
 
 
 @loop(parallel=True, **ANY_ORDER)
-def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
+def read_last(  # no tuple comes in or out of a parallel loop
     query: Array,  # of one token, [H, D]
     keys: Array,  # of all, [Hkv, n, D]
     values: Array,
-    sinks: int,
     first: int,  # near key
-    nodes: Array,  # of each level the first and the end of those that are met
-    bias: Array,  # logarithms of their number of keys
+    nodes: int,  # that are met
+    bias: Array,  # logarithms of the number of keys of a node, of each level
+    members: Array,  # keys of clusters, [Hkv, clusters, size]
     arrays: Arrays,  # of all heads of keys
     steps: Array,  # integers from 0 on
     margin: float,  # how far below the best score nodes are still opened and read
@@ -133,72 +143,55 @@ def read_last(  # noqa: C901  # no tuple comes in or out of a parallel loop
     lse: Array,  # [H]
 ) -> None:
     """Let the last token read all at once: for few rows no product of matrices is worth it."""
-    times, near = len(query) // len(keys), keys.shape[1] - first
-    exact, table = padded(sinks + near), np.empty((len(nodes), 3), np.int64)
-    columns = exact
-    for level in range(len(table)):
-        table[level, 0], table[level, 1:] = columns, nodes[level]
-        columns += padded(table[level, 2] - table[level, 1])
-    spans = table, bias
+    times, near, top = len(query) // len(keys), keys.shape[1] - first, opened.shape[1]
+    column = padded(SINKS + near)
     # No tuple comes into a parallel loop.
-    (a, b, c, d), (e, f, g, h), (i, j, k, m), (s, t, u, v) = arrays
-    even = query.shape[1] % LANES + output.shape[1] % LANES + a.shape[2] % ROWS == 0
-    step = ROWS if even else a.shape[2]
-    weight = np.empty(len(query), query.dtype)
+    (b, c, d, e), (f, g, h, i), (s, t, u, v) = arrays
+    even = query.shape[1] % LANES + output.shape[1] % LANES + members.shape[2] % ROWS == 0
+    step = ROWS if even else members.shape[2]
+    weight, none = np.empty(len(query), query.dtype), query.dtype.type(0)
     for row in numba.prange(len(query)):
         head = row // times
-        own, its = keys[head], values[head]
+        own, its, clusters = keys[head], values[head], members[head]
         parts = (
-            (a[head], b[head], c[head], d[head]), (e[head], f[head], g[head], h[head]),
-            (i[head], j[head], k[head], m[head]), (s[head], t[head], u[head], v[head]),
+            (b[head], c[head], d[head], e[head]), (f[head], g[head], h[head], i[head]),
+            (s[head], t[head], u[head], v[head]),
         )  # fmt: skip
-        room = room_for(query, table, opened.shape[2])
-        met = np.full((1, columns), -np.inf, query.dtype)
-        score_rows(query, row, own, steps, sinks, met, 0)
-        score_rows(query, row, own, steps[first:], near, met, 0, sinks)
-        for level in range(len(table)):
-            column, start, stop = table[level]
-            score_rows(query, row, parts[1][level], steps[start:], stop - start, met, 0, column)
+        met, drawn = ((column, nodes, top), bias), (np.zeros(len(query), np.uint32), 0, none)
+        room = room_for(query, met, opened.shape[2])
+        scores = np.full((1, column + padded(nodes)), -np.inf, query.dtype)
+        score_rows(query, row, own, steps, SINKS, scores, 0)
+        score_rows(query, row, own, steps[first:], near, scores, 0, SINKS)
+        score_rows(query, row, parts[0][top], steps, nodes, scores, 0, column)
         output[row] = 0
         weight[row], lse[row] = begin(
-            query,
-            row,
-            met,
-            0,
-            exact,
-            spans,
-            parts,
-            query.dtype.type(margin),
-            (False, rest),
-            opened,
-            read,
-            output,
-            room,
-        )
-        add_rows(output, row, met, 0, 0, its, steps, 0, sinks)
-        add_rows(output, row, met, 0, sinks, its, steps, first, near)
-        for level in range(len(table) if rest else 0):
-            column, start, stop = table[level]
-            add_rows(output, row, met, 0, column, parts[2][level], steps, start, stop - start)
-        own, its = own[sinks:], its[sinks:]
+            query, row, scores, 0, column, met, parts, query.dtype.type(margin), (False, rest),
+            opened, read, output, room, drawn,
+        )  # fmt: skip
+        add_rows(output, row, scores, 0, 0, its, steps, 0, SINKS)
+        add_rows(output, row, scores, 0, SINKS, its, steps, first, near)
+        if rest:
+            add_rows(output, row, scores, 0, column, parts[1][top], steps, 0, nodes)
+        own, its = own[SINKS:], its[SINKS:]
         for place in range(read.shape[1]):
             if read[row, place] < 0:
                 break
             node, soon = read[row, place], read[row, min(place + 1, read.shape[1] - 1)]
-            for item in range(a.shape[2] if soon >= 0 else 0):
-                vectors.fetch(own, a[head, soon, item])
-                vectors.fetch(its, a[head, soon, item])
-            for begun in range(0, a.shape[2], step):
+            for item in range(members.shape[2] if soon >= 0 else 0):
+                vectors.fetch(own, clusters[soon, item])
+                vectors.fetch(its, clusters[soon, item])
+            for begun in range(0, members.shape[2], step):
                 more = query.dtype.type(-1)
                 if even:
                     more = vectors.read_eight(
-                        output, query, row, own, its, parts[0][0], node, begun, lse[row]
-                    )
+                        output, query, row, own, its, clusters, node, begun, lse[row], drawn[0][0],
+                        0, none,
+                    )  # fmt: skip
                 if more < 0:
-                    some = parts[0][0][node, begun : begun + step]
-                    _read_steep(query, row, own, its, some, output, weight, lse)
+                    some = clusters[node, begun : begun + step]
+                    _read_steep(query, row, own, its, some, output, weight, lse, drawn)
                 else:
                     weight[row] += more
-        for column in range(output.shape[1]):
-            output[row, column] /= weight[row]
+        for column_ in range(output.shape[1]):
+            output[row, column_] /= weight[row]
         lse[row] += np.log(weight[row])

@@ -86,11 +86,13 @@ def spread_eight(
 @_operation(None)
 def read_eight(
     emit: Emitter, totals: Numbers, queries: Numbers, row: Any, keys: Numbers,
-    values: Numbers, rows: Numbers, node: Any, place: Any, shift: Any,
+    values: Numbers, rows: Numbers, node: Any, place: Any, shift: Any, drawn: Any, most: Any,
+    factor: Any,
 ) -> Any:  # fmt: skip
     """Add eight values that a node lists, each times e to the score of its key less a shift.
 
-    Return the sum of these weights; or -1, nothing being added, where one of them is huge.
+    Return the sum of these weights before dropout, if it has a factor; or -1, nothing being added,
+    where one of them is huge.
     """
     build, own = emit.build, emit.row(rows, node)
     scores = emit.products(emit.row(queries, row), emit.rows(keys, own, place))
@@ -99,16 +101,17 @@ def read_eight(
     steep = build.fcmp_ordered(">", emit.reduced(scores, emit.larger), shift.type(STEEP))
     with cgutils.if_likely(build, build.not_(steep)):
         weights = emit.exp(scores)
-        emit.add_rows(emit.row(totals, row), weights, emit.rows(values, own, place))
         build.store(emit.reduced(weights, build.fadd), result)
+        weights = build.fmul(weights, emit.mask(own, place, drawn, most, factor))
+        emit.add_rows(emit.row(totals, row), weights, emit.rows(values, own, place))
     return build.load(result)
 
 
 @_operation()
 def differentiate_eight(
     emit: Emitter, queries: Numbers, grads: Numbers, row: Any, keys: Numbers, values: Numbers,
-    rows: Numbers, node: Any, place: Any, lse: Any, delta: Any, by_query: Numbers,
-    by_key: Numbers, by_value: Numbers,
+    rows: Numbers, node: Any, place: Any, lse: Any, delta: Any, drawn: Any, most: Any, factor: Any,
+    by_query: Numbers, by_key: Numbers, by_value: Numbers,
 ) -> None:  # fmt: skip
     """Add the gradients of a row that reads eight keys and values that a node lists."""
     build, own = emit.build, emit.row(rows, node)
@@ -116,7 +119,9 @@ def differentiate_eight(
     its = emit.rows(keys, own, place)
     weights = emit.exp(build.fsub(emit.products(query, its), emit.spread(lse, ROWS)))
     by_score = emit.products(grad, emit.rows(values, own, place))
-    by_score = build.fmul(weights, build.fsub(by_score, emit.spread(delta, ROWS)))
+    mask = emit.mask(own, place, drawn, most, factor)
+    by_score = build.fsub(build.fmul(by_score, mask), emit.spread(delta, ROWS))
+    by_score, weights = build.fmul(weights, by_score), build.fmul(weights, mask)
     emit.add_rows(emit.row(by_query, row), by_score, its)
     emit.spread_rows(emit.rows(by_key, own, place), by_score, query)
     emit.spread_rows(emit.rows(by_value, own, place), weights, grad)
@@ -151,6 +156,18 @@ def take_exp(emit: Emitter, scores: Numbers, row: Any, start: Any, length: Any, 
         emit.store(part, own, place)
         emit.build.store(emit.build.fadd(part, emit.build.load(total)), total)
     return emit.reduced(emit.build.load(total), emit.build.fadd)
+
+
+@_operation()
+def drop(
+    emit: Emitter, weights: Numbers, row: Any, names: Numbers, of: Any, length: Any, drawn: Any,
+    most: Any, factor: Any,
+) -> None:  # fmt: skip
+    """Drop some weights of a row, 16 or a multiple of it, and multiply the others by a factor."""
+    own, called = emit.row(weights, row), emit.row(names, of)
+    for place in emit.columns(length):
+        mask = emit.kept(emit.load(called, place), drawn, most, factor)
+        emit.store(emit.build.fmul(emit.load(own, place), mask), own, place)
 
 
 @_operation(types.intp)
