@@ -51,7 +51,10 @@ class Rule(NamedTuple):
         levels = levels_of(self.size, self.segment * self.causal)
         while levels > 1 and seen < FAN ** (levels - 1):
             levels -= 1
-        return next((n for n in range(levels) if seen // FAN**n <= self.top), levels - 1)
+        for level in range(levels - 1):
+            if seen // FAN**level <= self.top:
+                return level
+        return levels - 1
 
     def seen(self, position: int) -> int:
         """Return how many clusters a token sees, by its place from 0 in its sequence."""
@@ -62,7 +65,7 @@ class Rule(NamedTuple):
         if self.causal:
             return later // self.segment * (self.segment // self.size)
         clusters = later // self.size
-        whole = FAN ** self.level(clusters)  # or the last few were in no node that is met
+        whole = int(FAN ** self.level(clusters))  # or the last few were in no node that is met
         return clusters // whole * whole
 
 
@@ -127,9 +130,11 @@ class Nodes(NamedTuple):
 
     def crop(self, clusters: int) -> Nodes:
         """Return the means of the nodes of the first clusters alone."""
-        parts = self.keys, self.values, self.spread
-        less = [[x[:, : clusters // FAN**n] for n, x in enumerate(part)] for part in parts]
-        return Nodes(*less, {})
+        keys, values, spread = (
+            [x[:, : clusters // FAN**level] for level, x in enumerate(part)]
+            for part in (self.keys, self.values, self.spread)
+        )
+        return Nodes(keys, values, spread, {})
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:

@@ -75,15 +75,15 @@ class Read:
             if level + 1 < levels:
                 chosen = _marked(opened[..., level, :], number // FAN)
                 own = own & chosen.repeat_interleave(FAN, dim=-1)
-            keys, values = (x[level][:, :number] for x in nodes[:2])
-            scores = self.query @ keys.unsqueeze(1).mT + math.log(tree.size * FAN**level)
-            parts.append((scores, keys, values))
+            means = nodes.keys[level][:, :number]
+            scores = self.query @ means.unsqueeze(1).mT + math.log(tree.size * FAN**level)
+            parts.append((scores, means, nodes.values[level][:, :number]))
             masks.append(own)
             self.names.append(~(position.new_tensor(range(number)) * LEVELS + level))
-        scores, keys, values = zip(*parts, strict=True)
-        self.scores = torch.cat(scores, dim=-1).masked_fill(~torch.cat(masks, dim=-1), -torch.inf)
-        self.keys, self.values = torch.cat(keys, dim=1), torch.cat(values, dim=1)
-        self.sizes = [x.size(-1) for x in scores]
+        self.sizes = [part[0].size(-1) for part in parts]
+        every, *pair = zip(*parts, strict=True)
+        self.scores = torch.cat(every, dim=-1).masked_fill(~torch.cat(masks, dim=-1), -torch.inf)
+        self.keys, self.values = (torch.cat(x, dim=1) for x in pair)
 
 
 def mixed(x: Tensor) -> Tensor:

@@ -130,11 +130,12 @@ def test_what_is_opened_is_read_below_and_scores_best(case):
 
 
 def test_a_deep_tree_is_descended_level_by_level():
-    query, key = heads(length=600)
-    graph = tree_graph(query, key, config=CONFIG, is_causal=True)[0]
+    query, key = heads(length=1200)
+    config = JatConfig.clustered(keys=4, groups=1, size=2, segment=128, window=5)
+    graph = tree_graph(query, key, config=config, is_causal=True)[0]
     assert graph["cluster"].level.unique().tolist() == [0, 1, 2, 3]
     node, token = graph[OPENED].edge_index
-    assert graph["cluster"].level[node[token == 599]].tolist() == [0, 0, 1, 2]
+    assert graph["cluster"].level[node[token == 1199]].tolist() == [0, 0, 1, 2, 3]
 
 
 def test_one_token_reads_alone_what_it_reads_among_others():

@@ -199,8 +199,9 @@ def _add(head: Head, rows: list[Tensor], run: Run, totals: list[Tensor], kept: D
                 total[: run.sinks] += one[: run.sinks]
                 total[run.near] += one[run.sinks :]
             continue
-        for total, one in zip((by_means, by_value_means), spread, strict=True):
-            total[run.level][: run.nodes] += one
+        by_node = by_means[run.level], by_value_means[run.level]
+        for total, one in zip(by_node, spread, strict=True):
+            total[: run.nodes] += one
     exact, exact_values = head.exact
     to_keys, to_values = by_key[SINKS:].numpy(), by_value[SINKS:].numpy()
     differentiate_clusters(

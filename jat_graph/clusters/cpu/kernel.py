@@ -206,8 +206,9 @@ def _read_last(
     rows = [x if x.stride(2) == 1 else x.contiguous() for x in (key, value)]
     keys, values = map(numbers, rows)
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
-    rule = choice.rule
-    read_last(own, keys, values, *ready[seen], rule.margin, rule.rest, opened, read, output, lse)
+    first, most, bias, members, levels, steps = ready[seen]
+    given = own, keys, values, first, most, bias, members, levels, steps
+    read_last(*given, choice.rule.margin, choice.rule.rest, opened, read, output, lse)
 
 
 def _read(
