@@ -34,7 +34,11 @@ PAGES = sorted(Path(__file__).parents[2].glob("docs/howto_*.md"))  # a text of 1
 
 
 def head(
-    length: int, settings: Settings, training: bool = False, dense_below: float | None = None
+    length: int,
+    settings: Settings,
+    training: bool = False,
+    dense_below: float | None = None,
+    dropout: float = 0.0,
 ) -> Outcome:
     """Some heads, forward or with backward, against SDPA."""
     heads = draw_heads(length, HEADS, settings)
@@ -45,7 +49,8 @@ def head(
     if not same and dense_below is None:
         agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
     ours, theirs = (
-        partial(run, each, heads, training) for each in (attend, F.scaled_dot_product_attention)
+        partial(run, partial(each, dropout_p=dropout), heads, training)
+        for each in (attend, F.scaled_dot_product_attention)
     )
     return measure.in_turns(ours, theirs, settings, runs="SDPA" if same else "clusters")
 

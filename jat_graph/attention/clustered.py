@@ -68,8 +68,8 @@ def clustered_attention(
         global_attention_mask: Bool, or 0 and 1, ``[B, L]``; not in causal order. A global token
             reads all keys of its sequence exactly, and all of it read its key exactly; the tree is
             that of the other tokens. Padding is never global. (default: None)
-        dropout_p: Dropout of the attention probabilities, those of nodes among them; it takes
-            several times as long as dense attention. (default: 0.0)
+        dropout_p: Dropout of the attention probabilities, those of nodes among them.
+            (default: 0.0)
         is_causal: A token reads what comes before it, and itself. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of

@@ -21,7 +21,7 @@ from jat_graph.clusters.cpu.descent import (
     room_for,
 )
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
-from jat_graph.clusters.cpu.kernel import Head, Run, dense_rows, drawn_by, heads_of
+from jat_graph.clusters.cpu.kernel import NAMELESS, Head, Run, dense_rows, drawn_by, heads_of
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_rows
 from jat_graph.clusters.cpu.reads import by_node
 from jat_graph.clusters.naive import Dropout, seeds_of
@@ -186,22 +186,24 @@ def _add(head: Head, rows: list[Tensor], run: Run, totals: list[Tensor], kept: D
     to_means: Any = tuple(tuple(x.numpy() for x in part) for part in (by_means, by_value_means))
     differentiate_rows(
         query, found, padded(run.width), (run.place, head.bias), head.arrays, rest, to_open,
-        to_read, shift, grad, delta, by_query, to_means, dropped, run.names(), drawn,
+        to_read, shift, grad, delta, by_query, to_means, dropped,
+        run.names() if kept else NAMELESS, drawn,
     )  # fmt: skip
     pairs = zip(head.met(run, keys=True), head.met(run, keys=False), strict=False)
-    for level, ((columns, keys), (_, values)) in enumerate(pairs, -1):
+    for is_near, ((columns, keys), (_, values)) in zip((True, False), pairs, strict=False):
         part, mask = scores[:, columns], masks[:, columns] if kept else masks
         by_score = (come @ values.mT).mul_(mask).sub_(less.unsqueeze(-1)).mul_(part)
         out.addmm_(by_score, keys)
         spread = by_score.mT @ own, (part * mask).mT @ come
-        if level < 0:
+        if is_near:
             for total, one in zip((by_key, by_value), spread, strict=True):
                 total[: run.sinks] += one[: run.sinks]
                 total[run.near] += one[run.sinks :]
             continue
-        by_node = by_means[run.level], by_value_means[run.level]
+        _, nodes, level = run.place
+        by_node = by_means[level], by_value_means[level]
         for total, one in zip(by_node, spread, strict=True):
-            total[: run.nodes] += one
+            total[:nodes] += one
     exact, exact_values = head.exact
     to_keys, to_values = by_key[SINKS:].numpy(), by_value[SINKS:].numpy()
     differentiate_clusters(

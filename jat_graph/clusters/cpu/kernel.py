@@ -28,35 +28,28 @@ class Run(NamedTuple):
     sinks: int
     near: slice  # keys, behind the sinks
     width: int  # number of both
-    nodes: int
-    level: int
+    place: tuple[int, int, int]  # the column at which nodes begin, their number and their level
+    columns: int  # scores, with what lies between
 
     @classmethod
     def of(cls, choice: Choice, tokens: slice, seen: int, last: int) -> Run:
         """Return the run of tokens that see so many clusters, and near keys up to ``last``."""
         level, sinks = choice.rule.level(seen), SINKS if seen else 0
-        near = slice(sinks + seen * choice.tree.size, last)
+        near, nodes = slice(sinks + seen * choice.tree.size, last), seen // FAN**level
         width = sinks + near.stop - near.start
-        return cls(tokens, sinks, near, width, seen // FAN**level, level)
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """The column at which scores of nodes begin, their number and their level."""
-        return padded(self.width), self.nodes, self.level
-
-    @property
-    def columns(self) -> int:
-        """Number of scores, with what lies between."""
-        return padded(self.width) + padded(self.nodes)
+        first = padded(width)
+        return cls(tokens, sinks, near, width, (first, nodes, level), first + padded(nodes))
 
     def names(self) -> Any:  # int32 [1, columns]
         """Return what dropout calls each column."""
-        names = np.zeros((1, self.columns), np.int32)
+        (first, nodes, level), names = self.place, np.zeros((1, self.columns), np.int32)
         names[0, : self.sinks] = range(self.sinks)
         names[0, self.sinks : self.width] = range(self.near.start, self.near.stop)
-        own = names[0, padded(self.width) :][: self.nodes]
-        own[:] = ~(np.arange(self.nodes) * LEVELS + self.level)
+        names[0, first : first + nodes] = ~(np.arange(nodes) * LEVELS + level)
         return names
+
+
+NAMELESS: Any = np.zeros((1, 1), np.int32)  # where nothing is dropped
 
 
 def numbers(x: Tensor) -> Any:
@@ -199,10 +192,10 @@ def _read_last(
         run = Run.of(choice, slice(0, 1), seen, key.size(1))
         levels = tuple(tuple(map(numbers, part)) for part in levels_in(key, value, nodes))
         members = choice.tree.keys.unflatten(1, (-1, choice.tree.size)).numpy()
-        most = max(key.size(1) + choice.tree.segment, run.nodes)  # till more are seen
+        most = max(key.size(1) + choice.tree.segment, run.place[1])  # till more are seen
         steps, bias = np.arange(most, dtype=np.int32), biases(choice, own.dtype)
         ready.clear()
-        ready[seen] = run.near.start, run.nodes, bias, members, levels, steps
+        ready[seen] = run.near.start, run.place[1], bias, members, levels, steps
     rows = [x if x.stride(2) == 1 else x.contiguous() for x in (key, value)]
     keys, values = map(numbers, rows)
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
@@ -234,7 +227,7 @@ def _read(
         if outputs:
             begin_rows(
                 query, found, near, met, head.arrays, margin, flags, to_open, to_read, reading,
-                weight, shift, run.names(), drawn,
+                weight, shift, run.names() if kept else NAMELESS, drawn,
             )  # fmt: skip
         else:
             choose_rows(query, found, near, met, head.arrays, margin, to_open, to_read)
