@@ -33,14 +33,9 @@ OURS = partial(clustered_attention, dense_below=0)
 PAGES = sorted(Path(__file__).parents[2].glob("docs/howto_*.md"))  # a text of 16384 tokens and more
 
 
-def head(
-    length: int,
-    settings: Settings,
-    training: bool = False,
-    dense_below: float | None = None,
-    dropout: float = 0.0,
-) -> Outcome:
+def head(length: int, settings: Settings, training: bool = False, **options: Any) -> Outcome:
     """Some heads, forward or with backward, against SDPA."""
+    dense_below, dropout = options.get("dense_below"), options.get("dropout", 0.0)
     heads = draw_heads(length, HEADS, settings)
     check(Heads(*(x[:, :, :CHECKED] for x in heads)), training, some_of_ours, by_formula)
     attend = partial(clustered_attention, dense_below=dense_below)

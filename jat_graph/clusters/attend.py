@@ -82,7 +82,7 @@ def choose(
     tree = grow_for(rule, key)
     empty = empty_choice(own, key.size(1), tree, rule)
     own = own * (query.size(-1) ** -0.5 if scale is None else scale)
-    return kernel_for(key.device).choose(own, key, empty, Nodes.of(tree, key, key))
+    return kernel_for(key.device).choose(own, key, empty, Nodes.of(tree, key, key, rule))
 
 
 def attend(
@@ -150,7 +150,7 @@ def read_next(
     known, nodes = kept or (None, None)
     tree = grow_for(rule, key, known)
     if nodes is None or tree is not known:
-        nodes = Nodes.of(tree, key, value, nodes)
+        nodes = Nodes.of(tree, key, value, rule, nodes)
     own = wide(query) * scale
     empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
@@ -160,7 +160,7 @@ def read_next(
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, choice: Choice) -> Tensor:
-        nodes = Nodes.of(choice.tree, key, value)
+        nodes = Nodes.of(choice.tree, key, value, choice.rule)
         output, lse = kernel_for(key.device).read(query, key, value, choice, nodes)
         ctx.save_for_backward(query, key, value, output, lse)
         ctx.choice = choice
@@ -169,7 +169,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, output, lse = ctx.saved_tensors
-        nodes = Nodes.of(ctx.choice.tree, key, value)
+        nodes = Nodes.of(ctx.choice.tree, key, value, ctx.choice.rule)
         given = grad, output, lse, query, key, value, ctx.choice, nodes
         return (*differentiate(kernel_for(key.device), given), None)
 

@@ -103,13 +103,17 @@ class Nodes(NamedTuple):
     ready: dict[int, Any] | None = None  # what a kernel keeps for single tokens, by clusters seen
 
     @classmethod
-    def of(cls, tree: Tree, key: Tensor, value: Tensor, known: Nodes | None = None) -> Nodes:
-        """Return the means of all nodes, of which those of the first segments may be known."""
-        first, found = known.keys[0].size(1) * tree.size if known else 0, list[Any]()
+    def of(
+        cls, tree: Tree, key: Tensor, value: Tensor, rule: Rule, known: Nodes | None = None
+    ) -> Nodes:
+        """Return the means of nodes that may be read; those of the first segments may be known."""
+        levels, found = rule.level(tree.clusters) + 1, list[Any]()
+        known = known if known and len(known.keys) == levels else None
+        first = known.keys[0].size(1) * tree.size if known else 0
         index, width = tree.keys[:, first:, None].long(), tree.size
         below = [x[:, SINKS:].gather(1, index.expand(-1, -1, x.size(-1))) for x in (key, value)]
         spread = wide(key).new_zeros(index.shape[:2])
-        for _ in range(tree.levels):
+        for _ in range(levels):
             whole = spread.size(1) // width * width
             parts = [wide(x[:, :whole]).unflatten(1, (-1, width)) for x in below]
             below = [part.mean(2).to(x.dtype) for part, x in zip(parts, below, strict=True)]

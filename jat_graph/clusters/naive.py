@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
-from jat_graph.clusters.tree import FAN, LEAN, LEVELS, SINKS
+from jat_graph.clusters.draws import Dropout, drawn_by, most_dropped, node_names, seeds_of
+from jat_graph.clusters.tree import FAN, LEAN, SINKS
 
 MOST = 256  # tokens whose scores are held at a time
-# The bits of a number, what neighbours are multiplied by, and what mixes bits (MurmurHash3).
-ALL, SPREAD, MIX = 2**32 - 1, 0x9E3779B1, (0x85EBCA6B, 0xC2B2AE35)
-
-Dropout: TypeAlias = "tuple[float, int] | None"  # share that is kept, and a seed
 
 
 def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., number]
@@ -68,7 +64,7 @@ class Read:
         index = tree.keys[:, None, None, :length].long().expand(*chosen.shape[:-1], -1)
         exact[..., SINKS:].scatter_(-1, index, chosen.repeat_interleave(tree.size, dim=-1))
         parts = [(self.query @ key[:, None, :last].mT, key[:, :last], value[:, :last])]
-        masks, self.names = [exact], [position]
+        masks, self.names = [exact], [position - SINKS]
         levels = rule.level(seen) + 1 if rule.rest and seen else 0
         for level in range(levels):
             number, own = seen // FAN**level, ~chosen
@@ -79,36 +75,17 @@ class Read:
             scores = self.query @ means.unsqueeze(1).mT + math.log(tree.size * FAN**level)
             parts.append((scores, means, nodes.values[level][:, :number]))
             masks.append(own)
-            self.names.append(~(position.new_tensor(range(number)) * LEVELS + level))
+            self.names.append(node_names(torch.arange(number, device=key.device), level))
         self.sizes = [part[0].size(-1) for part in parts]
         every, *pair = zip(*parts, strict=True)
         self.scores = torch.cat(every, dim=-1).masked_fill(~torch.cat(masks, dim=-1), -torch.inf)
         self.keys, self.values = (torch.cat(x, dim=1) for x in pair)
 
 
-def mixed(x: Tensor) -> Tensor:
-    """Return other numbers of 32 bits, in which nobody sees those that were given."""
-    x = (x ^ x >> 16) * MIX[0] & ALL
-    x = (x ^ x >> 13) * MIX[1] & ALL
-    return x ^ x >> 16
-
-
-def seeds_of(seed: int, like: Tensor) -> Tensor:  # [H, T, D] -> int64 [H, T]
-    """Return numbers of 32 bits from which tokens of heads draw for dropout."""
-    heads, tokens = (torch.arange(number, device=like.device) for number in like.shape[:2])
-    heads = mixed(heads + (seed >> 32) & ALL) ^ (seed & ALL)
-    return mixed(mixed(heads).unsqueeze(-1) + tokens * SPREAD & ALL)
-
-
 def _mask(read: Read, seeds: Tensor, share: float) -> Tensor:
     """Return what weights are multiplied by in dropout."""
-    drawn = mixed(seeds.unsqueeze(-1) ^ torch.cat(read.names) * SPREAD & ALL)
+    drawn = drawn_by(seeds.unsqueeze(-1), torch.cat(read.names))
     return (drawn > most_dropped(share)).to(read.scores) / (share or 1.0)
-
-
-def most_dropped(share: float) -> int:
-    """Return the largest number of 32 bits that drops a weight."""
-    return min(ALL, int((1 - share) * 2**32))
 
 
 def read(

@@ -42,7 +42,7 @@ def sequences(
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
     """Return an empty choice, and the means of the tree of a whole sequence."""
     tree = grow_for(rule, key)
-    return empty_choice(query, key.size(1), tree, rule), Nodes.of(tree, key, value)
+    return empty_choice(query, key.size(1), tree, rule), Nodes.of(tree, key, value, rule)
 
 
 @torch.library.custom_op("jat_graph::read_tree", mutates_args=())

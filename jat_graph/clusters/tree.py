@@ -32,11 +32,6 @@ class Tree(NamedTuple):
         """Number of clusters that it holds."""
         return self.keys.size(1) // self.size
 
-    @property
-    def levels(self) -> int:
-        """Number of levels that its nodes may have, clusters among them."""
-        return levels_of(self.size, self.segment)
-
     def crop(self, segments: int) -> Tree:
         """Return the tree of the first segments alone."""
         return self._replace(keys=self.keys[:, : segments * self.segment])
@@ -59,14 +54,10 @@ def check_segment(size: int, segment: int) -> None:
 
 
 @torch.no_grad()
-def grow(key: Tensor, size: int, segment: int, known: Tree | None = None) -> Tree:
-    """Return the tree of all complete segments, the first of which a tree may hold already.
-
-    Args:
-        key: Keys of all tokens, ``[Hkv, n, D]``.
-        size, segment: Keys of a cluster, and of a segment.
-        known: The tree of the first of these keys. (default: None)
-    """
+def grow(  # of all tokens, [Hkv, n, D]
+    key: Tensor, size: int, segment: int, known: Tree | None = None
+) -> Tree:
+    """Return the tree of all complete segments, the first of which a tree may hold already."""
     if known is None:
         check_segment(size, segment)
         known = Tree(key.new_empty(len(key), 0, dtype=torch.int32), size, segment)

@@ -111,7 +111,7 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     """Return the graph of one head on a sequence without padding, [T, D] and [n, D]."""
     query, keys = query[None], key[None]
     choice = choose(query, keys, rule, scale)
-    tree, nodes = choice.tree, Nodes.of(choice.tree, keys, keys)
+    tree, nodes = choice.tree, Nodes.of(choice.tree, keys, keys, rule)
     counts = key.new_tensor([own.size(1) for own in nodes.keys], dtype=torch.long)
     starts = [0, *counts.cumsum(0).tolist()]  # of each level among all nodes
     graph = HeteroData()
@@ -120,12 +120,11 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     graph["cluster"].level = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
     graph["cluster"].size = tree.size * FAN ** graph["cluster"].level
     graph["cluster"].key = torch.cat([mean[0] for mean in nodes.keys])
-    owner = cluster_of_keys(tree)[0]
-    inside = torch.stack([torch.arange(len(owner), device=key.device) + SINKS, owner])
-    graph["token", "in", "cluster"].edge_index = inside
+    (owner,), steps = cluster_of_keys(tree), torch.arange(len(key), device=key.device)
+    graph["token", "in", "cluster"].edge_index = torch.stack([steps[: len(owner)] + SINKS, owner])
     rows = [counts.new_zeros(2, 0)]  # (child, parent) of each level
     for child, parent, number in zip(starts, starts[1:], counts[1:].tolist(), strict=False):
-        own = torch.arange(FAN * number, device=key.device)
+        own = steps[: FAN * number]
         rows.append(torch.stack([own + child, own // FAN + parent]))
     graph["cluster", "in", "cluster"].edge_index = torch.cat(rows, dim=1)
     _add_opened(graph, query[0] * scale, choice, starts)

@@ -102,7 +102,7 @@ def cluster_rows(
     """Return what some queries read along the tree of keys, in memory for r·n numbers a head."""
     query, key, _, scale, _ = sequence
     choice = choose(query, key, rule, scale)
-    nodes = Nodes.of(choice.tree, key, key)
+    nodes = Nodes.of(choice.tree, key, key, rule)
     holder = cluster_of_keys(choice.tree)
     rows = query.new_empty(4, *tokens.shape, key.size(1))
     for head, own in enumerate(tokens):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.clusters.choice import Nodes
+from jat_graph.clusters.choice import Nodes, Rule
 from jat_graph.clusters.tree import FAN, Tree, _halve_numba, _halve_torch, grow, grow_whole
 from tests.clusters.support import random_heads, with_twins
 from tests.oracles import tree_levels, tree_means
@@ -30,7 +30,8 @@ def test_nodes_are_those_of_the_oracle(causal, length, seed, sizes, twins):
     key = with_twins(key) if twins else key
     tree = grow(key, *sizes) if causal else grow_whole(key, sizes[0])
     assert tree.keys.size(1) == max(0, length - 4) // sizes[causal] * sizes[causal]
-    means = Nodes.of(tree, key, key).keys
+    rule = Rule(groups=0, size=sizes[0], segment=sizes[1], causal=causal)  # which meets few nodes
+    means = Nodes.of(tree, key, key, rule).keys
     for head, own in enumerate(key):
         wanted = tree_levels(own, *sizes, None if causal else length)
         inside, width = torch.eye(length, dtype=torch.bool)[4:][tree.keys[head].long()], tree.size

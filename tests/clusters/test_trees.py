@@ -164,7 +164,6 @@ def test_one_far_key_that_one_token_needs_is_found():
 
 
 def dropping(heads: list[Tensor], rule: Rule, share: float, seed: int = 2**40 + 7) -> list[Tensor]:
-    """Return the output with dropout, and its gradients."""
     given = None, None, torch.tensor(seed), SCALE, share, [*map(float, rule)]
     return run(lambda *x: read_tree(*(y[None] for y in x), *given)[0][0], heads)
 

@@ -9,7 +9,8 @@ import numpy as np
 from jat_graph.clusters.cpu import vectors
 from jat_graph.clusters.cpu.emitter import LANES
 from jat_graph.clusters.cpu.loops import add_rows, best_places, padded, score_rows
-from jat_graph.clusters.tree import FAN, LEAN, LEVELS
+from jat_graph.clusters.draws import FIRST, STEP
+from jat_graph.clusters.tree import FAN, LEAN
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
 
 # Of a head of keys, of each level: means of keys and of values, and how far keys are from these.
@@ -113,7 +114,7 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
             node = items[0, place]
             if not marks[node]:
                 scores[KEPT, number], items[KEPT, number] = scores[0, place], node
-                items[NAMES, number] = -1 - (node * LEVELS + level)
+                items[NAMES, number] = FIRST + STEP * node - level
                 number += 1
             marks[node] = False
         ends[level] = number

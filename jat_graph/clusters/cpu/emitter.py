@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
-from jat_graph.clusters.naive import MIX, SPREAD
-from jat_graph.clusters.tree import SINKS
+from jat_graph.clusters.draws import MIX, SPREAD
 
 LANES = 16  # numbers of a vector
 ROWS = 8  # rows at a time
@@ -180,8 +179,7 @@ class Emitter:
         """Return what eight listed rows are multiplied by in dropout: by 1 where it has none."""
         found = cgutils.alloca_once_value(self.build, same(factor.type, 1.0, ROWS))
         with self.build.if_then(self.build.fcmp_ordered(">", factor, factor.type(0.0))):
-            names = self.build.add(self.load(rows, place, ROWS), same(INT32, SINKS, ROWS))
-            self.build.store(self.kept(names, own, most, factor), found)
+            self.build.store(self.kept(self.load(rows, place, ROWS), own, most, factor), found)
         return self.build.load(found)
 
     def _named(self, name: str, x: Any) -> Any:

@@ -24,7 +24,7 @@ from jat_graph.clusters.cpu.emitter import LANES, ROWS
 from jat_graph.clusters.cpu.kernel import NAMELESS, Head, Run, dense_rows, drawn_by, heads_of
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_rows
 from jat_graph.clusters.cpu.reads import by_node
-from jat_graph.clusters.naive import Dropout, seeds_of
+from jat_graph.clusters.draws import Dropout, seeds_of
 from jat_graph.clusters.tree import LEVELS, SINKS
 from jat_graph.kernels.compiling import ANY_ORDER, Array, loop, run_tasks
 
@@ -120,7 +120,7 @@ def differentiate_clusters(
             weight[0, size:] = -np.inf
             vectors.take_exp(weight, 0, 0, weight.shape[1], lse[row])
             if factor > 0:
-                mask[:], names[0, :size] = 1, own + SINKS
+                mask[:], names[0, :size] = 1, own
                 vectors.drop(mask, 0, names, 0, weight.shape[1], seeds[row], most, factor)
             _differentiate(
                 query, grad, row, (keys, values), (by_key, by_value), own, 0, size, weight, 0,
@@ -167,7 +167,7 @@ def differentiate(
             *(x[:, :dense] for x in (grad, output, lse, query, key, value)),
             *(x[:, :dense] for x in (by_query, by_key, by_value)),
         )
-    levels = choice.tree.levels
+    levels = len(nodes.keys)
     return by_query, by_key, by_value, means[:levels], means[LEVELS : LEVELS + levels]
 
 

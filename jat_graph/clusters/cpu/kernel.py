@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +12,13 @@ from jat_graph.clusters.choice import Choice, Nodes, by_head, wide
 from jat_graph.clusters.cpu.descent import choose_rows
 from jat_graph.clusters.cpu.loops import padded
 from jat_graph.clusters.cpu.reads import begin_rows, read_clusters, read_last
-from jat_graph.clusters.naive import Dropout, most_dropped, seeds_of
+from jat_graph.clusters.draws import Dropout, most_dropped, node_names, seeds_of
 from jat_graph.clusters.tree import FAN, LEVELS, SINKS
 from jat_graph.kernels.compiling import run_tasks
 
 FEW = 64  # rows, for which no thread is started
 MOST = 256  # tokens of a run
+SIZES = FAN ** np.arange(LEVELS)  # clusters of a node, of each level
 
 
 class Run(NamedTuple):
@@ -43,9 +43,10 @@ class Run(NamedTuple):
     def names(self) -> Any:  # int32 [1, columns]
         """Return what dropout calls each column."""
         (first, nodes, level), names = self.place, np.zeros((1, self.columns), np.int32)
-        names[0, : self.sinks] = range(self.sinks)
-        names[0, self.sinks : self.width] = range(self.near.start, self.near.stop)
-        names[0, first : first + nodes] = ~(np.arange(nodes) * LEVELS + level)
+        names[0, : self.sinks] = range(-SINKS, self.sinks - SINKS)
+        near = range(self.near.start - SINKS, self.near.stop - SINKS)
+        names[0, self.sinks : self.width] = near
+        names[0, first : first + nodes] = node_names(np.arange(nodes), level)
         return names
 
 
@@ -71,11 +72,6 @@ def levels_in(key: Tensor, value: Tensor, nodes: Nodes) -> tuple[tuple[Tensor, .
     )
 
 
-def biases(choice: Choice, dtype: Any) -> Any:
-    """Return the logarithm of the number of keys of a node, of each level."""
-    return np.array([math.log(choice.tree.size * FAN**n) for n in range(LEVELS)], dtype)
-
-
 class Head:
     """A head of keys and its queries: what they meet, and the arrays that loops run over."""
 
@@ -95,7 +91,7 @@ class Head:
         self.exact: Any = key[SINKS:].numpy(), value[SINKS:].numpy()
         parts = self.means, self.value_means, spread
         self.arrays: Any = tuple(tuple(x.numpy() for x in part) for part in parts)
-        self.bias = biases(choice, self.exact[0].dtype)
+        self.bias: Any = np.log(choice.tree.size * SIZES).astype(self.exact[0].dtype)
 
     def runs(self, start: int) -> list[Run]:
         """Return runs of tokens from one on, the same for all heads."""
@@ -193,11 +189,10 @@ def _read_last(
         levels = tuple(tuple(map(numbers, part)) for part in levels_in(key, value, nodes))
         members = choice.tree.keys.unflatten(1, (-1, choice.tree.size)).numpy()
         most = max(key.size(1) + choice.tree.segment, run.place[1])  # till more are seen
-        steps, bias = np.arange(most, dtype=np.int32), biases(choice, own.dtype)
+        steps, bias = np.arange(most, dtype=np.int32), np.log(choice.tree.size * SIZES)
         ready.clear()
-        ready[seen] = run.near.start, run.place[1], bias, members, levels, steps
-    rows = [x if x.stride(2) == 1 else x.contiguous() for x in (key, value)]
-    keys, values = map(numbers, rows)
+        ready[seen] = run.near.start, run.place[1], bias.astype(own.dtype), members, levels, steps
+    keys, values = (numbers(x if x.stride(2) == 1 else x.contiguous()) for x in (key, value))
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
     first, most, bias, members, levels, steps = ready[seen]
     given = own, keys, values, first, most, bias, members, levels, steps

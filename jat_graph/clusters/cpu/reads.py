@@ -52,7 +52,7 @@ def _read_steep(
     score_rows(query, row, keys, rows, len(rows), score, 0)
     most = shift[row]
     for place in range(len(rows)):
-        most, names[0, place] = max(most, score[0, place]), rows[place] + SINKS
+        most, names[0, place] = max(most, score[0, place]), rows[place]
     if most > shift[row]:
         less = np.exp(shift[row] - most)
         weight[row] *= less
@@ -192,6 +192,6 @@ def read_last(  # no tuple comes in or out of a parallel loop
                     _read_steep(query, row, own, its, some, output, weight, lse, drawn)
                 else:
                     weight[row] += more
-        for column_ in range(output.shape[1]):
-            output[row, column_] /= weight[row]
+        for feature in range(output.shape[1]):
+            output[row, feature] /= weight[row]
         lse[row] += np.log(weight[row])
