@@ -33,9 +33,11 @@ OURS = partial(clustered_attention, dense_below=0)
 PAGES = sorted(Path(__file__).parents[2].glob("docs/howto_*.md"))  # a text of 16384 tokens and more
 
 
-def head(length: int, settings: Settings, training: bool = False, **options: Any) -> Outcome:
+def head(
+    length: int, settings: Settings, training: bool = False, dropout: float = 0.0,
+    dense_below: float | None = None,
+) -> Outcome:  # fmt: skip
     """Some heads, forward or with backward, against SDPA."""
-    dense_below, dropout = options.get("dense_below"), options.get("dropout", 0.0)
     heads = draw_heads(length, HEADS, settings)
     check(Heads(*(x[:, :, :CHECKED] for x in heads)), training, some_of_ours, by_formula)
     attend = partial(clustered_attention, dense_below=dense_below)
@@ -43,11 +45,9 @@ def head(length: int, settings: Settings, training: bool = False, **options: Any
     same = torch.equal(attend(*inputs), F.scaled_dot_product_attention(*inputs))
     if not same and dense_below is None:
         agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
-    ours, theirs = (
-        partial(run, partial(each, dropout_p=dropout), heads, training)
-        for each in (attend, F.scaled_dot_product_attention)
-    )
-    return measure.in_turns(ours, theirs, settings, runs="SDPA" if same else "clusters")
+    both = (partial(x, dropout_p=dropout) for x in (attend, F.scaled_dot_product_attention))
+    sides = (partial(run, side, heads, training) for side in both)
+    return measure.in_turns(*sides, settings, runs="SDPA" if same else "clusters")
 
 
 def run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:

@@ -13,7 +13,7 @@ from torch_geometric.nn import avg_pool_x
 
 from jat_graph.clusters import naive
 from jat_graph.clusters.attend import KERNELS, choose, kernel_for, read_next
-from jat_graph.clusters.choice import Rule, empty_choice
+from jat_graph.clusters.choice import Nodes, Rule, empty_choice, wide
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.tree import cluster_of_keys
 from tests.clusters.support import (
@@ -170,8 +170,9 @@ def dropping(heads: list[Tensor], rule: Rule, share: float, seed: int = 2**40 + 
 
 @given(case=cases(), share=st.sampled_from((0.1, 0.5, 1.0)))
 def test_dropout_drops_what_the_formula_drops(case, share):
-    _, rule = case
-    heads = random_heads(100, widths=(16, 32) if rule.size == 8 else (5, 3))
+    if KERNELS["cpu"] is KERNELS["naive"]:
+        pytest.skip("it is the formula")
+    rule, heads = case[1], random_heads(100, widths=(16, 32) if case[1].size == 8 else (5, 3))
     found = dropping(heads, rule, share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KERNELS, "cpu", KERNELS["naive"])
@@ -179,8 +180,7 @@ def test_dropout_drops_what_the_formula_drops(case, share):
 
 
 def test_dropout_drops_each_weight_by_itself():
-    query, key, _ = random_heads(400)
-    heads = query, key, torch.eye(400, dtype=key.dtype).expand(2, -1, -1)
+    heads = [*random_heads(400)[:2], torch.eye(400).double().expand(2, -1, -1)]
     rule = Rule(keys=2000, size=8, segment=32, window=5, margin=math.inf)
     whole, given = tree_heads(*heads, rule), [None, None, None, SCALE, 0.25, [*map(float, rule)]]
     kept = []
@@ -255,7 +255,10 @@ def test_single_tokens_widen_what_they_read(dtype, rest):
     query, key, value = heads[0][:, -1:], heads[1], heads[2]
     output, kept = read_next(query, key, value, rule, SCALE, kept)
     assert output.dtype == dtype and {x.dtype for x in kept.nodes.keys} == {dtype}
+    if KERNELS["cpu"] is not KERNELS["naive"]:  # which would be held to itself
+        query, key, value = (x.double() for x in (query, key, value))
+        kept = kept._replace(nodes=Nodes(*([x.double() for x in y] for y in kept.nodes[:3])))
     empty = empty_choice(query, 300, kept.tree, rule)
-    plain, _ = naive.read(query.float() * SCALE, key, value, empty, kept.nodes, chosen=False)
-    within = 64 * torch.finfo(dtype).eps
+    plain, _ = naive.read(wide(query) * SCALE, key, value, empty, kept.nodes, chosen=False)
+    within = 32 * torch.finfo(dtype).eps
     torch.testing.assert_close(output, plain.to(dtype), rtol=within, atol=within)

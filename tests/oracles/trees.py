@@ -111,13 +111,10 @@ def tree_met(levels: list[Tensor], seen: int, top: int) -> list[Tensor]:
     Reference:
         This library.
     """
-
-    def highest(seen: int) -> int:
-        return next((n for n in range(len(levels)) if seen // 4**n <= top), len(levels) - 1)
-
-    seen = seen // 4 ** highest(seen) * 4 ** highest(seen) if levels else 0
-    met = levels[: highest(seen) + 1] if seen else []
-    return [nodes[: seen // 4**n] for n, nodes in enumerate(met)]
+    for _ in range(2):  # the clusters that are left may be few enough for a lower level
+        met = next((n for n in range(len(levels)) if seen // 4**n <= top), len(levels) - 1)
+        seen = seen // 4**met * 4**met if levels else 0
+    return [nodes[: seen // 4**n] for n, nodes in enumerate(levels[: met + 1]) if seen]
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from jat_graph.clusters.cpu.descent import (
     room_for,
 )
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
-from jat_graph.clusters.cpu.kernel import NAMELESS, Head, Run, dense_rows, drawn_by, heads_of
+from jat_graph.clusters.cpu.kernel import NAMELESS, Head, Run, dense_rows, draws_of, heads_of
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_rows
 from jat_graph.clusters.cpu.reads import by_node
 from jat_graph.clusters.draws import Dropout, seeds_of
@@ -182,7 +182,7 @@ def _add(head: Head, rows: list[Tensor], run: Run, totals: list[Tensor], kept: D
     query, found, shift, grad, delta, by_query, dropped = (
         x.numpy() for x in (own, scores, lse, come, less, out, masks)
     )
-    to_open, to_read, drawn = opened.numpy(), read.numpy(), drawn_by(kept, seeds, query)
+    to_open, to_read, drawn = opened.numpy(), read.numpy(), draws_of(kept, seeds, query)
     to_means: Any = tuple(tuple(x.numpy() for x in part) for part in (by_means, by_value_means))
     differentiate_rows(
         query, found, padded(run.width), (run.place, head.bias), head.arrays, rest, to_open,

@@ -142,7 +142,7 @@ def heads_of(query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: N
     return [Head(own[h], key[h], value[h], choice, levels, h) for h in range(len(key))]
 
 
-def drawn_by(kept: Dropout, seeds: Tensor, like: Any) -> tuple[Any, int, Any]:
+def draws_of(kept: Dropout, seeds: Tensor, like: Any) -> tuple[Any, int, Any]:
     """Return how rows draw for dropout: from which numbers, what is dropped, and a factor."""
     if kept is None:
         return np.zeros(len(like), np.uint32), 0, like.dtype.type(0)
@@ -218,7 +218,7 @@ def _read(
         to_open, to_read, reading = (x.numpy() for x in (*places, total))
         near, met, flags = padded(run.width), (run.place, head.bias), (chosen, choice.rule.rest)
         margin = found.dtype.type(choice.rule.margin)
-        drawn = drawn_by(kept, head.rows(seeds, run), query)
+        drawn = draws_of(kept, head.rows(seeds, run), query)
         if outputs:
             begin_rows(
                 query, found, near, met, head.arrays, margin, flags, to_open, to_read, reading,
