@@ -111,16 +111,16 @@ class Nodes(NamedTuple):
         known = known if known and len(known.keys) == levels else None
         first = known.keys[0].size(1) * tree.size if known else 0
         index, width = tree.keys[:, first:, None].long(), tree.size
-        below = [x[:, SINKS:].gather(1, index.expand(-1, -1, x.size(-1))) for x in (key, value)]
-        spread = wide(key).new_zeros(index.shape[:2])
+        means = [wide(x[:, SINKS:].take_along_dim(index, 1)) for x in (key, value)]
+        spread = means[0].new_zeros(index.shape[:2])
         for _ in range(levels):
             whole = spread.size(1) // width * width
-            parts = [wide(x[:, :whole]).unflatten(1, (-1, width)) for x in below]
-            below = [part.mean(2).to(x.dtype) for part, x in zip(parts, below, strict=True)]
-            squares = (parts[0] - wide(below[0]).unsqueeze(2)).square().sum(-1)
+            parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
+            means = [part.mean(2) for part in parts]
+            squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
             squares += spread[:, :whole].unflatten(1, (-1, width)).square()
             spread, width = squares.mean(2).sqrt(), FAN
-            found.append((*below, spread))
+            found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
         if known:
             pairs = zip(zip(*known[:3], strict=True), found, strict=True)
             found = [[torch.cat(two, dim=1) for two in zip(*x, strict=True)] for x in pairs]
@@ -134,11 +134,9 @@ class Nodes(NamedTuple):
 
     def crop(self, clusters: int) -> Nodes:
         """Return the means of the nodes of the first clusters alone."""
-        keys, values, spread = (
-            [x[:, : clusters // FAN**level] for level, x in enumerate(part)]
-            for part in (self.keys, self.values, self.spread)
-        )
-        return Nodes(keys, values, spread, {})
+        cut = ([x[:, : clusters // FAN**n] for n, x in enumerate(part)] for part in self[:3])
+        keys, values, spreads = cut
+        return Nodes(keys, values, spreads, {})
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:

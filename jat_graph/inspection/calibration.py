@@ -67,7 +67,7 @@ def calibrate(
 
     Every fifth batch is held out (the last, if there are two to four), and the density or the error
     reached on those is logged, as a warning where the mean density is off by more than a factor of
-    two, or the mean error of heads on clusters above the tolerance.
+    two, the mean error of heads on clusters above the tolerance, or no head on clusters.
 
     Runs each layer at most twice on each batch and the model once more for the log; where layers
     share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory:
@@ -222,7 +222,7 @@ def choose_clusters(
             said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
             dense = sum(head.share == 1 for head in heads)
             said += f" over {len(heads)} heads, {dense} of them dense (tolerance {tolerance:g})"
-            _log(said, mean <= tolerance)
+            _log(said, mean <= tolerance and dense < len(heads))
     own = config.cluster_graph.dense_below
     own = None if isinstance(own, tuple) else own
     table = result.cluster_graph.dense_below

@@ -80,7 +80,7 @@ def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureF
     assert not torch.equal(given, own)
 
 
-def test_a_head_that_none_serve_is_dense() -> None:
+def test_a_head_that_none_serve_is_dense(caplog: pytest.LogCaptureFixture) -> None:
     model, used = tiny_bert(), batches(1)
     config = jat_graph.calibrate(model, used, tolerance=1e-9)
     assert rungs(config) == [[None] * 4] * 2
@@ -88,7 +88,7 @@ def test_a_head_that_none_serve_is_dense() -> None:
     assert torch.equal(jat_graph.attach(model, config)(**used[0]).last_hidden_state, before)
     # Nor is anything cheaper where everything would be read.
     short = jat_graph.calibrate(tiny_bert(), batches(1, (9, 8)), tolerance=0.5)
-    assert rungs(short) == [[None] * 4] * 2
+    assert rungs(short) == [[None] * 4] * 2 and caplog.text.count("8 of them dense") == 2
 
 
 def test_the_config_says_from_where_on_and_is_saved() -> None:
