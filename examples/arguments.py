@@ -19,7 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from examples.heads import PRESETS, read_heads
 from examples.options import option
-from jat_graph.files import check_model_name, read_object, replace_unencodable
+from jat_graph.core.files import check_model_name, read_object, replace_unencodable
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 

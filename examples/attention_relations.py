@@ -31,9 +31,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from examples.options import example, option
 from examples.word_scores import WordScores, settings_of
+from jat_graph.core.files import check_target
 from jat_graph.data import AttentionGraphs
-from jat_graph.files import check_target
-from jat_graph.probes.treebank import Sentence, read_treebank
+from jat_graph.looking.probes.treebank import Sentence, read_treebank
 
 CHANNELS, HEADS = 128, 4
 NEAR = 2  # words to each side

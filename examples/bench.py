@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jat_graph.files import read_text, replace_unencodable, write_text
+from jat_graph.core.files import read_text, replace_unencodable, write_text
 
 if TYPE_CHECKING:
     from examples.benchmarks.measure import Settings

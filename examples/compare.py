@@ -25,7 +25,7 @@ from examples.sweeps.rows import is_share
 from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
 from examples.tasks import get_task
 from examples.tasks.metrics import score_answers, score_classes, score_numbers, score_spans
-from jat_graph.files import read_object
+from jat_graph.core.files import read_object
 
 # By scores that tell what kind of run it was: how answers to data of one's own are measured.
 MEASURES: dict[str, Measure] = {

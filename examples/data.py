@@ -11,7 +11,7 @@ from datasets import Dataset, load_dataset
 
 from examples.tasks import RecallTask, Splits, Task, get_task
 from examples.tasks.base import reading
-from jat_graph.files import ESCAPED, check_unicode, read_text
+from jat_graph.core.files import ESCAPED, check_unicode, read_text
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments

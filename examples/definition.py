@@ -23,7 +23,7 @@ from examples.data import draw_rows
 from examples.options import example, option
 from examples.sweeps.connections import ALL, Links, TypedText, count_links, read_words
 from examples.tasks import get_task
-from jat_graph.files import write_text
+from jat_graph.core.files import write_text
 from jat_graph.viz import save_figure
 
 SPREADS = (-0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)  # c

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.core.numbers import check_integer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.modules import attention_modules, transformer_of
 

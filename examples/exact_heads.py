@@ -29,7 +29,7 @@ from examples.long_inputs import MINILM, load
 from examples.options import example, option
 from examples.tasks.base import read_lines, reading
 from jat_graph import JatConfig
-from jat_graph.files import check_target
+from jat_graph.core.files import check_target
 from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)

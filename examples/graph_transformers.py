@@ -35,7 +35,7 @@ from examples.sweeps.statistics import holm, over_seeds
 from examples.tasks.base import read_lines, reading
 from examples.tasks.graphs import LARGE, TASKS, UNASKED, Graphs, draw
 from jat_graph import JatConfig, PairGraph
-from jat_graph.files import check_target
+from jat_graph.core.files import check_target
 from jat_graph.nn import JumpSelfAttention
 from jat_graph.training import parameter_groups
 from jat_graph.viz import save_figure

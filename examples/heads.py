@@ -13,8 +13,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
-from jat_graph.files import read_object
-from jat_graph.graph_config import NEVER
+from jat_graph.clusters.settings import NEVER
+from jat_graph.core.files import read_object
 from jat_graph.hf.capture import modules_with
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.jump_layer import ClusterLayer

@@ -23,11 +23,11 @@ from transformers.utils import logging
 from examples.benchmarks.measure import peak
 from examples.options import example, option
 from examples.tasks.base import reading
-from jat_graph.cli.options import read_values
-from jat_graph.files import check_target, read_text, write_text
+from jat_graph.core.files import check_target, read_text, write_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
-from jat_graph.inspection.fidelity import compare_with_sdpa
-from jat_graph.viz.clusters import draw_lengths
+from jat_graph.looking.cli.options import read_values
+from jat_graph.looking.inspection.fidelity import compare_with_sdpa
+from jat_graph.looking.viz.clusters import draw_lengths
 
 MINILM = "all-MiniLM-L6-v2"
 HEADINGS = (

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import typer
 from transformers import HfArgumentParser
 
-from jat_graph.files import check_unicode, replace_unencodable
+from jat_graph.core.files import check_unicode, replace_unencodable
 from jat_graph.viz import paper_style
 
 OptionsT = TypeVar("OptionsT")

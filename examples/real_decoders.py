@@ -31,7 +31,7 @@ from examples.pretrained_decoders import PACKAGES, load
 from examples.retrieval import READERS
 from examples.tasks import get_task
 from examples.tasks.base import read_lines, reading
-from jat_graph.files import check_target, read_text
+from jat_graph.core.files import check_target, read_text
 from jat_graph.hf import register_clustered
 
 BLOCK, AT_ONCE, AROUND = 64, 256, 100  # tokens: of a mean; with logits at once; beside the filler

@@ -36,7 +36,7 @@ from examples.sweeps.rows import (
 )
 from examples.sweeps.store import Results, read_results
 from examples.sweeps.strengths import draw_strengths, strengths_frame
-from jat_graph.files import replace_unencodable
+from jat_graph.core.files import replace_unencodable
 from jat_graph.viz import save_figure
 
 NOTHING = "-"

@@ -31,7 +31,7 @@ from examples.options import example, option
 from examples.tasks import get_task
 from examples.tasks.base import read_lines, reading
 from examples.tasks.documents import read_meetings
-from jat_graph.files import check_target
+from jat_graph.core.files import check_target
 from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query

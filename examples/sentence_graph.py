@@ -18,8 +18,8 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from examples.options import example, option
 from jat_graph import JatConfig, attach, calibrate
-from jat_graph.inspection.reports import HeadView
-from jat_graph.inspection.text import view_head
+from jat_graph.looking.inspection.reports import HeadView
+from jat_graph.looking.inspection.text import view_head
 from jat_graph.viz import save_figure
 
 SENTENCE = "Book costs more than pencil. Book costs less than computer."

@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from examples.sweeps.definition import FOLDER, Run, Sweep, read_sweep
 from examples.sweeps.store import Results, Store, read_results
-from jat_graph.files import replace_unencodable
+from jat_graph.core.files import replace_unencodable
 
 RESULTS = "results.jsonl"
 STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}

@@ -42,7 +42,7 @@ from examples.tasks import tables
 from examples.tasks.base import read_lines, reading
 from examples.tasks.tables import Tables, draw_tables, edges_of
 from examples.variable_misuse import FASTER, JUMPS, LEAST, WAYS, tables_of, verdicts_of
-from jat_graph.files import check_target
+from jat_graph.core.files import check_target
 from jat_graph.operators import DenseOperator, NormalizedOperator
 from jat_graph.training import parameter_groups
 from jat_graph.viz import save_figure

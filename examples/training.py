@@ -31,7 +31,7 @@ from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_che
 from examples.depth import change_depth
 from examples.heads import first_length_on_clusters, insert_heads, saved_heads
 from jat_graph import from_pretrained, using_global_tokens
-from jat_graph.files import read_text, write_text
+from jat_graph.core.files import read_text, write_text
 from jat_graph.hf import resize_position_embeddings
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.positions import most_positions, position_tables

@@ -32,8 +32,8 @@ from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warm
 import jat_graph
 from examples.options import example, option
 from examples.word_scores import WordScores, settings_of
-from jat_graph.files import check_target
-from jat_graph.probes.treebank import Sentence, read_treebank
+from jat_graph.core.files import check_target
+from jat_graph.looking.probes.treebank import Sentence, read_treebank
 from jat_graph.training import parameter_groups
 
 PAIRS = jat_graph.JatConfig(

@@ -39,7 +39,7 @@ from examples.sweeps.statistics import Difference, holm, over_seeds
 from examples.tasks import programs
 from examples.tasks.base import read_lines, reading
 from examples.tasks.programs import KINDS, Program, corrupt
-from jat_graph.files import check_target
+from jat_graph.core.files import check_target
 from jat_graph.training import parameter_groups
 from jat_graph.viz import save_figure
 

@@ -35,7 +35,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from examples.options import example, option
 from examples.tasks import get_task
 from jat_graph import JatConfig, clustered_attention, jump_operator
-from jat_graph.files import check_target, read_text, write_text
+from jat_graph.core.files import check_target, read_text, write_text
 from jat_graph.viz import save_figure
 
 # Tokens, queries, keys of a block and of a cluster, bits of a query.

@@ -16,7 +16,7 @@ import numpy as np
 
 from examples.sweeps.measures import Scorer
 from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
-from jat_graph.files import write_text
+from jat_graph.core.files import write_text
 
 
 @dataclass

@@ -1,7 +1,6 @@
 from . import nn, transforms
-from .attention import clustered_attention, jump_attention, jump_operator
-from .config import JatConfig
-from .graph_config import ClusterGraph, PairGraph, StoneGraph
+from .clusters.api import clustered_attention
+from .clusters.settings import ClusterGraph
 from .graphs import attention_graph, stone_graph, tree_graph
 from .hf import (
     attach,
@@ -13,8 +12,11 @@ from .hf import (
     using_global_tokens,
     using_graphs,
 )
-from .inspection.calibration import calibrate
-from .inspection.fidelity import fidelity
+from .jumps.api import jump_attention, jump_operator
+from .jumps.config import JatConfig
+from .jumps.graph_config import PairGraph, StoneGraph
+from .looking.inspection.calibration import calibrate
+from .looking.inspection.fidelity import fidelity
 
 __version__: str
 

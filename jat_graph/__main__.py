@@ -1,5 +1,5 @@
 """``python -m jat_graph`` runs the command line."""
 
-from jat_graph.cli import main
+from jat_graph.looking.cli import main
 
 main()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.clusters import Rule
-from jat_graph.config import CONFIG_VERSION
-from jat_graph.graph_config import SELECTIONS
+from jat_graph.jumps.config import CONFIG_VERSION
+from jat_graph.jumps.graph_config import SELECTIONS
 
 thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
 hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)

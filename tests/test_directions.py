@@ -2,7 +2,7 @@
 
 import pytest
 
-from jat_graph.directions import isolated, named
+from jat_graph.looking.directions import isolated, named
 
 
 @pytest.mark.parametrize("text", ["book", "été", "本", "", "12", "…"])

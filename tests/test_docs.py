@@ -218,7 +218,7 @@ def _check_command(words: list[str]) -> None:
 
 def _check_our_command(arguments: list[str]) -> None:
     """Let the command line read its options, and run nothing."""
-    from jat_graph.cli.app import app
+    from jat_graph.looking.cli.app import app
 
     group: Any = typer.main.get_command(app)
     name, *rest = arguments

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.files import parse_object, read_object, replacing, write_text
+from jat_graph.core.files import parse_object, read_object, replacing, write_text
 
 
 def test_a_file_is_written_whole(tmp_path):

@@ -135,7 +135,9 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     described = wheel.read(f"{info}/METADATA").decode()
     assert "License-Expression: MIT" in described
     assert re.search(r"^Requires-Python: .*>=3\.10", described, re.MULTILINE)
-    assert "jat-graph = jat_graph.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    assert (
+        "jat-graph = jat_graph.looking.cli:main" in wheel.read(f"{info}/entry_points.txt").decode()
+    )
     assert "The jat_graph developers" in wheel.read(f"{info}/licenses/LICENSE").decode()
 
 
@@ -171,12 +173,12 @@ def test_a_public_name_can_be_used(name: str) -> None:
 
 # Where names stood before the modules were put into rooms; whoever imports them there still may.
 FORMER_PLACES = {
-    "jat_graph.attention": ("jump_attention", "jump_operator"),
-    "jat_graph.inspection": (
+    "jat_graph.jumps": ("jump_attention", "jump_operator"),
+    "jat_graph.looking.inspection": (
         *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),
     ),
-    "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
+    "jat_graph.jumps.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
     "jat_graph.training": ("JatTrainerMixin", "parameter_groups"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
@@ -234,9 +236,9 @@ HEAVY = (
     ("statement", "absent"),
     [
         ("import jat_graph", ("torch", *HEAVY)),
-        ("import jat_graph.config", HEAVY),
+        ("import jat_graph.jumps.config", HEAVY),
         ("from jat_graph import jump_attention, jump_operator", HEAVY),
-        ("from jat_graph.patterns import pattern_attention", HEAVY),
+        ("from jat_graph.jumps.patterns import pattern_attention", HEAVY),
         ("from jat_graph import attach", ("numba", "torch_geometric")),
     ],
 )

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from jat_graph import progress
-from jat_graph.progress import track_progress
+from jat_graph.core.progress import track_progress
 
 
 @pytest.fixture(autouse=True)

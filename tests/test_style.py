@@ -287,7 +287,7 @@ def test_tests_speak_to_public_names(path: Path) -> None:
         if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("jat_graph."):
             continue
         imported = ROOT / str(node.module).replace(".", "/")
-        is_entry = node.module == "jat_graph.cli.app"
+        is_entry = node.module == "jat_graph.looking.cli.app"
         for name in node.names if imported.is_dir() else ():
             is_module = (imported / f"{name.name}.py").exists()
             assert not is_module or (imported.name, name.name) == ("cli", "app"), name.name

@@ -20,9 +20,9 @@ from examples.benchmarks import inputs, measure
 from examples.benchmarks.inputs import HEADS, THRESHOLD, draw_heads
 from examples.benchmarks.measure import Outcome, Settings, Step, agree, seconds
 from jat_graph import JatConfig, jump_operator
-from jat_graph.files import read_object, write_text
-from jat_graph.kernels import count_votes, rank_tokens, sum_joined
-from jat_graph.kernels.stone_means import StoneScores, share_out
+from jat_graph.core.files import read_object, write_text
+from jat_graph.jumps.kernels import count_votes, rank_tokens, sum_joined
+from jat_graph.jumps.kernels.stone_means import StoneScores, share_out
 
 # The sum over keys of X_ij X_kj > ρ as it may be put to the compiler. How fast the loop is that it
 # makes of each depends on what is summed, and along which dimension.
@@ -136,7 +136,7 @@ def measure_costs(
             taken = statistics.median(seconds(run) for _ in range(settings.repeats))
             found.setdefault(name, []).append(1e9 * taken / units)
     prices = {name: float(f"{statistics.median(each):.3g}") for name, each in found.items()}
-    path = path or Path(str(files("jat_graph.operators").joinpath("costs.json")))
+    path = path or Path(str(files("jat_graph.jumps.operators").joinpath("costs.json")))
     table = read_object(path, "prices") if path.exists() else {}
     described = measure.describe_machine(settings.device)
     where = f"{described.get('gpu', described['processor'])}, {described['threads']} threads"

@@ -30,8 +30,8 @@ from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
 from jat_graph import attach, calibrate, from_pretrained
-from jat_graph.adjacency.scores import attention_scores
 from jat_graph.hf import attached_config
+from jat_graph.jumps.adjacency.scores import attention_scores
 
 # How far above the mean a probability must be to make a link, in standard deviations.
 SPREADS: Mapping[str, float] = {"mean + std": 1.0, "mean + ½ std": 0.5, "mean − ½ std": -0.5}

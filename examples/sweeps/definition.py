@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from jat_graph.files import read_text
+from jat_graph.core.files import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from examples.sweeps.definition import Sweep
 from examples.sweeps.rows import SECONDS, Row, Verdict, asked_metric, is_share
 from examples.sweeps.store import Results
-from jat_graph.viz.figures import COLUMN, PAGE, POINTS
+from jat_graph.looking.viz.figures import COLUMN, PAGE, POINTS
 
 # The colours of Okabe and Ito, told apart under every common colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from examples.sweeps.definition import Run, Sweep, parse_sweep
-from jat_graph.files import parse_object, read_text, write_text
+from jat_graph.core.files import parse_object, read_text, write_text
 
 VERSION = 2  # 1 is that of `jat-graph experiment`, which reports read, and no sweep goes on with
 _PACKAGES = ("torch", "torch-geometric", "transformers")

@@ -28,7 +28,7 @@ from examples.sweeps.strengths import saved_strengths
 from examples.tasks import get_task
 from examples.training import prefixes
 from jat_graph import JatConfig
-from jat_graph.files import write_text
+from jat_graph.core.files import write_text
 
 RESULTS, ANSWERS = "all_results.json", "answers.json"
 _TAKEN = ("model_name_or_path", "task_name", "data_dir", "output_dir", "seed", "held_out")

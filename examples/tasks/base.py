@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from datasets import ClassLabel, Dataset, List
 from datasets.exceptions import DatasetsError
 
-from jat_graph.files import parse_object, read_text
+from jat_graph.core.files import parse_object, read_text
 
 Splits: TypeAlias = dict[str, Dataset]
 Score: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]

@@ -32,7 +32,7 @@ from examples.tasks.base import (
     stratified_split,
 )
 from examples.tasks.metrics import score_classes
-from jat_graph.files import parse_xml, read_text
+from jat_graph.core.files import parse_xml, read_text
 
 GENRES = tuple(
     "adventure belles_lettres editorial fiction government hobbies humor learned lore mystery news "

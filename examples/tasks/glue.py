@@ -18,7 +18,7 @@ from datasets import ClassLabel, Dataset
 
 from examples.tasks.base import Splits, Task, find_file, reading
 from examples.tasks.metrics import score_classes, score_numbers
-from jat_graph.files import read_text
+from jat_graph.core.files import read_text
 
 ENTAILMENT = "entailment not_entailment"
 _FILES = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from examples.tasks.base import Splits, Task, find_file, reading
-from jat_graph.files import parse_json, read_text
+from jat_graph.core.files import parse_json, read_text
 
 NUM_VOICES = 4
 NUM_PITCHES = 128  # MIDI's; each is its own token

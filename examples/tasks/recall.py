@@ -17,7 +17,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 
 from examples.tasks.base import Splits
-from jat_graph.checks.numbers import check_integer
+from jat_graph.core.numbers import check_integer
 
 COLUMNS = ("first", "second", "value", "answer")
 

@@ -22,7 +22,7 @@ from datasets import Dataset, Features, List, Value
 
 from examples.tasks.base import Splits, Task, find_file, reading, stratified_split
 from examples.tasks.metrics import score_answers, score_doubted_answers
-from jat_graph.files import parse_json, read_text
+from jat_graph.core.files import parse_json, read_text
 
 # Copies that must be small have the file's first articles under this name.
 _HEAD = "train-v1.1.head.json"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from examples.tasks.base import Splits, Task, find_file, reading, tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
-from jat_graph.files import read_text
+from jat_graph.core.files import read_text
 from jat_graph.probes import read_treebank
 
 # Those of Universal Dependencies, version 2.

@@ -1,5 +1,17 @@
+from .api import clustered_attention
 from .attend import Kernel, attend, choose, register_kernel
 from .choice import Choice, Rule
+from .settings import ClusterGraph
 from .tree import Tree
 
-__all__ = ["Choice", "Kernel", "Rule", "Tree", "attend", "choose", "register_kernel"]
+__all__ = [
+    "Choice",
+    "ClusterGraph",
+    "Kernel",
+    "Rule",
+    "Tree",
+    "attend",
+    "choose",
+    "clustered_attention",
+    "register_kernel",
+]

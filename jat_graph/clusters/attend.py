@@ -12,7 +12,7 @@ from torch import Tensor
 from jat_graph.clusters import naive
 from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
 from jat_graph.clusters.tree import SINKS, Tree, spread_gradients
-from jat_graph.kernels.compiling import HAS_NUMBA
+from jat_graph.core.compiling import HAS_NUMBA
 
 Parts = tuple[Tensor, Tensor, Tensor]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jat_graph.kernels.compiling import choose as pick
+from jat_graph.core.compiling import choose as pick
 
 VARY, PART = 2, 3  # rounds towards where keys vary most, and to between the means of halves
 FAN = 4  # nodes that make one of the next level

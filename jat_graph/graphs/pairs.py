@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import ScoreSource
-from jat_graph.adjacency.stones import StoneIncidence
-from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
-from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
-from jat_graph.config import ClusterGraph, JatConfig, PairGraph, check_config
+from jat_graph.core.masks import TokenMask, exclude_tokens, resolve_mask
+from jat_graph.core.numbers import check_integer
+from jat_graph.core.tensors import check_heads, check_layout, check_scale, clean_padding
 from jat_graph.graphs.trees import tree_graph
-from jat_graph.masks.tokens import TokenMask, exclude_tokens, resolve_mask
-from jat_graph.operators.sparse import Edges, vote_edges
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import ScoreSource
+from jat_graph.jumps.adjacency.stones import StoneIncidence
+from jat_graph.jumps.config import ClusterGraph, JatConfig, PairGraph, check_config
+from jat_graph.jumps.external_graphs import ATTRIBUTES, edges_of
+from jat_graph.jumps.operators.sparse import Edges, vote_edges
 
 MAP_KINDS = ("scores", "probabilities")
 

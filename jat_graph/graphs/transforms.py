@@ -8,9 +8,9 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.config import JatConfig, check_config
+from jat_graph.core.numbers import check_integer
 from jat_graph.graphs.pairs import attention_graph
+from jat_graph.jumps.config import JatConfig, check_config
 
 SOURCES = ("query", "key", "scores", "probabilities")
 

@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, HeteroData
 
-from jat_graph.adjacency.scores import score_dtype
-from jat_graph.attention.clustered import document_tokens
-from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import check_heads, check_layout, check_scale, clean_padding
+from jat_graph.clusters.api import document_tokens
 from jat_graph.clusters.attend import choose
 from jat_graph.clusters.choice import Choice, Nodes, Rule
 from jat_graph.clusters.naive import Read
 from jat_graph.clusters.tree import FAN, SINKS, cluster_of_keys
-from jat_graph.config import JatConfig, check_config
-from jat_graph.masks.tokens import resolve_mask
+from jat_graph.core.masks import resolve_mask
+from jat_graph.core.numbers import check_flag
+from jat_graph.core.tensors import check_heads, check_layout, check_scale, clean_padding
+from jat_graph.jumps.adjacency.scores import score_dtype
+from jat_graph.jumps.config import JatConfig, check_config
 
 
 def tree_graph(

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from jat_graph.attention.heads import JumpStrength
-from jat_graph.attention.layers import HeadLayers
-from jat_graph.checks.tensors import is_wide
-from jat_graph.config import JatConfig, check_config
-from jat_graph.config_fields import EXTERNAL
-from jat_graph.graph_config import PairGraph
+from jat_graph.core.tensors import is_wide
 from jat_graph.hf.clustered import reads_by_name
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import (
@@ -42,6 +37,11 @@ from jat_graph.hf.state import (
 )
 from jat_graph.hf.switching import add_hooks, all_or_nothing, remove_hooks, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
+from jat_graph.jumps.config import JatConfig, check_config
+from jat_graph.jumps.fields import EXTERNAL
+from jat_graph.jumps.graph_config import PairGraph
+from jat_graph.jumps.heads import JumpStrength
+from jat_graph.jumps.layers import HeadLayers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from jat_graph.attention.heads import JumpHeads
-from jat_graph.attention.layers import HeadLayers
-from jat_graph.config import ClusterGraph, JatConfig
+from jat_graph.core.masks import TokenMask
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import LayerHeads
 from jat_graph.hf.state import heads_of
-from jat_graph.masks.tokens import TokenMask
+from jat_graph.jumps.config import ClusterGraph, JatConfig
+from jat_graph.jumps.heads import JumpHeads
+from jat_graph.jumps.layers import HeadLayers
 
 HeadsT = TypeVar("HeadsT", bound=LayerHeads)
 

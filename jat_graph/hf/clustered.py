@@ -15,17 +15,18 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from jat_graph.attention.heads import HeadOutput
-from jat_graph.checks.tensors import default_scale, read_global
 from jat_graph.clusters.choice import Rule
-from jat_graph.graph_config import ClusterGraph, change_graph, without_gone
+from jat_graph.clusters.settings import ClusterGraph
+from jat_graph.core.compiling import in_transform
+from jat_graph.core.heads import HeadOutput
+from jat_graph.core.masks import shared_row, token_documents
+from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
 from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.state import GLOBAL
 from jat_graph.hf.tree_heads import check_global, in_causal_order, read_rules
-from jat_graph.kernels.compiling import in_transform
-from jat_graph.masks.tokens import shared_row, token_documents
+from jat_graph.jumps.graph_config import change_graph, without_gone
 
 CLUSTERED = "clustered"
 LEFT = "runs on SDPA instead of clusters"
@@ -135,7 +136,7 @@ def _attend(
 
 def _read_whole(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in any order; None where the mask says more, or hides what it says."""
-    from jat_graph.attention.clustered import read_long  # which few processes need
+    from jat_graph.clusters.api import read_long  # which few processes need
 
     mask, query, documents = inputs.attention_mask, inputs.query, None
     if mask is not None:

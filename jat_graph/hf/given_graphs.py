@@ -24,7 +24,7 @@ from jat_graph.hf.state import GLOBAL, layer_state
 from jat_graph.hf.switching import add_hooks, remove_hooks
 
 if TYPE_CHECKING:
-    from jat_graph.attention.external_graphs import Graph
+    from jat_graph.jumps.external_graphs import Graph
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 

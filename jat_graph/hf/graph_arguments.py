@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from jat_graph.attention.external_graphs import found_graph, has_edges
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.hf.modules import layers_around
 from jat_graph.hf.state import GRAPHS, Attachment, heads_of
+from jat_graph.jumps.external_graphs import found_graph, has_edges
 
 
 @contextmanager

@@ -13,15 +13,15 @@ from transformers import cache_utils
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from jat_graph.attention.past import Past, put
-from jat_graph.masks.tokens import (
+from jat_graph.core.masks import (
     TokenMask,
     causal_rows,
     exclude_tokens,
     resolve_mask,
     split_additive,
 )
-from jat_graph.patterns.base import Pattern
+from jat_graph.core.past import Past, put
+from jat_graph.jumps.patterns.base import Pattern
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class AttentionInputs:
         mask, (queries, keys) = self.attention_mask, self.sizes
         if pattern is None:
             return mask, self.is_causal
-        from jat_graph.attention.patterns.dense import pattern_rows
+        from jat_graph.jumps.patterns.dense import pattern_rows
 
         shown = None if mask is None else split_additive(mask)[0]
         if self.is_whole:

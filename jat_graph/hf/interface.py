@@ -13,16 +13,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.attention.heads import (
-    HeadGroup,
-    HeadOutput,
-    attend,
-    attention_probabilities,
-    merge_heads,
-    split_heads,
-)
-from jat_graph.attention.patterns.backends import attend_within
-from jat_graph.checks.tensors import check_values, default_scale, read_global
+from jat_graph.core.heads import HeadGroup, HeadOutput, merge_heads, split_heads
+from jat_graph.core.masks import shared_row
+from jat_graph.core.tensors import check_values, default_scale, read_global
 from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import ClusterLayer
@@ -43,8 +36,9 @@ from jat_graph.hf.state import (
     warn_without_heads,
 )
 from jat_graph.hf.token_masks import ARGUMENT
-from jat_graph.masks.tokens import shared_row
-from jat_graph.patterns.base import Pattern
+from jat_graph.jumps.heads import attend, attention_probabilities
+from jat_graph.jumps.patterns.backends import attend_within
+from jat_graph.jumps.patterns.base import Pattern
 
 INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 

@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jat_graph.adjacency.keys import unsupported_selection
-from jat_graph.attention.external_graphs import read_graph
-from jat_graph.attention.heads import HeadParts, JumpHeads, JumpStrength
-from jat_graph.attention.past_stones import new_past
-from jat_graph.attention.propagation import head_groups, strength_is_zero
 from jat_graph.clusters.choice import Rule
-from jat_graph.config import JatConfig, PairGraph, StoneGraph
-from jat_graph.config_fields import LEARNED
-from jat_graph.graph_config import MEASURED, NEVER, ClusterGraph
+from jat_graph.clusters.settings import MEASURED, NEVER, ClusterGraph
+from jat_graph.core.heads import HeadParts
+from jat_graph.core.masks import TokenMask
 from jat_graph.hf.inputs import AttentionInputs, trust_causal, window_of
 from jat_graph.hf.modules import AttentionModule, Builders, LayerHeads, ModuleHeads, head_size
 from jat_graph.hf.positions import most_positions
 from jat_graph.hf.tree_heads import in_causal_order, read_rules
-from jat_graph.masks.tokens import TokenMask
+from jat_graph.jumps.adjacency.keys import unsupported_selection
+from jat_graph.jumps.config import JatConfig, PairGraph, StoneGraph
+from jat_graph.jumps.external_graphs import read_graph
+from jat_graph.jumps.fields import LEARNED
+from jat_graph.jumps.heads import JumpHeads, JumpStrength
+from jat_graph.jumps.past_stones import new_past
+from jat_graph.jumps.propagation import head_groups, strength_is_zero
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from jat_graph.attention.heads import HeadParts
-from jat_graph.config import JatConfig
+from jat_graph.core.heads import HeadParts
 from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.jumps.config import JatConfig
 
 CROSS = "it is cross-attention"
 NO_SDPA = "its model does not support scaled dot product attention"

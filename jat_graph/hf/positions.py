@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.checks.numbers import check_integer
+from jat_graph.core.numbers import check_integer
 from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
 
 ModelT = TypeVar("ModelT", bound=nn.Module)

@@ -14,8 +14,8 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from jat_graph.attention.heads import neighbours
-from jat_graph.files import check_model_name, read_object, write_text
+from jat_graph.core.files import check_model_name, read_object, write_text
+from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
 from jat_graph.hf.modules import KindConfigs, attention_modules, transformer_of
 from jat_graph.hf.state import (

@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from jat_graph.config import JatConfig
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
 from jat_graph.hf.modules import AttentionModule, KindConfigs, LayerHeads, why_left_alone
-from jat_graph.patterns.base import Pattern
+from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.patterns.base import Pattern
 
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.config import JatConfig
 from jat_graph.hf.modules import layers_around, model_parts, takes_any_argument
+from jat_graph.jumps.config import JatConfig
 
 ARGUMENT = "jat_excluded"
 # Tokens of a tokenizer that stand for no word.

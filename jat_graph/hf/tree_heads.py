@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from jat_graph.attention.heads import HeadGroup, HeadOutput, HeadParts, split_heads
-from jat_graph.attention.past import Past
 from jat_graph.clusters.choice import Rule
+from jat_graph.core.heads import HeadGroup, HeadOutput, HeadParts, split_heads
+from jat_graph.core.masks import TokenMask, split_additive
+from jat_graph.core.past import Past
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.masks.tokens import TokenMask, split_additive
 
 if TYPE_CHECKING:
     from jat_graph.clusters.attend import State
@@ -44,7 +44,7 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
     """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
     causal = next(iter(rules)).causal
     # Which few sessions need, and which loads the operators.
-    from jat_graph.attention.clustered import read_by_clusters
+    from jat_graph.clusters.api import read_by_clusters
 
     if inputs.everywhere is not None:
         check_global(inputs, causal)

@@ -8,7 +8,7 @@ from torch_geometric.data import Batch, HeteroData
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.utils import softmax
 
-from jat_graph.checks.numbers import check_flag
+from jat_graph.core.numbers import check_flag
 
 
 class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from jat_graph.attention.layers import HeadLayers
-from jat_graph.config import JatConfig
-from jat_graph.config_fields import EXTERNAL, OWN_LAYERS, layer_of_pyg
+from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.fields import EXTERNAL, OWN_LAYERS, layer_of_pyg
+from jat_graph.jumps.layers import HeadLayers
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.stone_conv import StoneConv
 

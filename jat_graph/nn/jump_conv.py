@@ -11,8 +11,8 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.typing import Adj, OptTensor, SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, spmm
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.tensors import flat_weights, is_wide
+from jat_graph.core.numbers import check_integer
+from jat_graph.core.tensors import flat_weights, is_wide
 
 
 class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed

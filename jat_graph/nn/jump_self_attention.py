@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jat_graph.attention.api import attend_groups
-from jat_graph.attention.clustered import layer_rules, read_heads
-from jat_graph.attention.heads import JumpHeads, JumpStrength
-from jat_graph.attention.layers import HeadLayers
-from jat_graph.attention.propagation import head_groups
-from jat_graph.checks.numbers import check_flag
-from jat_graph.checks.tensors import default_scale
+from jat_graph.clusters.api import layer_rules, read_heads
 from jat_graph.clusters.choice import Rule
-from jat_graph.config import ClusterGraph, JatConfig, check_config
-from jat_graph.masks.tokens import resolve_mask
+from jat_graph.core.masks import resolve_mask
+from jat_graph.core.numbers import check_flag
+from jat_graph.core.tensors import default_scale
+from jat_graph.jumps.api import attend_groups
+from jat_graph.jumps.config import ClusterGraph, JatConfig, check_config
+from jat_graph.jumps.heads import JumpHeads, JumpStrength
+from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.propagation import head_groups
 from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention
 

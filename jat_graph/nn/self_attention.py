@@ -10,8 +10,8 @@ from torch import Tensor
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
-from jat_graph.checks.numbers import check_integer
-from jat_graph.checks.tensors import check_values, clean_padding
+from jat_graph.core.numbers import check_integer
+from jat_graph.core.tensors import check_values, clean_padding
 
 
 class MultiHeadProjections(torch.nn.Module):

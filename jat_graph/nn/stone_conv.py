@@ -8,8 +8,8 @@ from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import scatter
 
-from jat_graph.checks.numbers import check_finite
-from jat_graph.checks.tensors import flat_weights
+from jat_graph.core.numbers import check_finite
+from jat_graph.core.tensors import flat_weights
 from jat_graph.nn.jump_conv import OneGraphConv
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from jat_graph.config import JatConfig
+from jat_graph.jumps.config import JatConfig
 from jat_graph.nn.jump_self_attention import JumpSelfAttention
 from jat_graph.nn.self_attention import MultiHeadProjections, clean_tokens
 

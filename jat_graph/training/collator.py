@@ -13,9 +13,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from jat_graph.attention.external_graphs import ATTRIBUTES, edges_of
-from jat_graph.files import check_unicode
+from jat_graph.core.files import check_unicode
 from jat_graph.graphs.pairs import spread_words, token_graph
+from jat_graph.jumps.external_graphs import ATTRIBUTES, edges_of
 
 LEFT_OUT = -100  # what losses of transformers and torch leave out
 

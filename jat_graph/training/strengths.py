@@ -9,11 +9,11 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer
 
-from jat_graph.attention.heads import JumpStrength
-from jat_graph.checks.numbers import check_finite
-from jat_graph.files import write_text
+from jat_graph.core.files import write_text
+from jat_graph.core.numbers import check_finite
 from jat_graph.hf import attached_config, keep_graphs, model_card_text, save_heads
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.jumps.heads import JumpStrength
 
 if TYPE_CHECKING:
     _Base = Trainer

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph import JatConfig
-from jat_graph.adjacency.keys import sampled_positions
-from jat_graph.adjacency.pairs import VoteRule, _sampled_triples
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.masks import TokenMask
+from jat_graph.core.masks import TokenMask
+from jat_graph.jumps.adjacency.keys import sampled_positions
+from jat_graph.jumps.adjacency.pairs import VoteRule, _sampled_triples
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
 
 
 def brute_force(rule, scores, norms):

@@ -6,17 +6,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.adjacency.scores
+import jat_graph.jumps.adjacency.scores
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.keys import (
+from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.keys import (
     number_of_keys,
     numbers_of_keys,
     sample_size,
     select_keys,
     unsupported_selection,
 )
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
-from jat_graph.masks.tokens import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from tests.oracles import (
     reference_mask,
     reference_num_keys,
@@ -129,7 +129,7 @@ def test_significance_is_streamed(monkeypatch):
         config = JatConfig(PairGraph(key_selection=selection, num_keys=7))
         whole = select_keys(config, source, TokenMask()).index
         with monkeypatch.context() as patch:
-            patch.setattr(jat_graph.adjacency.scores, "BLOCK", 4 * 30 * 7)
+            patch.setattr(jat_graph.jumps.adjacency.scores, "BLOCK", 4 * 30 * 7)
             assert torch.equal(select_keys(config, source, TokenMask()).index, whole)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph.adjacency.standard import BLOCK, Moments, causal_features
+from jat_graph.jumps.adjacency.standard import BLOCK, Moments, causal_features
 from tests.oracles import standard_scores
 
 SCALE = 0.4

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
-from jat_graph.kernels.compiling import steps
-from jat_graph.masks.tokens import TokenMask, resolve_mask
+from jat_graph.core.compiling import steps
+from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.keys import draw, sample_size, sampled_positions
+from jat_graph.jumps.adjacency.keys import draw, sample_size, sampled_positions
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores, attention_scores
+from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores, attention_scores
 from tests.oracles import reference_scores
 from tests.support import random_tensors
 

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.adjacency.standard import standard_features
-from jat_graph.masks.tokens import TokenMask
+from jat_graph.core.masks import TokenMask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
+from jat_graph.jumps.adjacency.standard import standard_features
 from tests.oracles import standard_scores
 
 SCALE = 0.37

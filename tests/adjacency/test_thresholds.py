@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.adjacency.keys import select_keys
-from jat_graph.adjacency.pairs import SAMPLED_TRIPLES, VoteRule, adaptive_threshold
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.masks.tokens import TokenMask, resolve_mask
+from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.keys import select_keys
+from jat_graph.jumps.adjacency.pairs import SAMPLED_TRIPLES, VoteRule, adaptive_threshold
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from tests.adjacency.support import sampled_triples
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph, reference_scores

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.adjacency.pairs
-from jat_graph.adjacency.pairs import VoteRule, sum_soft_votes
-from jat_graph.kernels import count_votes
+import jat_graph.jumps.adjacency.pairs
+from jat_graph.jumps.adjacency.pairs import VoteRule, sum_soft_votes
+from jat_graph.jumps.kernels import count_votes
 from tests.adjacency.support import adjacencies, brute_force
 from tests.support import random_tensors
 
@@ -100,7 +100,7 @@ def test_gradients_flow_through_soft_votes():
 
 @pytest.mark.parametrize("tile", [1, 2**20])
 def test_gradcheck_of_soft_votes(tile, monkeypatch):
-    monkeypatch.setattr(jat_graph.adjacency.pairs, "SOFT_VOTES", tile)
+    monkeypatch.setattr(jat_graph.jumps.adjacency.pairs, "SOFT_VOTES", tile)
     scores, norms = random_tensors(0, (1, 2, 4, 3), (1, 2, 3))
     threshold = torch.tensor([[0.3, 0.9]], dtype=torch.float64)
     rule = VoteRule(threshold, soft_temperature=0.6)

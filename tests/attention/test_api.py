@@ -508,7 +508,7 @@ def small_blocks(monkeypatch):
         "adjacency.pairs.SOFT_VOTES",
     ):
         monkeypatch.setattr(f"jat_graph.{name}", 512)
-    monkeypatch.setattr("jat_graph.operators.threshold.KEPT_KEYS", 16)
+    monkeypatch.setattr("jat_graph.jumps.operators.threshold.KEPT_KEYS", 16)
 
 
 def measure(config, length):
@@ -534,7 +534,7 @@ def measure(config, length):
     ],
 )
 def test_threshold_stores_nothing_of_size_l_by_l(settings, monkeypatch):
-    monkeypatch.setattr("jat_graph.adjacency.pairs.SAMPLED_TRIPLES", 256)
+    monkeypatch.setattr("jat_graph.jumps.adjacency.pairs.SAMPLED_TRIPLES", 256)
     length = 160
     meter = measure(JatConfig.paper(backend="threshold", key_factor=2.0, **settings), length)
     assert meter.largest < length**2 / 4

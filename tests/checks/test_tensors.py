@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from jat_graph import JatConfig
-from jat_graph.checks.tensors import (
+from jat_graph.core.tensors import (
     check_dropout,
     check_heads,
     check_layout,
@@ -13,7 +13,7 @@ from jat_graph.checks.tensors import (
     clean_padding,
     default_scale,
 )
-from jat_graph.config import check_config
+from jat_graph.jumps.config import check_config
 
 
 def heads(*shape, dtype=torch.float32):

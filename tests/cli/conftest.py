@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner, Result
 
-from jat_graph.cli.app import app
+from jat_graph.looking.cli.app import app
 from tests.examples.conftest import save_tiny_bert
 
 Run = Callable[..., Result]

@@ -10,7 +10,7 @@ import typer
 from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
 
 from jat_graph import __version__, cli
-from jat_graph.cli import app as commands
+from jat_graph.looking.cli import app as commands
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_help_is_there_before_torch(tmp_path: Path) -> None:
-    code = "import sys, jat_graph.cli.app; sys.exit('torch' in sys.modules)"
+    code = "import sys, jat_graph.looking.cli.app; sys.exit('torch' in sys.modules)"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
 

@@ -12,7 +12,7 @@ import pytest
 from pytest import MonkeyPatch as Monkey
 
 from jat_graph import cli
-from jat_graph.progress import track_progress
+from jat_graph.core.progress import track_progress
 
 COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe", "probe atlas")
 SCRIPTS = [

@@ -10,8 +10,8 @@ import torch
 import transformers as hf
 from torch import nn
 
-from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, attached_config, capture_scores, detach, disabled
+from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from jat_graph import ClusterGraph, tree_graph
-from jat_graph.config import JatConfig
 from jat_graph.hf import attach, capture_scores
+from jat_graph.jumps.config import JatConfig
 from tests.hf.models import (
     LENGTH,
     assert_joins,

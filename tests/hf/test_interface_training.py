@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
-from jat_graph.config import JatConfig
 from jat_graph.hf import attach, disabled
+from jat_graph.jumps.config import JatConfig
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,

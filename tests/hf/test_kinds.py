@@ -11,9 +11,10 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.config import JatConfig
-from jat_graph.graph_config import ClusterGraph, PairGraph
+from jat_graph.clusters.settings import ClusterGraph
 from jat_graph.hf import attach, attached_config, capture_scores, detach, disabled, from_pretrained
+from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.graph_config import PairGraph
 from tests.hf.encoders import SETTINGS
 from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 from tests.hf.test_adapter import tiny_clip, traces

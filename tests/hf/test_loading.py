@@ -13,8 +13,8 @@ import torch
 import transformers as hf
 from transformers import AutoModel, PreTrainedModel
 
-from jat_graph.config import JatConfig
 from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained, summary
+from jat_graph.jumps.config import JatConfig
 from tests.hf.models import (
     ARCHITECTURES,
     assert_joins,

@@ -11,8 +11,8 @@ from huggingface_hub import ModelCard
 from transformers import BertConfig, BertModel
 
 import jat_graph
-from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attached_config
+from jat_graph.jumps.config import JatConfig, PairGraph
 
 PAIRS = JatConfig(PairGraph(threshold=4.0), heads=1, layers=(1,))
 FIELDS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 9}

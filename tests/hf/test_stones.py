@@ -10,8 +10,8 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, capture_scores, detach, disabled, from_pretrained, save_pretrained
+from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,

@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.kernels import (
+from jat_graph.jumps.kernels import (
     counting,
     ranking,
     significance,

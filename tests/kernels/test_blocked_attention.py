@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.attention import heads as module
-from jat_graph.attention.heads import blocked_attention
+from jat_graph.jumps import heads as module
+from jat_graph.jumps.heads import blocked_attention
 from tests.support import MemoryMeter, assert_equal, assert_within_budget, make_mask, random_tensors
 
 MASKS = ("none", "padding", "left", "bias", "row bias", "per head", "empty row")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from jat_graph.kernels import counting
-from jat_graph.kernels.compiling import choose, run_tasks
+from jat_graph.core.compiling import choose, run_tasks
+from jat_graph.jumps.kernels import counting
 from tests.kernels.support import TRITON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def test_each_device_has_its_form():
 
 
 def test_numba_and_triton_wait_until_they_are_used():
-    script = "import jat_graph.kernels, sys; print({'numba', 'triton'} & set(sys.modules))"
+    script = "import jat_graph.jumps.kernels, sys; print({'numba', 'triton'} & set(sys.modules))"
     assert run_script(script) == "set()\n"
 
 
@@ -84,7 +84,7 @@ def compile_only(self, *args, grid, warmup, **kwargs):
 
 driver.set_active(Driver())
 launch, JITFunction.run = JITFunction.run, compile_only
-from jat_graph.kernels import counting, ranking, significance, threshold_product
+from jat_graph.jumps.kernels import counting, ranking, significance, threshold_product
 
 for dtype, graphs, keys, length, width in json.loads(sys.argv[1]):
     compiled, dtype = [], getattr(torch, dtype)
@@ -186,7 +186,7 @@ def test_an_error_comes_out_and_the_next_call_works(threads):
 # A child of a process that has a pool has none of its threads: its own begin at the first call.
 FORK = """
 import os, torch
-from jat_graph.kernels.compiling import run_tasks
+from jat_graph.core.compiling import run_tasks
 torch.set_num_threads(2)
 square = lambda x: x * x
 assert list(run_tasks(square, range(4))) == [0, 1, 4, 9]

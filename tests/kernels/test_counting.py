@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.kernels import count_votes, counting
+from jat_graph.jumps.kernels import count_votes, counting
 from tests.kernels.support import columns_and_limits, constants, each_form, run, threads, vote_cube
 
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.kernels import rank_tokens, ranking
+from jat_graph.jumps.kernels import rank_tokens, ranking
 from tests.kernels.support import TRITON, columns_and_limits, constants, each_form, run, vote_cube
 
 

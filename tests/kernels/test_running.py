@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from jat_graph.kernels.running import running_sums
+from jat_graph.jumps.kernels.running import running_sums
 
 
 @given(

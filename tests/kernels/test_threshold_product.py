@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.kernels import Ranking, rank_tokens, sum_joined, threshold_product
+from jat_graph.jumps.kernels import Ranking, rank_tokens, sum_joined, threshold_product
 from tests.kernels.support import (
     TRITON,
     columns_and_limits,

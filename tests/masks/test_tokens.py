@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, attention_graph, jump_attention
-from jat_graph.masks import TokenMask
+from jat_graph.core.masks import TokenMask
 from tests.inputs import random_heads
 from tests.support import MASKS, PAIR_MASKS, assert_equal, count_operations, make_mask
 

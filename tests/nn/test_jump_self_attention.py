@@ -12,6 +12,7 @@ from torch_geometric.nn import Sequential, global_mean_pool
 from torch_geometric.utils import erdos_renyi_graph, to_dense_batch
 
 from jat_graph import JatConfig
+from jat_graph.jumps.patterns import Window
 from jat_graph.nn import (
     DecoderSelfAttention,
     EncoderSelfAttention,
@@ -19,7 +20,6 @@ from jat_graph.nn import (
     JumpSelfAttention,
     SelfAttention,
 )
-from jat_graph.patterns import Window
 from tests.nn.support import (
     CHANNELS,
     HEADS,

@@ -3,10 +3,10 @@
 import torch
 from hypothesis import strategies as st
 
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores
-from jat_graph.config import JatConfig, PairGraph
-from jat_graph.masks.tokens import resolve_mask
+from jat_graph.core.masks import resolve_mask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import MapScores
+from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.oracles import reference_adjacency, reference_mask, reference_voting_keys
 from tests.support import heads_and_masks
 

@@ -5,11 +5,16 @@ import torch
 from hypothesis import assume, given
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores
-from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import BlockedOperator, DenseOperator, SparseOperator, ThresholdOperator
-from jat_graph.operators.backends import (
+from jat_graph.core.masks import TokenMask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import MapScores
+from jat_graph.jumps.operators import (
+    BlockedOperator,
+    DenseOperator,
+    SparseOperator,
+    ThresholdOperator,
+)
+from jat_graph.jumps.operators.backends import (
     LARGEST_MATRIX,
     Workload,
     build_operator,

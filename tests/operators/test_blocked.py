@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-import jat_graph.operators.threshold
+import jat_graph.jumps.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.operators import BlockedOperator, DenseOperator
+from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
+from jat_graph.jumps.operators import BlockedOperator, DenseOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph
@@ -29,8 +29,8 @@ class TestSmallBlocks(TestBlockedOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.threshold, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 400)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 400)
 
 
 STRIDED = {"key_selection": "strided", "key_step": 2, "threshold": 2.0, "inclusive": True}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.operators.backends import Workload, predict, prices_of
+from jat_graph.jumps.operators.backends import Workload, predict, prices_of
 
 PRICES = ("vote", "entry", "multiply", "rank", "row", "incidence", "search", "link")
 
@@ -52,7 +52,7 @@ def test_the_work_of_stones_by_hand():
 
 
 def test_the_table_in_the_package_is_whole():
-    table = json.loads(files("jat_graph.operators").joinpath("costs.json").read_text())
+    table = json.loads(files("jat_graph.jumps.operators").joinpath("costs.json").read_text())
     assert "cpu" in table
     for entry in table.values():
         assert set(entry) == {"machine", "nanoseconds"}

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import jat_graph.operators.threshold
+import jat_graph.jumps.operators.threshold
 from jat_graph import JatConfig, PairGraph
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import QueryKeyScores
-from jat_graph.masks.tokens import TokenMask
-from jat_graph.operators import DenseOperator
-from jat_graph.operators.sparse import GROUP, heaviest, vote_edges
+from jat_graph.core.masks import TokenMask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
+from jat_graph.jumps.operators import DenseOperator
+from jat_graph.jumps.operators.sparse import GROUP, heaviest, vote_edges
 from tests.inputs import random_heads
 from tests.operators.support import integer_maps
 from tests.oracles import reference_prune
@@ -46,7 +46,7 @@ def test_pruned_edges_are_the_oracles(masks, data, max_neighbors, elements, temp
     rule = dataclasses.replace(adjacency.rule, soft_temperature=temperature)
     adjacency = dataclasses.replace(adjacency, rule=rule)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jat_graph.operators.threshold, "BLOCK", elements)
+        patch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", elements)
         edges = vote_edges(adjacency, max_neighbors)
     whole = DenseOperator.of_pairs(adjacency).to_dense()
     wanted = reference_prune(whole, max_neighbors)
@@ -106,7 +106,7 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
-    monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 1024)
+    monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1024)
     length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
     config = (
         config

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-import jat_graph.operators.stones
+import jat_graph.jumps.operators.stones
 from jat_graph import JatConfig, jump_attention, jump_operator
-from jat_graph.operators import SparseStoneOperator, StoneOperator
+from jat_graph.jumps.operators import SparseStoneOperator, StoneOperator
 from tests.operators.test_stones import TestStoneOperator as DenseContract
 from tests.oracles import incidence, standard_scores, stone_propagation
 from tests.support import assert_within_budget
@@ -73,7 +73,7 @@ def test_it_is_the_oracles_walk(drawn, block):
     far = torch.randn_like(x)
     wanted = matrix @ features
     blocks = {"cpu": block}
-    with patch.object(jat_graph.operators.stones, "LARGEST", blocks):
+    with patch.object(jat_graph.jumps.operators.stones, "LARGEST", blocks):
         marks = {"attention_mask": valid, "excluded": excluded}
         operator = jump_operator(*pair, config=config, **marks)
         assert isinstance(operator, SparseStoneOperator)

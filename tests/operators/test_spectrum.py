@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
+from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
 from tests.inputs import random_heads
 from tests.support import MemoryMeter
 
@@ -53,7 +53,7 @@ def test_jump_operators_have_them_and_repeat_to_the_bit(dtype):
 
 
 def test_no_matrix_is_made(monkeypatch):
-    monkeypatch.setattr("jat_graph.kernels.threshold_product.BLOCK", 512)
+    monkeypatch.setattr("jat_graph.jumps.kernels.threshold_product.BLOCK", 512)
     query, key, _, _ = random_heads(1, 1, 300, 4)
     config = JatConfig(
         PairGraph(threshold=0.5, backend="threshold", key_selection="strided", num_keys=4)

@@ -5,12 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jat_graph.operators.threshold
+import jat_graph.jumps.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.adjacency.pairs import PairAdjacency
-from jat_graph.adjacency.scores import MapScores, QueryKeyScores
-from jat_graph.masks.tokens import TokenMask, resolve_mask
-from jat_graph.operators import ThresholdOperator
+from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.jumps.operators import ThresholdOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_truth
@@ -32,14 +32,14 @@ class TestManyKeys(TestThresholdOperator):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.threshold, "KEPT_KEYS", 4)
-        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 200)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 200)
 
 
 class TestSmallBlocks(TestThresholdOperator):
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(jat_graph.operators.threshold, "BLOCK", 1)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1)
 
 
 VARIANTS = {

@@ -12,7 +12,13 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from jat_graph.hf import attach
-from jat_graph.probes import Sentence, WordReader, read_treebank, structural_probe, tree_distances
+from jat_graph.looking.probes import (
+    Sentence,
+    WordReader,
+    read_treebank,
+    structural_probe,
+    tree_distances,
+)
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (

@@ -15,9 +15,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from jat_graph.config import JatConfig, PairGraph
 from jat_graph.hf import attach, disabled
-from jat_graph.viewer import hooked_tensors
+from jat_graph.jumps.config import JatConfig, PairGraph
+from jat_graph.looking.viewer import hooked_tensors
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats and the moon".split()
 TEXT = "dogs bark at cats and cats bark at the moon"

@@ -11,7 +11,7 @@ from jat_graph.clusters.cpu.emitter import LANES
 from jat_graph.clusters.cpu.loops import add_rows, best_places, padded, score_rows
 from jat_graph.clusters.draws import FIRST, STEP
 from jat_graph.clusters.tree import FAN, LEAN
-from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
+from jat_graph.core.compiling import ANY_ORDER, Array, loop
 
 # Of a head of keys, of each level: means of keys and of values, and how far keys are from these.
 Arrays: TypeAlias = tuple[Any, Any, Any]

@@ -26,7 +26,7 @@ from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows, spread_ro
 from jat_graph.clusters.cpu.reads import by_node
 from jat_graph.clusters.draws import Dropout, seeds_of
 from jat_graph.clusters.tree import LEVELS, SINKS
-from jat_graph.kernels.compiling import ANY_ORDER, Array, loop, run_tasks
+from jat_graph.core.compiling import ANY_ORDER, Array, loop, run_tasks
 
 
 @loop(inline="always", **ANY_ORDER)

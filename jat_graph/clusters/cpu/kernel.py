@@ -14,7 +14,7 @@ from jat_graph.clusters.cpu.loops import padded
 from jat_graph.clusters.cpu.reads import begin_rows, read_clusters, read_last
 from jat_graph.clusters.draws import Dropout, most_dropped, node_names, seeds_of
 from jat_graph.clusters.tree import FAN, LEVELS, SINKS
-from jat_graph.kernels.compiling import run_tasks
+from jat_graph.core.compiling import run_tasks
 
 FEW = 64  # rows, for which no thread is started
 MOST = 256  # tokens of a run

@@ -9,7 +9,7 @@ import numpy as np
 
 from jat_graph.clusters.cpu import vectors
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
-from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
+from jat_graph.core.compiling import ANY_ORDER, Array, loop
 
 
 @loop(**ANY_ORDER)

@@ -10,7 +10,7 @@ from jat_graph.clusters.cpu.descent import Arrays, Drawn, Met, begin, room_for
 from jat_graph.clusters.cpu.emitter import LANES, ROWS
 from jat_graph.clusters.cpu.loops import add_rows, padded, score_rows
 from jat_graph.clusters.tree import SINKS
-from jat_graph.kernels.compiling import ANY_ORDER, Array, loop
+from jat_graph.core.compiling import ANY_ORDER, Array, loop
 
 
 @loop(**ANY_ORDER)

@@ -1,3 +1,0 @@
-from .backends import PatternChoice, explain_pattern, pattern_attention
-
-__all__ = ["PatternChoice", "explain_pattern", "pattern_attention"]

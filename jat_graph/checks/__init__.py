@@ -1,1 +1,0 @@
-"""Checks of what public functions are given: one line that says what was wanted and came."""

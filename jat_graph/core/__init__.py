@@ -1,0 +1,1 @@
+"""What all parts share: checks of input, masks, fields of settings, files, compiling."""

@@ -1,5 +1,0 @@
-"""Attention graphs of many texts as a data set of PyTorch Geometric."""
-
-from jat_graph.data.attention_graphs import AttentionGraphs
-
-__all__ = ["AttentionGraphs"]

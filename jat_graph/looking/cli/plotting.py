@@ -1,0 +1,139 @@
+"""The command ``plot``: one head, one jump, the graphs of many heads, or patterns."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from jat_graph.core.files import check_picture
+from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
+from jat_graph.looking.cli.options import (
+    ConfigOption,
+    FileOption,
+    HeadOption,
+    JumpOption,
+    LayerOption,
+    SetOption,
+    SpecialOption,
+    TextOption,
+    TokensOption,
+    TopOption,
+    load_model,
+    note_default,
+    read_texts,
+    reads_by_clusters,
+)
+from jat_graph.looking.cli.tables import READ_DENSELY
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def plot_command(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
+    ],
+    model: Annotated[str | None, typer.Option(help="Folder or Hub name.")] = None,
+    text: TextOption = None,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    changes: SetOption = None,
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    tokens: TokensOption = None,
+    special_tokens: SpecialOption = False,
+    top: TopOption = 5,
+    jump: JumpOption = None,
+    made_for: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="screen|paper|column",
+            help="paper is 6.8 inches wide and column 3.3, both with 8-point text.",
+        ),
+    ] = "screen",
+    length: Annotated[int, typer.Option(help="Tokens of a pattern, or of a head at most.")] = 48,
+    pattern: Annotated[
+        str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
+    ] = None,
+) -> None:
+    """Draw one head, one jump, the graphs of all heads, or patterns.
+
+    A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
+    attention that pairs gain; a long text is reduced to the tokens of the strongest jumps.
+    --jump pencil computer draws one jump alone, by default in the head where it gains most.
+    Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
+    clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
+    names another. The caption is printed.
+    """
+    check_picture(output, "--output")
+    if (model is None) == (pattern is None):
+        raise ValueError("plot needs --model or --pattern, and takes one of them")
+    texts = [] if model is None else read_texts(text, file)
+    if len(texts) > 1:
+        raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
+    most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
+    check_integer("--length", length, least=1, below=most + 1)
+    from jat_graph.jumps.config import JatConfig
+    from jat_graph.looking.viz import draw_patterns, paper_style, save_figure
+    from jat_graph.looking.viz.figures import COLUMN, PAGE
+
+    widths = {"paper": PAGE, "column": COLUMN}
+    if made_for not in ("screen", *widths):
+        raise ValueError(f"--for must be one of screen, {', '.join(widths)}, got {made_for!r}")
+    with paper_style(widths[made_for]) if made_for in widths else nullcontext():
+        if model is None:
+            figure = draw_patterns(str(pattern).split(","), length)
+        else:
+            loaded = load_model(model, config, changes, JatConfig())
+            shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
+            figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
+            note_default(loaded[0], config, changes)
+        save_figure(figure, output)
+    if caption := str(figure.get_label()):
+        Console().print(escape(caption), highlight=False, soft_wrap=True)
+    typer.echo(f"The picture is in {output}.")
+
+
+def _draw_heads(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    shown: Any,
+    layers: list[int] | None,
+    heads: list[int] | None,
+    jump: tuple[str, str] | None,
+    top: int,
+    length: int,
+) -> Figure:
+    """Draw one head, one jump, or a grid of heads."""
+    from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
+    from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head, draw_jump
+
+    one: Any = {}
+    if layers and heads and len(layers) == len(heads) == 1:
+        one = {"layer": layers[0], "head": heads[0]}
+    if reads_by_clusters(model):
+        if not one or jump:
+            raise ValueError("plot needs one --layer and one --head that read by clusters")
+        view = view_descent(model, tokenizer, **one, **shown)
+        figure, few = draw_descent(view.graph, view.words), f" {READ_DENSELY}" * view.report.dense
+        figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}{few}")
+        return figure
+    if jump is not None:
+        report = inspect_text(
+            model, tokenizer, **shown, layers=layers, heads=heads, top=1, jump=jump
+        )
+        best = report.ranked(by_jump=True)[0]
+        if not best.jumps:
+            raise ValueError(f"--jump must be joined by a head, got {jump[0]!r} and {jump[1]!r}")
+        one = {"layer": best.layer, "head": best.head}
+        return draw_jump(view_head(model, tokenizer, **one, **shown, top=1, jump=jump))
+    if one:
+        return draw_head(view_head(model, tokenizer, **one, **shown, top=top), length)
+    return draw_graphs(view_graphs(model, tokenizer, **shown, layers=layers, heads=heads))

@@ -1,0 +1,163 @@
+"""Tables of jump heads, and of heads that read by clusters, each narrow enough for 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from jat_graph.looking.directions import named
+
+if TYPE_CHECKING:
+    from jat_graph.jumps.config import JatConfig
+    from jat_graph.looking.inspection import (
+        ClusterInspection,
+        ClusterReport,
+        HeadReport,
+        Inspection,
+        Jump,
+        Stone,
+        Token,
+    )
+
+_SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
+_BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
+MOST_TOKENS = 12  # of a head that reads by clusters, those that find most
+READ_EXACTLY = "All of a text this short is read exactly."
+READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
+
+
+def head_tables(report: Inspection) -> list[Table | str]:
+    """Show what was found: tables of heads, of jumps and, where there are some, of stones."""
+    from jat_graph.looking.inspection import StoneReport
+
+    has_stones = any(isinstance(head, StoneReport) for head in report.heads)
+    numbers, jumps, stones = [], [], []
+    for head in report.heads:
+        said = [f"{head.density:.1%}", f"{head.mean_weight:.2f}"]
+        if isinstance(head, StoneReport):
+            said = [f"{head.linked:.0%}", str(head.num_stones), f"{head.median_size:g}"]
+            stones.append((head, [_stone_cells(stone) for stone in head.stones]))
+        hops = [" ".join(f"{number:+.2g}" for number in hop) for hop in head.strengths or ()]
+        theta = ["; ".join(hops)] * bool(hops)
+        numbers.append((head, [[f"{head.threshold:.3g}", *said, *theta]]))
+        jumps.append((head, [jump_cells(jump, has_stones) for jump in head.jumps]))
+    of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
+    tables: list[Table | str] = [
+        _table((*of_heads, *["θ"] * (report.config.strength is not None)), numbers),
+        _table(("jump", *["P"] * has_stones, "points", "stepping stones"), jumps),
+    ]
+    if has_stones:
+        tables.append(_table(("stone", "walks", "tokens on it"), stones))
+    if report.config.strength is not None:
+        tables.append("θ: strengths of queries, keys and values; below 0 tokens move apart.")
+    return tables
+
+
+def cluster_tables(report: ClusterInspection) -> list[Table | str]:
+    """Show what was found: a table of heads, and one of tokens and the keys that they find."""
+    numbers, tokens = [], []
+    for head in report.heads:
+        numbers.append((head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]]))
+        found = sorted((own for own in head.tokens if own.keys), key=lambda own: -own.keys[0].share)
+        left, cells = len(found[MOST_TOKENS:]), list[list[str]]()
+        for own in found[:MOST_TOKENS]:
+            keys = escape(", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys))
+            cells.append([escape(_token(own.token)), f"{own.exact:.0%}", keys])
+        tokens.append((head, cells + [[f"{left} more", "", ""]] * bool(left)))
+    few = [head for head in report.heads if head.dense]
+    said = READ_EXACTLY if all(head.share == 1 for head in few) else READ_DENSELY
+    return [
+        *[said] * bool(few),
+        _table(("keys read exactly", "attention read exactly", "tv"), numbers),
+        _table(("token", "exact", "keys that it finds in clusters"), tokens),
+    ]
+
+
+def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: bool = False) -> Table:
+    """Show one line for each head, the first one to look at first, with its strongest jump."""
+    # Over several texts it is the mean of what a head changes, and the strongest jump of all texts.
+    from jat_graph.looking.inspection import ClusterReport
+
+    lines: list[tuple[Any, list[str]]] = []
+    columns: tuple[str, ...] = ("change", "jump", "weight", "points")
+    for place in {(head.layer, head.head): None for report in reports for head in report.heads}:
+        own: Any = [h for r in reports for h in r.heads if (h.layer, h.head) == place]
+        name = "tv" if isinstance(own[0], ClusterReport) else "change"
+        changes = [getattr(head, name) for head in own if getattr(head, name) is not None]
+        worth: Any = fmean(changes) if changes else 0.0
+        cells = [f"{worth:.1%}" if changes else "-"]
+        if isinstance(own[0], ClusterReport):
+            columns = ("tv", "attention read exactly", "keys read exactly")
+            cells += [f"{fmean(getattr(x, name) for x in own):.1%}" for name in ("exact", "share")]
+        else:
+            jumps = [head.jumps[0] for head in own if head.jumps]
+            best = max(jumps, key=lambda jump: (jump.gain, jump.weight), default=None)
+            cells += jump_cells(best, has_weight=True)[:-1] if best else ["none"]
+            if by_jump:
+                worth = (best.gain, best.weight) if best else (-math.inf, 0.0)
+        lines.append((worth, [*map(str, place), *cells]))
+    table = Table("layer", "head", *columns)
+    for _, cells in sorted(lines, key=lambda line: line[0], reverse=True):
+        table.add_row(*cells)
+    return table
+
+
+def _table(
+    columns: tuple[str, ...], heads: Sequence[tuple[HeadReport | ClusterReport, list[list[str]]]]
+) -> Table:
+    """Show the rows of each head, with its layer and number in the first."""
+    table = Table("layer", "head", *columns)
+    for head, found in heads:
+        for index, cells in enumerate(found or [["none"]]):
+            first = ("", "") if index else (str(head.layer), str(head.head))
+            table.add_row(*first, *cells)
+        table.add_section()
+    return table
+
+
+def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:
+    """A jump with its tokens, its weight if it is wanted, its gain and its stepping stones."""
+    said = [
+        f"{_token(stone.token)} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
+        if stone.side is None
+        else f"{_token(stone.token)} {_SIGNS[stone.side]} {stone.share:.0%}"
+        for stone in jump.stones[:MOST_STONES]
+    ]
+    left, hidden = len(jump.stones) - len(said), jump.hidden_stones
+    said += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
+    pair = f"{_token(jump.query)} → {_token(jump.key)}"
+    weight = [f"{jump.weight:.0%}"] * has_weight
+    return [escape(pair), *weight, f"{100 * jump.gain:+.1f}", escape(", ".join(said))]
+
+
+def _stone_cells(stone: Stone) -> list[str]:
+    strongest = sorted(stone.links, key=lambda link: -link.weight)[:MOST_LINKS]
+    said = [f"{_token(x.token)} {x.weight:.2f}" for x in stone.links if x in strongest]
+    left, hidden = len(stone.links) - len(said), stone.hidden_links
+    said += [f"{left} more"] * bool(left) + [f"{hidden} not shown"] * bool(hidden)
+    name = f"{_token(stone.token)} {_SIGNS[stone.side]}"
+    return [escape(name), f"{stone.share:.1%}", escape(", ".join(said))]
+
+
+def _token(token: Token) -> str:
+    """A token with its position, as pencil₅."""
+    return named(token.text) + str(token.index).translate(_BELOW)
+
+
+def calibrated_lines(config: JatConfig) -> list[str]:
+    """Show what was measured, a line for each layer: ρ of its heads, or the keys of clusters."""
+    graph: Any = config.graph
+    if graph.kind == "clusters":
+        tables = zip(graph.keys, graph.dense_below, strict=True)
+        cells = (zip(*both, strict=True) for both in tables)
+        name, rows = "keys", [["dense" if x == math.inf else str(k) for k, x in r] for r in cells]
+    else:
+        name, rows = "ρ", [[f"{value:.3g}" for value in row] for row in graph.threshold]
+    layers = config.layers or range(len(rows))
+    return [f"layer {n}: {name} = {', '.join(r)}" for n, r in zip(layers, rows, strict=True)]

@@ -1,0 +1,240 @@
+"""What heads that read by clusters do with one text: how much is exact, and what tokens find."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch_geometric.data import HeteroData
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from jat_graph.core.numbers import check_integer
+from jat_graph.graphs import tree_graph
+from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.jumps.config import ClusterGraph, JatConfig
+from jat_graph.looking.inspection.cluster_rows import cluster_rows, split_sequences
+from jat_graph.looking.inspection.selection import EncodedText, Indices, Places, Token
+from jat_graph.looking.inspection.tracing import look_at_heads
+
+AT_ONCE = 512  # tokens whose rows are held at a time
+
+
+@dataclass(frozen=True)
+class ReadKey:
+    """A key of a cluster that a token reads exactly, and its share of the token's attention."""
+
+    token: Token
+    share: float
+
+
+@dataclass(frozen=True)
+class TokenReading:
+    """What one token reads.
+
+    Args:
+        token: The token.
+        exact: Share of its attention that goes to keys that it reads exactly.
+        tv: How far its attention is from that of exact scores, ½ Σ|p' − p|.
+        keys: Those of the clusters that it reads, the largest share first; neither the first keys,
+            which all tokens read, nor those that are in no cluster yet.
+    """
+
+    token: Token
+    exact: float
+    tv: float
+    keys: tuple[ReadKey, ...]
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """One head that reads by clusters, on one text.
+
+    Args:
+        layer, head: Which head it is, from 0.
+        dense: Whether the text is so short that the head reads it densely after all; everything
+            else says what it would read.
+        share: Share of the keys that a token reads exactly; this and the next are means over the
+            tokens that are shown.
+        exact, tv: As of one token.
+        tokens: What each token reads that is shown.
+    """
+
+    layer: int
+    head: int
+    dense: bool
+    share: float
+    exact: float
+    tv: float
+    tokens: tuple[TokenReading, ...]
+
+    def of_token(self, index: int) -> TokenReading:
+        """Return what one token reads.
+
+        Args:
+            index: Its position among the model's tokens.
+
+        Returns:
+            Its reading.
+
+        Raises:
+            ValueError: If the report does not show it.
+        """
+        for reading in self.tokens:
+            if reading.token.index == index:
+                return reading
+        raise ValueError(f"index must be that of a reported token, got {index!r}")
+
+
+@dataclass(frozen=True)
+class ClusterInspection:
+    """What heads that read by clusters do with one text.
+
+    Args:
+        text, tokens: As in :class:`Inspection`.
+        config: The settings of the heads.
+        heads: One report for each layer and head that was looked at, in order.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    config: JatConfig
+    heads: tuple[ClusterReport, ...]
+
+    def ranked(self) -> tuple[ClusterReport, ...]:
+        """Return the heads, first those whose attention clusters change most."""
+        return tuple(sorted(self.heads, key=lambda head: head.tv, reverse=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON types."""
+        tokens = [token.text for token in self.tokens]
+        heads = [asdict(head) for head in self.heads]
+        config = self.config.to_dict()
+        return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}
+
+
+def inspect_clusters(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    layers: Indices = None,
+    heads: Indices = None,
+    tokens: Places = None,
+    top: int | None = None,
+    special_tokens: bool = False,
+) -> ClusterInspection:
+    """Report what tokens read of a text: how much of it is exact, and which far keys they find.
+
+    A text that is shorter than ``dense_below`` is read densely by the model; the report says so,
+    and what tokens would read. One that makes no cluster is read exactly in any case.
+
+    Args:
+        model: A model with heads that read by clusters.
+        tokenizer, text, heads: As for :func:`inspect_text`.
+        layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
+        tokens: The positions that are reported, as ``range(40, 41)``, or words of the text, as
+            ``"pencil"``. (default: None, all)
+        top: Number of keys to report for each token, those of most attention. (default: None, all)
+        special_tokens: Show special tokens, too. (default: False)
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: If the model has no such heads, or not those asked for, the text is empty, too
+            long, or lacks the tokens, or ``top`` is below 0, before the model is run.
+
+    Reference:
+        This library's own.
+    """
+    if top is not None:
+        check_integer("top", top, least=0)
+    place = layers, heads, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
+    reports = tuple(_report(layer, encoded, top) for layer in found)
+    return ClusterInspection(text, encoded.tokens, attached_config(model, ClusterGraph), reports)
+
+
+def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> ClusterReport:
+    """Report the one head of a layer."""
+    (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal)
+    (sequence,) = split_sequences(layer)
+    dense, rule = sequence.query.size(1) <= rule.first, rule._replace(dense_below=0)
+    device, readings, shares = sequence.query.device, list[TokenReading](), list[float]()
+    for first in range(0, len(encoded.shown), AT_ONCE):
+        tokens = encoded.shown[first : first + AT_ONCE]
+        places = torch.tensor([token.index for token in tokens], device=device)
+        near, best, exact, given = (x[0] for x in cluster_rows(sequence, rule, places[None]))
+        is_read, met = near | best, places + 1 if sequence.causal else exact.size(1)
+        shares += (is_read.sum(-1) / met).tolist()
+        numbers = torch.stack([(given * is_read).sum(-1), (given - exact).abs().sum(-1) / 2], -1)
+        for row, (token, (kept, tv)) in enumerate(zip(tokens, numbers.tolist(), strict=True)):
+            keys = best[row].nonzero().squeeze(-1)
+            weights, order = given[row, keys].sort(descending=True, stable=True)
+            found = zip(keys[order][:top].tolist(), weights[:top].tolist(), strict=True)
+            named = tuple(ReadKey(encoded.tokens[key], weight) for key, weight in found)
+            readings.append(TokenReading(token, kept, tv, named))
+    means = fmean(shares), fmean(own.exact for own in readings), fmean(own.tv for own in readings)
+    return ClusterReport(layer.layer, layer.heads[0], dense, *means, tuple(readings))
+
+
+@dataclass(frozen=True)
+class DescentView:
+    """How one token descends the tree over the keys of one head.
+
+    Args:
+        report: As of :func:`inspect_clusters`, with this token alone.
+        graph: What it reads, as of :func:`jat_graph.tree_graph`; in causal order without the tokens
+            behind it.
+        words: Each token of the graph as it stands in the text, with the space before it.
+    """
+
+    report: ClusterReport
+    graph: HeteroData
+    words: tuple[str, ...]
+
+
+def view_descent(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    layer: int,
+    head: int,
+    tokens: Places = None,
+    special_tokens: bool = False,
+) -> DescentView:
+    """Return how one token descends the tree of a head.
+
+    Args:
+        model, tokenizer, text, special_tokens: As for :func:`inspect_clusters`.
+        layer, head: Which head to look at, from 0.
+        tokens: The token, as ``range(40, 41)``, or a word of the text; of several tokens the last
+            one. (default: None, the last of the text)
+
+    Returns:
+        The view; :func:`jat_graph.viz.draw_descent` draws its graph.
+
+    Raises:
+        ValueError: If the model does not read by clusters there, the text is empty or too long, or
+            it lacks the token, before the model is run.
+
+    Reference:
+        This library's own.
+    """
+    place = layer, head, tokens, special_tokens
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
+    (own,), encoded = found, replace(encoded, shown=encoded.shown[-1:])
+    index, causal = encoded.shown[0].index, own.mask.causal
+    key = own.key[:, :, : index + 1] if causal else own.key
+    given: Any = {"config": own.config, "scale": own.scale, "is_causal": causal}
+    graph = tree_graph(own.query[:, :, index : index + 1], key, **given)[0]
+    for kind in (("token", "read_by"), ("cluster", "read_by"), ("cluster", "opened_by")):
+        graph[(*kind, "token")].edge_index[1] = index  # where an only query stood last
+    names = list(tokenizer.convert_ids_to_tokens(encoded.inputs["input_ids"][0].tolist()))
+    pairs, said = zip([names[0], *names], names, strict=False), tokenizer.convert_tokens_to_string
+    words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
+    return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))

@@ -1,0 +1,262 @@
+"""What a page shows of texts: a model's heads, their jumps or clusters, and names for these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from jat_graph.core.masks import split_additive
+from jat_graph.core.progress import track_progress
+from jat_graph.hf import CapturedLayer, attach, detach
+from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.modules import LayerHeads
+from jat_graph.jumps.config import ClusterGraph, JatConfig
+from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
+from jat_graph.jumps.patterns import Pattern
+from jat_graph.looking.data.reading import attention_heads, check_model, is_jumping, shares_modules
+from jat_graph.looking.inspection.graphs import StoneLinks
+from jat_graph.looking.inspection.selection import (
+    EncodedText,
+    Indices,
+    Places,
+    choose_heads,
+    encode_text,
+)
+from jat_graph.looking.inspection.statistics import layer_statistics
+from jat_graph.looking.inspection.text import remarks, strongest_jumps
+from jat_graph.looking.inspection.tracing import HeadTrace, run_model
+from jat_graph.looking.viewer.content import (
+    AFTER,
+    JUMP_BYTES,
+    JUMP_SIZE,
+    KINDS,
+    MOST_JUMPS,
+    HeadContent,
+    ParsedWords,
+    TextContent,
+    links_with_room,
+    shown_links,
+)
+from jat_graph.looking.viewer.trees import tree_head
+
+
+def read_texts(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str | ParsedWords],
+    *,
+    layers: Indices = None,
+    heads: Indices = None,
+    tokens: Places = None,
+    special_tokens: bool = False,
+) -> Iterator[TextContent]:
+    """Run the model on one text after the other; what it lacks is refused before."""
+    # All texts together fit the file.
+    check_model(model)
+    jumping, clustered = enabled_heads(model), enabled_heads(model, ClusterLayer)
+    pairs: Iterable[tuple[int, int]] = attention_heads(model)
+    if clustered:  # of whose model nobody gives attention but the heads that are looked into
+        found = (jumping, clustered)
+        pairs = sorted((layer, head) for kind in found for layer in kind for head in kind[layer])
+    every = groupby(pairs, lambda pair: pair[0])
+    known = {layer: tuple(head for _, head in pairs) for layer, pairs in every}
+    chosen = choose_heads(known, layers, heads, kind="cluster " if clustered else "")
+    encoded = [
+        encode_text(model, tokenizer, t if isinstance(t, str) else t.words, tokens, special_tokens)
+        for t in texts
+    ]
+    jumps, clusters = (
+        sum(head in kind.get(layer, ()) for layer, head in chosen) for kind in (jumping, clustered)
+    )
+    kinds = len(chosen) + 3 * jumps + 2 * clusters
+    most_links = links_with_room(kinds * sum(len(t.shown) for t in encoded), kinds * len(encoded))
+    room = JUMP_BYTES // max(1, (jumps + clusters) * len(encoded))  # of a head
+    return (
+        _read_text(model, text, None if isinstance(given, str) else given, chosen, most_links, room)
+        for text, given in zip(encoded, texts, strict=True)
+    )
+
+
+def enabled_heads(
+    model: PreTrainedModel, kind: type[LayerHeads] = JumpLayer
+) -> dict[int, tuple[int, ...]]:
+    """Return the heads of a kind, of each layer with some; none inside jat_graph.disabled."""
+    found = heads_by_layer(model, kind) if is_jumping(model) else {}
+    if found and shares_modules(model):
+        raise ValueError(
+            f"model must have a module for each layer to show its {kind.word}s, got layers that "
+            "share one: show it inside jat_graph.disabled"
+        )
+    return found
+
+
+def _read_text(
+    model: PreTrainedModel,
+    text: EncodedText,
+    parse: ParsedWords | None,
+    chosen: Sequence[tuple[int, int]],
+    most_links: int,
+    room: int,
+) -> TextContent:
+    kind, clusters = JumpLayer if enabled_heads(model) else None, enabled_heads(model, ClusterLayer)
+    outputs, captured = run_model(model, text.inputs, attention=not clusters, kind=kind)
+    if clusters:
+        captured = [*captured, *run_model(model, text.inputs, kind=ClusterLayer)[1]]
+    layers = {(layer.layer, head): layer for layer in captured for head in layer.heads}
+    heads = []
+    for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
+        if (layer, head) not in layers:
+            links = shown_links(outputs.attentions[layer][0, head], text, most_links)
+            heads.append(HeadContent(layer, head, {AFTER: links}))
+            continue
+        own = layers[layer, head].of_head(head)
+        if isinstance(own.config.graph, ClusterGraph):
+            heads.append(tree_head(own, text, most_links, room))
+        else:
+            most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
+            heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
+    positions = tuple(token.index for token in text.shown)
+    if parse is not None:
+        words = [-1 if word is None else word for word in text.inputs.word_ids(0)]
+        parse = replace(parse, tokens=tuple(words[index] for index in positions))
+    tokens = tuple(token.text for token in text.shown)
+    return TextContent(text.text, tokens, tuple(heads), positions, parse)
+
+
+def _jump_head(
+    trace: HeadTrace, text: EncodedText, most_links: int, most_jumps: int
+) -> HeadContent:
+    (measured,) = layer_statistics(trace.layer, trace.graph)
+    share = f"{100 * measured.density:.1f} %"
+    note = f"{share} of the possible pairs are joined."
+    if isinstance(trace.graph, StoneLinks):
+        note = f"{share} of the possible links between tokens and stones exist."
+    theta = trace.strengths()
+    strengths = [] if theta is None else theta.flatten().tolist()
+    note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
+    matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
+    links = [shown_links(matrix, text, most_links) for matrix in matrices]
+    jumps = tuple(strongest_jumps(text, trace, most_jumps))
+    edges = int(text.cut(trace.weights).count_nonzero())
+    by_kind = dict(zip(KINDS, links, strict=True))
+    head = measured.layer, measured.head
+    return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
+
+
+# Scores as they are: no hop but the one that stays, in every head.
+UNCHANGED = JatConfig(heads="all", hop_weights=(1,))
+
+
+def hooked_tensors(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str
+) -> dict[str, Tensor]:
+    """Return what heads compute on a text, named as in a cache of TransformerLens.
+
+    For each layer i ``blocks.{i}.attn.hook_pattern``, attention probabilities, and
+    ``hook_attn_scores``, scores before softmax and jumps, −∞ where a token must not look. Where the
+    layer has heads that jump, also ``hook_jump_scores``, the scores after propagation, and
+    ``hook_adj_norm``, Â, with stones the walk P; of heads that do not jump, the unchanged scores
+    and the identity. In a model with jump heads, layers without them have the probabilities alone.
+
+    Args:
+        model: An encoder or decoder of transformers, with jump heads or without; it comes back as
+            it was.
+        tokenizer, text: As for :func:`jat_graph.inspection.inspect_text`.
+
+    Returns:
+        The tensors by name, layer by layer.
+
+    Shapes:
+        - each: ``[1, H, L, L]``, queries before keys
+
+    Raises:
+        ValueError: If the model gives no attention, its layers share a module, or the text is empty
+            or too long.
+
+    Reference:
+        The names are those of Nanda and Bloom, *TransformerLens*, 2022; X of Eq. 1, Â of Eq. 4 and
+        the propagated scores of Eq. 9 of the JAT paper.
+    """
+    check_model(model)
+    inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
+    kind = JumpLayer if enabled_heads(model) else None
+    outputs, captured = run_model(model, inputs, attention=True, kind=kind)
+    with _recorded(model) as calls:
+        run_model(model, inputs, attention=True)
+    attachment = find_attachment(model)
+    pattern = None if attachment is None else attachment.pattern
+    layers = {layer.layer: layer for layer in captured}
+    found: dict[str, Tensor] = {}
+    for index, rows in enumerate(outputs.attentions):
+        names = {"pattern": rows.detach()}
+        if index in calls:
+            call = calls[index]
+            scores = (call.scale * call.query @ call.key.mT).detach()
+            names["attn_scores"] = _masked(scores, call, pattern)
+            if index in layers:
+                jumped, adj_norm = _jumps(layers[index], scores)
+                names |= {"jump_scores": _masked(jumped, call, pattern), "adj_norm": adj_norm}
+        found |= {f"blocks.{index}.attn.hook_{name}": tensor for name, tensor in names.items()}
+    return found
+
+
+@contextmanager
+def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
+    """Collect the calls of layers; a model without heads of ours has some for a while."""
+    bare = find_attachment(model) is None
+    if bare:
+        attach(model, UNCHANGED)
+    calls: dict[int, AttentionInputs] = {}
+
+    def record(kinds: tuple[LayerHeads, ...], call: AttentionInputs) -> None:
+        index = next((heads.index for heads in kinds if isinstance(heads, JumpLayer)), None)
+        if index in calls:
+            raise ValueError(
+                "model must have a module for each layer to give scores, got layers that share one"
+            )
+        if index is not None:
+            calls[index] = call.repeat_keys()
+
+    attachment = find_attachment(model)
+    assert attachment is not None
+    previous, attachment.recorder = attachment.recorder, record
+    try:
+        yield calls
+    finally:
+        attachment.recorder = previous
+        if bare:
+            detach(model, JatConfig)
+
+
+def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> Tensor:
+    """Put −∞ where a token must not look, and add what a mask adds."""
+    mask, causal = call.sdpa_mask(pattern)
+    if causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is None:
+        return scores
+    allowed, bias = split_additive(mask)
+    return (scores if bias is None else scores + bias).masked_fill(~allowed, -torch.inf)
+
+
+def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
+    jumps = scores.clone()
+    adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
+    for head in layer.heads:
+        trace = HeadTrace(layer.of_head(head))
+        jumps[0, head] = trace.propagated
+        operator: Operator = NormalizedOperator(DenseOperator(trace.graph.weights))
+        if isinstance(trace.graph, StoneLinks):
+            operator = trace.graph.operator
+        adj_norm[0, head] = operator.to_dense()[0, 0]
+    return jumps, adj_norm

@@ -1,0 +1,19 @@
+"""Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
+
+from jat_graph.looking.viz.clusters import draw_fidelity
+from jat_graph.looking.viz.descents import draw_descent
+from jat_graph.looking.viz.figures import paper_style, save_figure
+from jat_graph.looking.viz.heads import draw_graphs, draw_head
+from jat_graph.looking.viz.jumps import draw_jump
+from jat_graph.looking.viz.patterns import draw_patterns
+
+__all__ = [
+    "draw_descent",
+    "draw_fidelity",
+    "draw_graphs",
+    "draw_head",
+    "draw_jump",
+    "draw_patterns",
+    "paper_style",
+    "save_figure",
+]

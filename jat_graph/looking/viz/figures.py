@@ -1,0 +1,187 @@
+"""Figures that belong to no window, as wide as a page or a column, and files of them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jat_graph.core.extras import import_extra
+from jat_graph.core.files import check_picture, replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAGE, COLUMN = 6.8, 3.3  # inches, of a page and of one of its two columns
+POINTS = 8  # of every letter in a picture for a paper
+FONTS = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text, which editors can change
+DPI, PAPER_DPI = 200, 300
+LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
+TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
+BELOW = 1.45  # inches, for names and a colour bar below a panel
+
+# Okabe and Ito's colours, which all readers tell apart.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+NO_BREAK = "\u00a0"  # a space that textwrap leaves
+LETTERS = 108  # of one point, in an inch of a heading
+LINE = 1 / 60  # inches for each point of a heading's size
+TITLE = 0.25  # inches, of a panel's title
+MISSING = r"Glyph \d+ .* missing from "  # how matplotlib begins to say it
+
+logger = logging.getLogger(__name__)
+_paper: ContextVar[float | None] = ContextVar("paper", default=None)
+
+
+@contextmanager
+def paper_style(width: float = PAGE) -> Iterator[None]:
+    """Draw and save pictures for a paper: so many inches wide, with letters of 8 points.
+
+    Whatever is drawn by this package and saved by :func:`save_figure` inside it has this width; a
+    picture that needs no more than a column has a column's.
+
+    Args:
+        width: Inches, as 6.8 for a page and 3.3 for one of two columns. (default: 6.8)
+
+    Yields:
+        Nothing.
+    """
+    before = _paper.set(width)
+    try:
+        yield
+    finally:
+        _paper.reset(before)
+
+
+def page_width() -> float:
+    """Return how many inches a picture may be wide."""
+    return _paper.get() or PAGE
+
+
+def token_room() -> int | None:
+    """Return how many tokens have room beside a panel for a paper; None where it may grow."""
+    # Of a page two panels stand beside each other, of a column one.
+    width = _paper.get()
+    columns = 1 if width is not None and width <= COLUMN else 2
+    return None if width is None else int(((width - NAMES) / columns - GAP) / TOKEN)
+
+
+def panel_figure(
+    side: float, *, heading: str, lines: int
+) -> tuple[Figure, list[Axes], Axes | None]:
+    """Return a figure, three square panels of so many inches, and a cell left for a legend."""
+    # As many beside each other as a page has room for, or else two; lines of a legend stand below.
+    width = page_width()
+    columns = next((n for n in (3, 2) if NAMES + n * (side + GAP) <= width + 0.01), 1)
+    columns = max(columns, 2 if _paper.get() is None else 1)
+    rows = -(-3 // columns)
+    width = max(width, NAMES + columns * (side + GAP))
+    spare = rows * columns > 3
+    below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
+    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axis in axes[:3]:
+        axis.set_anchor("S")  # beside those which their colour bars push down
+    for axis in axes[3:]:
+        axis.set_axis_off()
+    return figure, axes[:3], axes[3] if spare else None
+
+
+def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> Any:
+    """Draw the scale of some colours below panels, and return its bar."""
+    given: Any = {"location": "bottom", "shrink": 0.8, "aspect": 25, "pad": 0.03} | look
+    bar = figure.colorbar(image, ax=axes, **given)
+    bar.set_label(label, fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+    return bar
+
+
+def new_figure(
+    width: float, height: float, *, heading: str = "", size: int = 12, notes: float = 0.0
+) -> Figure:
+    """Return a figure of so many inches, its heading broken into lines above all panels."""
+    # The heading makes the figure higher; so many inches as notes want are left free at the bottom.
+    engines, figures = (import_extra(f"matplotlib.{n}", "viz") for n in ("layout_engine", "figure"))
+    lines = textwrap.wrap(heading, int(LETTERS / size * width))
+    # The layout leaves no room for titles of panels that keep their shape.
+    above = LINE * size * (len(lines) + 0.5) + TITLE if lines else 0.0
+    height += above
+    rect = 0, notes / height, 1, 1 - (notes + above) / height
+    engine = engines.ConstrainedLayoutEngine(rect=rect)
+    figure: Figure = figures.Figure(figsize=(width, height), layout=engine)
+    if lines:
+        text = "\n".join(lines).replace(NO_BREAK, " ")
+        title = figure.suptitle(text, y=1 - LINE * size / 4 / height, fontsize=size)
+        title.set_in_layout(False)  # it has its place
+    return figure
+
+
+def set_caption(figure: Figure, text: str) -> None:
+    """Keep what is to be said beside a picture as its label, which matplotlib does not draw."""
+    figure.set_label(text.replace(r"\$", "$"))
+
+
+def short_label(text: str, most: int) -> str:
+    """Cut a long text, and let matplotlib read no mathematics in it."""
+    short = text if len(text) <= most else text[: most - 1] + "…"
+    return short.replace("$", r"\$")
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as its file's name ends, first beside it and then renamed.
+
+    Text in an SVG or PDF stays text, in fonts that an editor can change.
+
+    Args:
+        figure: The figure.
+        path: File to write; must end in ``.png``, ``.svg`` or ``.pdf``.
+
+    Returns:
+        The path written.
+
+    Raises:
+        ValueError: If the name ends in something else.
+        OSError: If the folder is missing or cannot be written; nothing is left behind.
+    """
+    path = Path(path)
+    check_picture(path)
+    rc_context = import_extra("matplotlib", "viz").rc_context
+    dpi = DPI if _paper.get() is None else PAPER_DPI
+    _fit_to_paper(figure)
+    with warnings.catch_warnings(record=True) as found, replacing(path) as temporary:
+        warnings.filterwarnings("always", message=MISSING)
+        with rc_context(FONTS):
+            figure.savefig(temporary, dpi=dpi, format=path.suffix[1:].lower())
+    lacking = {str(own.message) for own in found if re.match(MISSING, str(own.message))}
+    for own in found:
+        if str(own.message) not in lacking:
+            warnings.warn_explicit(own.message, own.category, own.filename, own.lineno)
+    if lacking:  # one line, where matplotlib has a warning for each
+        logger.warning(
+            "%d characters are drawn as boxes, because the font lacks them: install another, such "
+            "as Noto Sans CJK, and add it to matplotlib's rcParams['font.family']",
+            len(lacking),
+        )
+    return path
+
+
+def _fit_to_paper(figure: Figure) -> None:
+    """Give a figure the width of the paper and its letters, whoever drew it."""
+    if (paper := _paper.get()) is None:
+        return
+    from matplotlib.text import Text
+
+    width, height = figure.get_size_inches()
+    wanted = min(paper, COLUMN) if width <= COLUMN else paper
+    # Labels of axes need a height that does not shrink.
+    figure.set_size_inches(wanted, max(height * wanted / width, min(height, LEAST_HEIGHT)))
+    for axis in figure.axes:
+        axis.tick_params(which="both", labelsize=POINTS)
+    for text in figure.findobj(Text):
+        text.set_fontsize(POINTS)

@@ -1,0 +1,315 @@
+"""Pictures of jump heads on one text: one with its scores or stones, or the graphs of many."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch.nn.functional as F
+
+from jat_graph.core.numbers import PICTURE_TOKENS, check_integer
+from jat_graph.looking.directions import named
+from jat_graph.looking.inspection.reports import StoneReport
+from jat_graph.looking.viz.figures import (
+    COLUMN,
+    NAMES,
+    TOKEN,
+    add_bar,
+    new_figure,
+    page_width,
+    panel_figure,
+    set_caption,
+    short_label,
+    token_room,
+)
+from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, SIDE_SIGNS, draw_stones
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+    from jat_graph.looking.inspection.reports import GraphView, HeadView
+
+
+SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = (
+    "PuOr_r",
+    "Blues",
+    "RdBu_r",
+)  # in order of brightness to all eyes
+LEAST_SIDE = 1.8  # inches, of a panel
+MOST_TOKENS = 48  # that a picture shows unless another number is given
+MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
+
+
+def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
+    """Draw one head: its scores, its graph, and what the graph changes, with the jumps marked.
+
+    Rows are the tokens that look, columns the tokens looked at. The third matrix is the attention
+    that a pair gains by propagation, in points, scaled by asinh. A numbered ring is a jump, which
+    the legend names. A graph of stones is drawn as one: the tokens on both sides, the stones
+    between them, all links faint, and in the colour of each jump the strongest ways that it takes.
+    Of a long text the tokens of the strongest jumps are drawn. The caption says how many there are,
+    and gives the jumps' probabilities and all stones.
+
+    Args:
+        view: What the head did, from :func:`jat_graph.inspection.view_head`.
+        most_tokens: Number of tokens to draw at most, from 1 to 200; for a paper no more than have
+            room in its letters. (default: 48)
+
+    Returns:
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
+
+    Raises:
+        ValueError: If the number of tokens is not in its range.
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+
+    Reference:
+        Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
+    """
+    check_integer("most_tokens", most_tokens, least=1, below=PICTURE_TOKENS + 1)
+    whole, view = view, view.strongest(min(most_tokens, token_room() or most_tokens))
+    left_out = len(whole.tokens) - len(view.tokens)
+    names = _distinct_names(view, with_positions=left_out > 0)
+    side = max(LEAST_SIDE, TOKEN * len(view.tokens))  # of a panel
+    heading = f"Layer {view.report.layer}, head {view.report.head}"
+    lines = -(-(len(view.report.jumps) + 1) // 2)
+    figure, axes, spare = panel_figure(side, heading=heading, lines=lines)
+    _draw_panels(figure, axes, view, names, side)
+    _mark_jumps(axes, view)
+    _name_jumps(figure, spare, view, names)
+    set_caption(figure, "\n".join([_numbers(view), *_caption_lines(view, names, left_out)]))
+    return figure
+
+
+def _numbers(view: HeadView) -> str:
+    """Say which head it is, its threshold and density, or what there is to say of stones."""
+    report = view.report
+    threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
+    said = [f"ρ = {threshold}, density {report.density:.1%}, mean weight {report.mean_weight:.2f}"]
+    if isinstance(report, StoneReport):
+        said = [
+            f"t = {threshold}, {report.linked:.0%} of the tokens on {report.num_stones} stones, "
+            f"{report.median_size:g} on each (median)"
+        ]
+    for hop in report.strengths or ():
+        names = zip(("queries", "keys", "values"), hop, strict=False)
+        said.append(f"θ of {', '.join(f'{name} {number:+.3g}' for name, number in names)}")
+    return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."
+
+
+def _draw_panels(
+    figure: Figure, axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float
+) -> None:
+    """Fill the three panels, those with two signs around 0."""
+    scores, gains = view.scores.numpy(), 100 * view.gains.numpy()
+    limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
+    weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
+    from matplotlib.colors import AsinhNorm, Normalize  # which are there, as a figure is
+
+    panels: tuple[tuple[str, np.ndarray, str | Colormap, Normalize, str], ...] = (
+        ("Scores", scores, SCORE_COLOURS, Normalize(-limit, limit), "scaled score"),
+        (
+            "Graph",
+            weights,
+            graph_colours(),
+            Normalize(0, weights.max() or 1),
+            "share of keys voting",
+        ),
+        # Few pairs change by much more than all others, which are to be seen, too.
+        ("Attention gained", gains, GAIN_COLOURS, AsinhNorm(1.0, -most, most), "points"),
+    )
+    labels = [names[token.index] for token in view.tokens]
+    ticks = range(len(labels))
+    for axis, (title, values, colours, norm, label) in zip(axes, panels, strict=True):
+        # Only the first of a row has names beside it; rows of all stand at one height.
+        spec = axis.get_subplotspec()
+        axis.set_yticks(ticks, labels if spec and spec.is_first_col() else [], fontsize=8)
+        if title == "Graph" and isinstance(view.report, StoneReport):
+            draw_stones(axis, view.report, view.tokens, names, side)
+            continue
+        image = axis.imshow(values, cmap=colours, norm=norm, interpolation="nearest")
+        axis.set_title(title, fontsize=9)
+        axis.set_xticks(ticks, labels, rotation=90, fontsize=8)
+        axis.set_xlabel("token looked at (k)", fontsize=8)
+        bar = add_bar(figure, image, axis, label)
+    ten = 10 ** math.floor(math.log10(most))
+    bar.set_ticks([-ten, 0, ten], labels=[f"{x:g}" for x in (-ten, 0, ten)])
+    bar.minorticks_off()
+    axes[0].set_ylabel("token that looks (i)", fontsize=8)
+
+
+def graph_colours() -> Colormap:
+    """Return blues without the palest ones, so that the weakest edge differs from none."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(colormaps[GRAPH_COLOURS](np.linspace(0.2, 1.0, 256)))
+
+
+def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
+    """Label each position shown and each stone; what is not one word of the text has its number."""
+    shown = {token.index: token.text for token in view.tokens}
+    stones = [step.token for jump in view.report.jumps for step in jump.stones]
+    if isinstance(view.report, StoneReport):
+        stones += [stone.token for stone in view.report.stones]
+    counts, names = Counter(shown.values()), {}
+    for index, text in (shown | {stone.index: stone.text for stone in stones}).items():
+        names[index] = named(short_label(text, MAX_LABEL)) + f" {index}" * (
+            with_positions or counts[text] != 1
+        )
+    return names
+
+
+def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
+    """Ring every jump in all matrices and number it in the second."""
+    from matplotlib.patches import Rectangle
+
+    matrices = [axis for axis in axes if axis.images]
+    for number, jump in enumerate(view.report.jumps):
+        row, column = view.tokens.index(jump.query), view.tokens.index(jump.key)
+        colour = JUMP_COLOURS[number % len(JUMP_COLOURS)]
+        for axis in matrices:
+            corner = (column - 0.5, row - 0.5)
+            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=colour, lw=1.5))
+        matrices[1].annotate(
+            str(number + 1),
+            (column, row),
+            color="white",
+            fontsize=6,
+            ha="center",
+            va="center",
+            fontweight="bold",
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": colour, "edgecolor": "none"},
+        )
+
+
+def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[int, str]) -> None:
+    """Name the jumps beside their colours, in the cell that is left or below."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Patch | Line2D] = [
+        Patch(
+            fill=False,
+            edgecolor=JUMP_COLOURS[(n - 1) % len(JUMP_COLOURS)],
+            label=f"{n}: {names[j.query.index]} → {names[j.key.index]} ({100 * j.gain:+.1f})",
+        )
+        for n, j in enumerate(view.report.jumps, start=1)
+    ]
+    if has_stones := isinstance(view.report, StoneReport):
+        handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
+    if not handles:
+        return
+    title = "Jumps, and points gained" + "; wider: a larger share" * has_stones
+    look: Any = {"handles": handles, "title": title, "fontsize": 8, "frameon": False}
+    if spare is not None:
+        spare.legend(loc="upper left", title_fontsize=8, **look)
+    else:
+        columns = 2 if page_width() > COLUMN else 1
+        figure.legend(loc="outside lower center", ncols=columns, title_fontsize=8, **look)
+
+
+def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
+    """Describe every jump in one line, and say what is not shown."""
+    has_stones = isinstance(view.report, StoneReport)
+    lines = ["Jumps by gain: attention probability before → after, and the keys that voted"]
+    if has_stones:
+        lines = ["Jumps by gain: attention before → after, and the stones with their shares of P"]
+    if not bool(view.weights.any()):
+        lines = ["No pair of shown tokens is joined by this head's graph."]
+    most = MAX_SHARES if has_stones else MAX_STONES
+    for number, jump in enumerate(view.report.jumps, start=1):
+        through = ", ".join(
+            names[stone.token.index]
+            + (f" {SIDE_SIGNS[stone.side]} ({stone.share:.0%})" if stone.side else "")
+            for stone in jump.stones[:most]
+        )
+        more = [f"{len(jump.stones) - most} more"] * (len(jump.stones) > most)
+        more += [f"{jump.hidden_stones} special token"] * bool(jump.hidden_stones)
+        over = " and ".join([through, *more] if through else more)
+        lines.append(
+            f"{number}.  {names[jump.query.index]} → {names[jump.key.index]}:  {jump.before:.1%} → "
+            f"{jump.after:.1%} ({100 * jump.gain:+.1f} points),  through {over}"
+        )
+    shown = len(view.tokens)
+    said = f"{shown} of {shown + left_out} tokens are shown: those of the strongest jumps."
+    return [*lines, *[said] * bool(left_out)]
+
+
+CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper
+BAR, LEAST_WIDTH = 0.7, 4.5  # inches, for the colour bar, and for what it means
+MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
+
+
+def draw_graphs(views: Iterable[GraphView]) -> Figure:
+    """Draw the graphs of many heads as small matrices, a row for each layer.
+
+    Rows of a matrix are the tokens that look, columns the tokens looked at, in one colour scale of
+    square roots for all heads. Above each stands its density, with stones that of links. Of more
+    than 96 tokens a dot shows the strongest of some neighbouring pairs, so that no edge is lost;
+    only these dots are kept, and views may be made one after the other.
+
+    Args:
+        views: The graphs, from :func:`jat_graph.inspection.view_graphs`; of one text.
+
+    Returns:
+        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
+        is its caption.
+
+    Raises:
+        ValueError: If there is no graph.
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+
+    Reference:
+        Clark et al. 2019, "What Does BERT Look At?", shows heads of a model beside each other.
+    """
+    shown = []
+    for view in views:
+        weights = view.weights
+        if len(view.tokens) > MOST_PIXELS:  # single pairs could not be seen
+            weights = F.adaptive_max_pool2d(weights[None], MOST_PIXELS)[0]
+        shown.append(replace(view, weights=weights))
+    if not shown:
+        raise ValueError("views must be at least one, got none")
+    layers = sorted({own.report.layer for own in shown})
+    heads = sorted({own.report.head for own in shown})
+    cell = min(CELL, (page_width() - NAMES) / len(heads))
+    width = max(LEAST_WIDTH, NAMES + len(heads) * max(cell, LEAST_CELL))
+    length = len(shown[0].tokens)
+    joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"
+    if isinstance(shown[0].report, StoneReport):
+        joined = "links to stones"
+        meaning = "share of the walks from a token (row) that end at another (column)"
+    caption = f"The graph of each head on {length} tokens, and its share of {joined} in the text"
+    if length > MOST_PIXELS:
+        caption += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
+    figure = new_figure(width, len(layers) * (cell + 0.2) + BAR + 0.3)
+    set_caption(figure, f"{caption}. Colour: {meaning}.")
+    from matplotlib.colors import PowerNorm  # which is there, or there would be no figure
+
+    axes = figure.subplots(len(layers), len(heads), squeeze=False)
+    for axis in axes.ravel():
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+        axis.set_box_aspect(1)
+    norm = PowerNorm(0.5, vmin=0.0, vmax=max(float(own.weights.max()) for own in shown) or 1.0)
+    for own in shown:
+        row, column = layers.index(own.report.layer), heads.index(own.report.head)
+        matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
+        image = axes[row, column].imshow(
+            matrix, cmap=graph_colours(), norm=norm, interpolation="nearest"
+        )
+        axes[row, column].spines[:].set_visible(True)
+        axes[row, column].set_title(f"{own.report.density:.0%}", fontsize=7, pad=2)
+    for row, layer in enumerate(layers):
+        axes[row, 0].set_ylabel(f"layer {layer}", fontsize=8, rotation=0, ha="right", va="center")
+    for column, head in enumerate(heads):
+        axes[-1, column].set_xlabel(f"head\n{head}", fontsize=8)
+    add_bar(figure, image, axes, meaning, shrink=0.5, aspect=40, pad=0.02)
+    return figure
