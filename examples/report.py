@@ -14,6 +14,7 @@ corrected for their number, as p-values of verdicts are. It is bold where it doe
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from pandas import DataFrame
 from examples.sweeps import figures
 from examples.sweeps.definition import Sweep
 from examples.sweeps.rows import (
+    MEAN,
     SECONDS,
     Row,
     Verdict,
@@ -60,8 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if args.strengths is not None:
                 save_figure(draw_strengths(results), args.strengths)
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
-            frames = tables(results, rows) if not args.short else [short_frame(results.sweep, rows)]
-            parts = [*map(markdown, frames), *([described(results, path)] if args.short else ())]
+            parts = map(markdown, tables(results, rows))
+            if args.short:
+                table = re.sub("-{2,}", "-", markdown(short_frame(results.sweep, rows)))
+                parts = [re.sub(r" *\| *", "|", table), described(results.sweep, path)]
             typer.echo("\n\n".join(parts) + "\n")
         if args.answers is not None:
             wanted = args.variants
@@ -95,30 +99,30 @@ def tables(results: Results, rows: Sequence[Row]) -> Iterator[DataFrame]:
 
 
 def short_frame(sweep: Sweep, rows: Sequence[Row]) -> DataFrame:
-    """Return rows as texts, in as few columns as can be; of partners, those of the largest."""
+    """Return as texts what a question asks, else means over tasks, else the changes shown."""
+    said = {(one.row.place, one.row.variant.name): one.said for one in make_verdicts(sweep, rows)}
     texts = dict[str, dict[str, str]]()
     for row in rows:
         plain = row.number is None or row.paper is not None
         if row.metric == asked_metric(sweep, row.task) if sweep.kind == "partners" else plain:
-            texts.setdefault(row.place, {})[row.variant.name] = full_text(sweep, row)
-    frame = DataFrame(texts).fillna(NOTHING)
-    down, frame = ("variant", frame) if len(frame) >= len(texts) else ("measure", frame.T)
-    return frame.rename_axis(down).reset_index()
+            text = re.sub(r" ± [\d.]+", "", full_text(sweep, row)).replace(" to ", ", ")
+            text += f": {answer}" if (answer := said.get((row.place, row.variant.name))) else ""
+            texts.setdefault(row.place, {})[row.variant.name] = text
+    wanted = {place for place, _ in said} or {row.place for row in rows if row.task == MEAN}
+    wanted = wanted or {row.place for row in rows if row.change and row.change.is_shown}
+    wanted = wanted or {*[*texts][:2]}
+    frame = DataFrame({place: text for place, text in texts.items() if place in wanted})
+    usual = r", (all layers|test|accuracy(_\d+)?)\b"
+    frame = frame.rename(columns=lambda place: re.sub(usual, "", place))
+    down, frame = ("measure", frame.T) if len(frame) < len(frame.columns) else ("variant", frame)
+    return frame.rename_axis(down).reset_index().fillna("")
 
 
-def described(results: Results, path: Path) -> str:
-    """Return what was trained and for how long, the command that repeats it, and its picture."""
-    sweep, header, own = results.sweep, results.header, path.with_suffix(".toml")
-    settings = {"seeds": len(sweep.all_seeds), **sweep.study, **sweep.options}.items()
-    facts = [f"{k.replace('_', ' ')} {v}" for k, v in settings if isinstance(v, int | float | str)]
-    hours = sum({x.content["seconds"] for x in results.records}) / 3600  # a shared one counts once
-    command = f"python -m examples.sweep {own.as_posix() if own.exists() else sweep.name}"
-    command += " --model MODEL" if header["model"] not in (None, "from scratch") else ""
-    command += " --data_dir DATA" if header["data"] else ""
-    return (
-        f"Model {header['model'] or 'from scratch'}; {', '.join(facts)}; {hours:.2g} hours of "
-        f"training. `{command} --output OUT`; [picture](pictures/experiments-{sweep.name}.png)."
-    )
+def described(sweep: Sweep, path: Path) -> str:
+    """Return the number of seeds, what repeats a sweep, and its picture."""
+    own, seeds = path.with_suffix(".toml"), len(sweep.all_seeds)
+    name, picture = own.as_posix() if own.exists() else sweep.name, f"experiments-{sweep.name}.png"
+    return f"{seeds} seed{'s' * (seeds > 1)}, `{name}`, [picture](pictures/{picture})"
 
 
 def numbers(results: Results) -> DataFrame:

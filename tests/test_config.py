@@ -473,7 +473,7 @@ def test_heads_that_share_the_settings_of_clusters_are_read_together():
     assert first.rules(3, causal=False) == {rules[0]: (0, 2), rules[1]: (1,)}
     assert [rule.dense_below for rule in second.rules(3, causal=True)] == [2**40, 0, 2**40]
     assert ClusterGraph().rules(4, causal=True) == {Rule(dense_below=4096): (0, 1, 2, 3)}
-    default = Rule(128, 16, size=16, window=0, dense_below=3071, causal=False)
+    default = Rule(128, 16, window=0, dense_below=4095, causal=False)
     assert ClusterGraph().rules(4, causal=False) == {default: (0, 1, 2, 3)}
     with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):
         first.rules(2, causal=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, groupby
 from textwrap import wrap
 from typing import Any
 
@@ -12,13 +12,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-WORDS = {"keys": "U", "rank_seconds": "ranking", "product_seconds": "product"}
-WORDS |= {"count_seconds": "counting alone", "multiple": "times Q, K and key scores"}
-WORDS |= {"extra_bytes": "extra", "peak_bytes": "peak memory", "our_bytes": "peak memory"}
-WORDS |= {"their_bytes": "of the other", "memory_ratio": "memory ratio"}
-WORDS |= {"their_cosine": "of the other"}
-WORDS |= {"read_bytes": "bytes read", "their_read_bytes": "of the other"}
-UNITS = {"seconds": ((1.0, " s"), (1e-3, " ms")), "bytes": ((2.0**30, " GiB"), (2.0**20, " MiB"))}
+# What a cell shows, and the words before it.
+SHOWN = {"ratio": "", "multiple": "multiple ", "memory_ratio": "memory "}
+SHOWN |= {"cosine": "cosine ", "their_cosine": "of the other "}
+WORDS = {"extra_bytes": "extra memory", "our_bytes": "peak memory"}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 LABELS |= {"ratio": "time over that of the other side"}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8c6d31")
@@ -34,107 +31,65 @@ def frame(results: dict[str, Any]) -> pd.DataFrame:
 
 
 def sections(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> str:
-    """Results as parts of a page: tables, how numbers grow, and what they ran on."""
-    text, titles = "", []
-    for results in shown:
-        title = f"## {results['benchmark']}, {'GPU' if 'gpu' in results['machine'] else 'CPU'}"
-        titles.append(title + ", memory kept by malloc" * ("malloc" in results["machine"]))
-    for results, title in zip(shown, titles, strict=True):
-        benchmark, machine = benchmarks[results["benchmark"]], results["machine"]
-        named = f", {machine['processor']}" if titles.count(title) > 1 else ""
-        lines = "\n".join(f"- {line}" for line in (*_slopes(results, benchmark), _ran(results)))
-        parts = title + named, benchmark["claim"], _table(results, benchmark), lines
-        text += "".join(f"\n{part}\n" for part in parts)
+    """Results as parts of a page: what is compared, then a table of each file and how it grows."""
+    text = ""
+    for name, group in groupby(shown, lambda results: str(results["benchmark"])):
+        text += f"\n## {name}\n\n{benchmarks[name]['claim']}\n"
+        for results in group:
+            text += f"\n{_table(results, benchmarks[name])}\n\n{_ran(results, benchmarks[name])}\n"
     return text
 
 
 def _table(results: dict[str, Any], benchmark: dict[str, Any]) -> str:
-    """A row for each point, comparison by comparison, by rising length."""
-    keys = list(dict.fromkeys((row["what"], row["against"]) for row in results["rows"]))
-    index = {key: number for number, key in enumerate(keys)}
-    rows = sorted(results["rows"], key=lambda r: (index[r["what"], r["against"]], r["length"]))
-    cells = pd.DataFrame([_cells(row, benchmark, results["settings"]["device"]) for row in rows])
-    align = ["left" if name in ("our side", "against", "also") else "right" for name in cells]
-    return cells.to_markdown(index=False, colalign=align, disable_numparse=True)
+    """A row for each comparison, a column for each length."""
+    cells: dict[tuple[str, str], dict[int, str]] = {}
+    for row in results["rows"]:
+        outcome, key = row["outcome"], (row["what"], row["against"])
+        bars = [
+            bar
+            for case in benchmark["cases"]
+            if (case["what"], case["against"]) == key
+            for bar in case.get("bars", {}).get(results["settings"]["device"], ())
+            if bar[1] <= row["length"] <= bar[2]
+        ]
+        texts = []
+        for name, value in {"ratio": outcome["ratio"], **outcome["facts"]}.items():
+            if name in SHOWN and value is not None:
+                bar = next((most for most, *_, number in bars if number == name), None)
+                texts.append(SHOWN[name] + _number(value, bar))
+        texts = [*texts, *filter(None, [outcome["note"]])]
+        cells.setdefault(key, {})[row["length"]] = "; ".join(texts)
+    lengths = sorted({row["length"] for row in results["rows"]})
+    lines = [["our side", "against", *map(str, lengths)], ["-"] * (2 + len(lengths))]
+    lines += [[*key, *(found.get(n, "") for n in lengths)] for key, found in cells.items()]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
-def _ran(results: dict[str, Any]) -> str:
-    """What they ran on."""
-    machine, dtype = dict(results["machine"]), results["settings"]["dtype"]
-    gpu = f"{machine.pop('gpu')} with CUDA {machine.pop('cuda')}, " if "gpu" in machine else ""
-    text = "Measured in {} on {}{processor}, {cores} cores, {threads} threads, {system}; {}."
-    others = [f"{n} {v}" for n, v in machine.items() if f"{{{n}}}" not in text]
-    return text.format(dtype, gpu, ", ".join(others), **machine)
+def _number(value: Any, bar: float | None) -> str:
+    """A number, its quartiles where it was measured again, and its bar, bold if missed."""
+    spread = value if isinstance(value, dict) else dict.fromkeys(("median", "low", "high"), value)
+    text, low, high = (f"{spread[name]:.3g}" for name in ("median", "low", "high"))
+    text = f"**{text}**" if bar is not None and spread["median"] > bar else text
+    text += f" ({low}–{high})" if spread["low"] < spread["high"] else ""
+    return text if bar is None else f"{text}, ≤{bar:.3g}"
 
 
-def _slopes(results: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """How the numbers grow that the claim is about, by the first comparison that has them."""
-    start, found = benchmark.get("growing_from", 0), {}
-    over = f"from {start} on" if start else "over the lengths"
+def _ran(results: dict[str, Any], benchmark: dict[str, Any]) -> str:
+    """What they ran on, and how the numbers grow that are drawn over the length."""
+    machine, start, found = results["machine"], benchmark.get("growing_from", 0), {}
     numbers = frame(results).query(f"length >= {start}")
     for name in benchmark.get("growing", ()):
-        bar = f" (bar: at most {benchmark['slope_bar']:g})" if "slope_bar" in benchmark else ""
+        bar = f", ≤{benchmark['slope_bar']:g}" if "slope_bar" in benchmark else ""
         for (what, against), points in numbers.groupby(["what", "against"], sort=False):
             side = {"ours": what, "theirs": against}.get(name, f"{WORDS.get(name, name)}, {what}")
             points = points[points[name] > 0]
             if len(points) > 1 and side not in found:
                 slope, _ = np.polyfit(np.log(points["length"]), np.log(points[name]), 1)
-                wanted = bar if name == "ours" else ""
-                found[side] = f"Log–log slope {over}, {side}: {slope:.2f}{wanted}."
-    return list(found.values())
-
-
-def _cells(row: dict[str, Any], benchmark: dict[str, Any], device: str) -> dict[str, str]:
-    """A point in words."""
-    outcome, facts = row["outcome"], dict(row["outcome"]["facts"])
-    bars = [
-        (most, number)
-        for case in benchmark["cases"]
-        if (case["what"], case["against"]) == (row["what"], row["against"])
-        for most, shortest, longest, number in case.get("bars", {}).get(device, ())
-        if shortest <= row["length"] <= longest
-    ]
-    unit = "bytes" if row["what"].endswith(", bytes") else benchmark.get("unit", "seconds")
-    wanted = [f"≤ {most:.3g}" + " times" * (number != "ratio") for most, number in bars[:1]]
-    shares = [f"{facts.pop(n):.0%}" if n in facts else "-" for n in ("joined", "taking_part")]
-    more = {number: f" (bar: at most {most:g})" for most, number in bars[1:]}
-    also = [f"{WORDS.get(n, n)} {_fact(n, fact)}{more.get(n, '')}" for n, fact in facts.items()]
-    return {
-        "our side": row["what"],
-        "against": row["against"],
-        "L": str(row["length"]),
-        "ours": _spread(outcome["ours"], unit),
-        "the other": _spread(outcome["theirs"], unit),
-        "ratio": _spread(outcome["ratio"], ""),
-        "bar": "".join(wanted) or "-",
-        "joined": shares[0],
-        "taking part": shares[1],
-        "also": "; ".join([*also, *filter(None, [outcome["note"]])]),
-    }
-
-
-def _spread(spread: dict[str, Any] | None, unit: str) -> str:
-    """A median and its quartiles in one unit."""
-    if spread is None:
-        return "-"
-    (middle, low, high), word = _digits([spread[n] for n in ("median", "low", "high")], unit)
-    return f"{middle}{word} ({low} to {high})"
-
-
-def _fact(name: str, value: float | str) -> str:
-    unit = name.rpartition("_")[2]
-    if isinstance(value, str) or (isinstance(value, int) and unit not in UNITS):
-        return value if isinstance(value, str) else f"{value:,}"
-    (number,), word = _digits([value], unit)
-    return f"{number}{word}"
-
-
-def _digits(values: list[float], unit: str) -> tuple[list[str], str]:
-    """Numbers in the multiple of their unit that fits the first of them."""
-    large, small = UNITS.get(unit, ((1.0, ""), (1.0, "")))
-    factor, word = large if abs(values[0]) >= large[0] else small
-    scaled = [value / factor for value in values]
-    return [f"{n:.0f}" if abs(n) >= 100 else f"{n:.3g}" for n in scaled], word
+                found[side] = f"{side} {slope:.2f}{bar if name == 'ours' else ''}"
+    grown = f" Log–log slope{f' from {start} on' if start else ''}: {'; '.join(found.values())}."
+    malloc = ", memory kept by malloc" if "malloc" in machine else ""
+    where = f"{machine.get('gpu', machine['processor'])}, {machine['cores']} cores{malloc}"
+    return f"{results['settings']['dtype']} on {where}." + (grown if found else "")
 
 
 def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:

@@ -13,14 +13,14 @@ from jat_graph.clusters.tree import FAN, SINKS, Tree, grow, grow_whole, levels_o
 class Rule(NamedTuple):
     """How tokens descend the tree of their keys."""
 
-    keys: int = 384  # that a token reads exactly at most, by whole clusters, beside near ones
+    keys: int = 512  # that a token reads exactly at most, by whole clusters, beside near ones
     groups: int = 32  # nodes of each higher level that it opens at most
     size: int = 8  # keys of a cluster
     segment: int = 512  # keys that are clustered together in causal order, 2ⁿ times the size
     window: int = 64  # last keys that are in no cluster; without causal order these tokens read all
     dense_below: int = 0  # tokens before this one read all that comes before them
     rest: bool = True  # whether nodes stand for what is not read
-    margin: float = 4.0  # how far below its best score a token still opens and reads nodes
+    margin: float = 8.0  # how far below its best score a token still opens and reads nodes
     causal: bool = True  # whether tokens read none that comes after them
 
     @classmethod

@@ -23,7 +23,7 @@ from jat_graph.core.numbers import check_flag, check_integer
 # measurements; below so many tokens SDPA is faster. One number, so that a model in evaluation reads
 # as it was trained.
 MEASURED = {
-    False: Rule(keys=128, groups=16, size=16, window=0, dense_below=3072, causal=False),
+    False: Rule(keys=128, groups=16, window=0, dense_below=4096, causal=False),
     True: Rule(dense_below=4096),
 }
 NEVER = 2**40  # tokens, which no sequence has
@@ -61,20 +61,20 @@ class ClusterGraph(GraphSettings):
     Args:
         keys: How many keys a token reads exactly at most beside those that all read, by whole
             clusters; a multiple of ``size``, or it is rounded up to one. (default: None, which
-            means 128; 384 in causal order)
+            means 128; 512 in causal order)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
             them. In causal order it is the first token that meets a cluster. (default: None, as
             measured)
         propagate: Read what is not read exactly by means; or else not at all. (default: True)
         groups: How many nodes a token opens at most of each level above clusters. (default: None,
             which means 16; 32 in causal order)
-        size: Keys of a cluster. (default: None, which means 16; 8 in causal order)
+        size: Keys of a cluster. (default: 8)
         segment: In causal order, keys that are clustered together, as soon as there are so many:
             ``size`` times a power of two. (default: 512)
         window: In causal order, last keys that are in no cluster yet, and are read exactly.
             (default: 64)
         margin: How far below the best score that a token meets the likely best key of a node may
-            be, if the node is opened or read; ``math.inf`` for no bound. (default: 4.0)
+            be, if the node is opened or read; ``math.inf`` for no bound. (default: 8.0)
 
     Raises:
         ValueError: If a field is out of its range.
@@ -91,14 +91,14 @@ class ClusterGraph(GraphSettings):
     dense_below: float | Table | None = _of_heads(None, least=0, most=math.inf)
     propagate: bool = checked(True, check_flag)
     groups: int | Table | None = _of_heads(None, least=1)
-    size: int | None = integer(None, least=1)
+    size: int = integer(8, least=1)
     segment: int = integer(512, least=1)
     window: int = integer(64, least=1)
-    margin: float | Table = checked(4.0, check_threshold)
+    margin: float | Table = checked(8.0, check_threshold)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_segment(self.size or MEASURED[True].size, self.segment)
+        check_segment(self.size, self.segment)
 
     def of_head(self, head: int, num_heads: int) -> ClusterGraph:
         """Return the settings of one head of a layer, without tables."""

@@ -216,12 +216,6 @@ def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
         strengths.draw_strengths(read_results(RECORDS / "partners-five.jsonl"))
 
 
-def test_a_training_that_variants_share_is_counted_once() -> None:
-    results = read_results(RECORDS / "reading" / "results.jsonl")
-    dense = [one.content["seconds"] for one in results.records if one.variant == "dense"]
-    assert f"; {sum(dense) / 3600:.2g} hours of" in report.described(results, RECORDS)
-
-
 def test_changes_against_another_variant_are_those_of_the_base_mirrored() -> None:
     results = read_results(RECORDS / "partners-five.jsonl")
     for row in make_rows(results):

@@ -180,7 +180,7 @@ def test_texts_too_short_for_clusters_are_no_secret(
     assert clustered["eval_loss"] == plain["eval_loss"]
     (line,) = [text for text in caplog.messages if "clusters" in text]
     assert re.match(
-        r"no text is read by clusters: the longest has \d+ tokens, and below 3072", line
+        r"no text is read by clusters: the longest has \d+ tokens, and below 4096", line
     )
 
 

@@ -190,7 +190,7 @@ def test_padding_and_batches_change_nothing() -> None:
 
 def test_short_sequences_are_dense_and_counted() -> None:
     model, batch = tiny_bert(), padded_batch()
-    report = jat_graph.fidelity(model, [batch])  # by default all of fewer than 3072 tokens
+    report = jat_graph.fidelity(model, [batch])  # by default all of fewer than 4096 tokens
     assert report.config == JatConfig.clustered()
     assert report.dense == report.sequences == 3
     assert {tuple(measures(head)) for head in report.heads} == {(1.0, 1.0, 0.0, 0.0)}

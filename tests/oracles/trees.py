@@ -189,9 +189,9 @@ def tree_output(query: Tensor, key: Tensor, value: Tensor, stopped: Tensor, rest
 
 def reference_tree_attention(
     query: Tensor, key: Tensor, value: Tensor, *, sequence: Tensor | None = None,
-    scale: float | None = None, keys: int = 384, groups: int = 32, size: int = 8,
+    scale: float | None = None, keys: int = 512, groups: int = 32, size: int = 8,
     segment: int = 512, window: int = 64, dense_below: int = 0, rest: bool = True,
-    margin: float = 4.0, top: int | None = None, causal: bool = True,
+    margin: float = 8.0, top: int | None = None, causal: bool = True,
     everywhere: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     r"""Return attention by trees, token by token; what is in no sequence gets 0.
