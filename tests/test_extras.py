@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import jat_graph
-from jat_graph.looking.probes import Findings, read_contexts, read_treebank
-from jat_graph.looking.viz import draw_patterns
+from jat_graph.probes import Findings, read_contexts, read_treebank
+from jat_graph.viz import draw_patterns
 
 CALLS: Any = [
     ("conllu", "probes", read_treebank),

@@ -238,7 +238,7 @@ HEAVY = (
         ("import jat_graph", ("torch", *HEAVY)),
         ("import jat_graph.jumps.config", HEAVY),
         ("from jat_graph import jump_attention, jump_operator", HEAVY),
-        ("from jat_graph.jumps.patterns import pattern_attention", HEAVY),
+        ("from jat_graph.patterns import pattern_attention", HEAVY),
         ("from jat_graph import attach", ("numba", "torch_geometric")),
     ],
 )

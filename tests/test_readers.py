@@ -18,8 +18,8 @@ from examples.sweeps.definition import read_sweep
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
 from jat_graph import JatConfig
-from jat_graph.looking.probes import Sentence, compare_findings, read_contexts, read_treebank, view
-from jat_graph.looking.viewer import head_view
+from jat_graph.probes import Sentence, compare_findings, read_contexts, read_treebank, view
+from jat_graph.viewer import head_view
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
 

@@ -14,7 +14,7 @@ import jat_graph
 from jat_graph import JatConfig
 from jat_graph.hf import attach, attached_config
 from jat_graph.looking.cli.app import app
-from jat_graph.looking.inspection import Fidelity
+from jat_graph.inspection import Fidelity
 from tests.cli.conftest import Run
 
 TEXT = "the book costs more than the pencil"

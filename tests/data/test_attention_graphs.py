@@ -16,7 +16,7 @@ from transformers import MambaConfig, MambaModel, PreTrainedModel
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.looking.data import AttentionGraphs
+from jat_graph.data import AttentionGraphs
 from tests.data.support import TEXTS, assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.support import MemoryMeter, captured_layers, layer_weights

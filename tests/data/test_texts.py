@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from jat_graph.looking.data import AttentionGraphs
+from jat_graph.data import AttentionGraphs
 from tests.data.support import assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_model
 

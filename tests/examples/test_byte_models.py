@@ -11,7 +11,7 @@ import torch
 
 from examples.byte_models import bits_per_character, fit, losses, main
 from jat_graph import JatConfig, PairGraph
-from jat_graph.jumps.patterns import parse_pattern
+from jat_graph.patterns import parse_pattern
 from models.jat_decoder import JatDecoder
 from models.sparse_transformer import SparseTransformer
 

@@ -14,7 +14,7 @@ from torch_geometric.utils import degree
 
 from examples import jat_graph_transformer
 from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, read_trees, to_graph
-from jat_graph.looking.probes import Sentence
+from jat_graph.probes import Sentence
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
 from tests.probes.test_treebank import DOGS, YES
 

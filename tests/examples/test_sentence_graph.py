@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from examples.sentence_graph import Edge, edges_of, look, main
-from jat_graph.looking.inspection import HeadReport, HeadView, Token
+from jat_graph.inspection import HeadReport, HeadView, Token
 
 SENTENCE = "Book costs more than pencil. Book costs less than computer."
 

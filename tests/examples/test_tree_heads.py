@@ -24,7 +24,7 @@ from examples.tree_heads import (
     random_heads,
     tree_graph,
 )
-from jat_graph.looking.probes import Sentence
+from jat_graph.probes import Sentence
 
 SENTENCE = """\
 1\tDogs\tdog\tNOUN\tNNS\t_\t3\tnsubj:outer\t_\t_

@@ -21,7 +21,7 @@ from jat_graph import (
     from_pretrained,
 )
 from jat_graph.hf import attached_config
-from jat_graph.looking.inspection import graph_statistics
+from jat_graph.inspection import graph_statistics
 
 sbert: Any = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
 

@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig, attach, calibrate, detach, disabled
 from jat_graph.hf import attached_config, resize_position_embeddings, save_pretrained, summary
-from jat_graph.looking.inspection import inspect_text
+from jat_graph.inspection import inspect_text
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 
 

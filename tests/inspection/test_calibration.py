@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from jat_graph.hf import attach, attached_config, detach
 from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.looking.inspection import calibrate, graph_statistics
+from jat_graph.inspection import calibrate, graph_statistics
 from tests.support import captured_layers, layer_weights
 
 VOCABULARY = 400

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2Model, PreTrainedModel, PreTrainedToken
 
 from jat_graph import ClusterGraph, JatConfig, clustered_attention, tree_graph
 from jat_graph.hf import attach, capture_scores, detach
-from jat_graph.looking.inspection import ClusterReport, inspect_clusters, inspect_text, view_descent
+from jat_graph.inspection import ClusterReport, inspect_clusters, inspect_text, view_descent
 
 TEXT = "Book costs more than pencil. Book costs less than computer. " * 8  # with groups of clusters
 RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 16, "window": 5}

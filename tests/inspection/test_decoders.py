@@ -12,7 +12,7 @@ from transformers import BartForConditionalGeneration, LlamaModel
 import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import capture_scores, register_clustered
-from jat_graph.looking.inspection import Fidelity
+from jat_graph.inspection import Fidelity
 from tests.hf.causal import CLUSTERS
 from tests.hf.models import VOCABULARY, tiny_model
 from tests.inspection.test_fidelity import measures

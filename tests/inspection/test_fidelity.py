@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import attached_config, register_clustered
-from jat_graph.looking.inspection import Fidelity, HeadFidelity
+from jat_graph.inspection import Fidelity, HeadFidelity
 from tests.hf.causal import CLUSTERS
 from tests.hf.models import tiny_model
 from tests.oracles import tree_descent, tree_levels, tree_means, tree_met

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, attach, jump_operator, stone_graph
-from jat_graph.looking.inspection import graph_statistics, view_head
+from jat_graph.inspection import graph_statistics, view_head
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.oracles import standard_scores

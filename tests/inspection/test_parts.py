@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, disabled
 from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.looking.inspection import StoneReport, inspect_text, view_graphs, view_head
+from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal

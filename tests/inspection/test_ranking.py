@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import jat_graph
 from jat_graph import JatConfig
 from jat_graph.hf import attach, detach
-from jat_graph.looking.inspection import inspect_clusters, inspect_text, view_head
+from jat_graph.inspection import inspect_clusters, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than an incomprehensibly large computer."
 PAIR = ("pencil", "computer")

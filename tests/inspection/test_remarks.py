@@ -9,8 +9,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, detach
-from jat_graph.looking.inspection import calibrate, inspect_text, view_graphs, view_head
-from jat_graph.looking.probes import view
+from jat_graph.inspection import calibrate, inspect_text, view_graphs, view_head
+from jat_graph.probes import view
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 LAYER: Any = {"layers": (1,)}

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.looking.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
+from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))

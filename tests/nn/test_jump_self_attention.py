@@ -12,7 +12,7 @@ from torch_geometric.nn import Sequential, global_mean_pool
 from torch_geometric.utils import erdos_renyi_graph, to_dense_batch
 
 from jat_graph import JatConfig
-from jat_graph.jumps.patterns import Window
+from jat_graph.patterns import Window
 from jat_graph.nn import (
     DecoderSelfAttention,
     EncoderSelfAttention,

@@ -8,7 +8,7 @@ from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import MapScores
-from jat_graph.jumps.operators import (
+from jat_graph.operators import (
     BlockedOperator,
     DenseOperator,
     SparseOperator,

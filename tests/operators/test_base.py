@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jat_graph.jumps.operators import Operator
+from jat_graph.operators import Operator
 from jat_graph.testing import OperatorContract
 from tests.oracles import reference_graph
 

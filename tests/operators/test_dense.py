@@ -7,7 +7,7 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-from jat_graph.jumps.operators import DenseOperator
+from jat_graph.operators import DenseOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
 from tests.oracles import reference_graph

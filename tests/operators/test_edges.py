@@ -11,7 +11,7 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-from jat_graph.jumps.operators import DenseOperator
+from jat_graph.operators import DenseOperator
 from jat_graph.jumps.operators.sparse import GROUP, heaviest, vote_edges
 from tests.inputs import random_heads
 from tests.operators.support import integer_maps

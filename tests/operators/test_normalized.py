@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.jumps.operators import DenseOperator, NormalizedOperator
+from jat_graph.operators import DenseOperator, NormalizedOperator
 from jat_graph.testing import OperatorContract
 from tests.oracles import reference_graph, reference_normalize
 from tests.support import (

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
+from jat_graph.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
 from tests.inputs import random_heads
 from tests.support import MemoryMeter
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, jump_operator
-from jat_graph.jumps.operators import StoneOperator
+from jat_graph.operators import StoneOperator
 from jat_graph.testing import OperatorContract
 from tests.oracles import causal_stone_propagation, incidence, standard_scores, stone_propagation
 

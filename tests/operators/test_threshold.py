@@ -10,7 +10,7 @@ from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask, resolve_mask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
-from jat_graph.jumps.operators import ThresholdOperator
+from jat_graph.operators import ThresholdOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
 from tests.operators.support import integer_truth

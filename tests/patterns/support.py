@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.jumps.patterns import Documents, Pattern, parse_pattern
+from jat_graph.patterns import Documents, Pattern, parse_pattern
 
 SIZES = st.integers(1, 12)
 SIMPLE = ("window:{}", "global:{}", "causal", "local:{}", "local:{}:left", "local:{}:both")

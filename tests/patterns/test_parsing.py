@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from jat_graph.jumps.patterns import (
+from jat_graph.patterns import (
     Causal,
     Documents,
     GlobalTokens,

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph.jumps.patterns import Fixed, Pattern, Strided, parse_pattern, reaches_all
+from jat_graph.patterns import Fixed, Pattern, Strided, parse_pattern, reaches_all
 from tests.patterns.support import all_pairs, patterns
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import nltk.data
 import pytest
 
-from jat_graph.looking.probes import open_wordnet
+from jat_graph.probes import open_wordnet
 from tests.probes.support import write_wordnet
 
 

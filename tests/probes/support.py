@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
-from jat_graph.looking.probes import Sentence, WordReader
+from jat_graph.probes import Sentence, WordReader
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_model
 

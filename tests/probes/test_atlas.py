@@ -14,7 +14,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from jat_graph.looking.probes import Atlas, Context, WordReader, context_atlas, read_contexts
+from jat_graph.probes import Atlas, Context, WordReader, context_atlas, read_contexts
 from tests.data.support import STEMS
 from tests.probes.support import minilm, plant_states, tiny, write_wordnet
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, attach
-from jat_graph.looking.probes import Sentence, attention_probe, read_treebank
+from jat_graph.probes import Sentence, attention_probe, read_treebank
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,

@@ -10,7 +10,7 @@ from typing import Any
 import nltk.data
 import pytest
 
-from jat_graph.looking.probes import open_wordnet, read_evaluation, read_semcor
+from jat_graph.probes import open_wordnet, read_evaluation, read_semcor
 from tests.probes.support import KEYS, write_wordnet
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
 
-from jat_graph.looking.probes import Findings, compare_findings
+from jat_graph.probes import Findings, compare_findings
 
 LAYERS = (0, 3, 6)
 

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import bootstrap
 
 from jat_graph import JatConfig, attach
-from jat_graph.looking.probes import Sentence, WordReader, graphs_and_trees, read_treebank
+from jat_graph.probes import Sentence, WordReader, graphs_and_trees, read_treebank
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from jat_graph.looking.probes import Findings, sense_probe, similarity_ratio
+from jat_graph.probes import Findings, sense_probe, similarity_ratio
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_jump_model, tiny_model
 from tests.probes.support import AROUND, KEYS, marked_sentence, marked_sentences, plant_states, tiny

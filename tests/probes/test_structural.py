@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from jat_graph.hf import attach
-from jat_graph.looking.probes import (
+from jat_graph.probes import (
     Sentence,
     WordReader,
     read_treebank,

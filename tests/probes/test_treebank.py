@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jat_graph.looking.probes import Sentence, read_treebank
+from jat_graph.probes import Sentence, read_treebank
 
 DOGS = """\
 # text = Dogs don't bark.

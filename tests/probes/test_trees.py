@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 
-from jat_graph.looking.probes import Findings, Sentence, WordReader, structural_probe
+from jat_graph.probes import Findings, Sentence, WordReader, structural_probe
 from tests.probes.support import (
     path_to_root,
     plant_states,

@@ -18,8 +18,8 @@ from transformers import (
 
 from jat_graph.hf import attach, detach, disabled
 from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.looking.inspection import inspect_clusters, inspect_text
-from jat_graph.looking.probes import Sentence, view
+from jat_graph.inspection import inspect_clusters, inspect_text
+from jat_graph.probes import Sentence, view
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SHORT: Any = {"keys": 4, "size": 2, "segment": 16, "dense_below": 0}  # of two segments of 3 texts

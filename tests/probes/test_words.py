@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach
-from jat_graph.looking.inspection import view_head
-from jat_graph.looking.probes import Sentence, WordReader, best_heads, tree_distances
+from jat_graph.inspection import view_head
+from jat_graph.probes import Sentence, WordReader, best_heads, tree_distances
 from tests.data.support import attention_maps, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import random_sentences, slow_distance, tiny

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from jat_graph.looking.inspection import Jump, SteppingStone, Token
-from jat_graph.looking.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page, head_view
+from jat_graph.inspection import Jump, SteppingStone, Token
+from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page, head_view
 
 HOSTILE = (
     "<script>alert(1)</script>",

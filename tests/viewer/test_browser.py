@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jat_graph.looking.viewer import AtlasLabel, Page, map_view
+from jat_graph.viewer import AtlasLabel, Page, map_view
 from tests.viewer.conftest import HOSTILE, Opened, clustered_page, made_up_atlas, made_up_page
 
 pytestmark = pytest.mark.browser

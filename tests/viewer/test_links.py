@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jat_graph.looking.viewer import head_view
+from jat_graph.viewer import head_view
 from tests.viewer.conftest import links_of
 
 

@@ -17,7 +17,7 @@ from transformers import (
 
 from jat_graph.hf import attach, disabled
 from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.looking.viewer import hooked_tensors
+from jat_graph.viewer import hooked_tensors
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] dogs bark at cats and the moon".split()
 TEXT = "dogs bark at cats and cats bark at the moon"

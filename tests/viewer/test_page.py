@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph.looking.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
+from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
 from tests.viewer.conftest import HOSTILE, clustered_page, made_up_atlas, made_up_page
 
 

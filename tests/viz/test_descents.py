@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from jat_graph import JatConfig, tree_graph
-from jat_graph.looking.viz import draw_descent, paper_style
+from jat_graph.viz import draw_descent, paper_style
 from tests.viz.support import draw_inside
 
 WORDS = ["book", " $5", " incomprehensibilities", "\n", ".", " ספר"]

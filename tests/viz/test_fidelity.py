@@ -6,8 +6,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from jat_graph import JatConfig
-from jat_graph.looking.inspection import Fidelity, HeadFidelity
-from jat_graph.looking.viz import draw_fidelity, save_figure
+from jat_graph.inspection import Fidelity, HeadFidelity
+from jat_graph.viz import draw_fidelity, save_figure
 from tests.viz.support import draw_inside, texts
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from jat_graph.looking.inspection import GraphView, HeadReport, Token
-from jat_graph.looking.viz import draw_graphs
+from jat_graph.inspection import GraphView, HeadReport, Token
+from jat_graph.viz import draw_graphs
 from tests.viz.support import assert_apart, draw_inside
 
 PLACES = ((0, 1), (0, 3), (2, 1), (2, 3), (2, 11))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from jat_graph.looking.inspection import HeadReport, HeadView, Jump, SteppingStone, Token
-from jat_graph.looking.viz import draw_head, save_figure
+from jat_graph.inspection import HeadReport, HeadView, Jump, SteppingStone, Token
+from jat_graph.viz import draw_head, save_figure
 from tests.viz.support import draw_inside, texts
 
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from jat_graph.looking.viz import (
+from jat_graph.viz import (
     draw_descent,
     draw_fidelity,
     draw_graphs,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from jat_graph.jumps.patterns import parse_pattern
-from jat_graph.looking.viz import draw_patterns
+from jat_graph.patterns import parse_pattern
+from jat_graph.viz import draw_patterns
 from tests.patterns.support import all_pairs
 from tests.viz.support import assert_apart, draw_inside
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 
-from jat_graph.looking.inspection import (
+from jat_graph.inspection import (
     HeadView,
     Jump,
     Link,
@@ -15,7 +15,7 @@ from jat_graph.looking.inspection import (
     StoneReport,
     Token,
 )
-from jat_graph.looking.viz import draw_head
+from jat_graph.viz import draw_head
 from tests.viz.support import assert_apart, assert_rows_stand_at_one_height, draw_inside, texts
 
 WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]

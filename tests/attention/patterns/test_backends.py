@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.jumps.patterns import (
+from jat_graph.patterns import (
     Documents,
     GlobalMask,
     GlobalTokens,

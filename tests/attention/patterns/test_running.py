@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.jumps.patterns import Pattern, Window, parse_pattern
+from jat_graph.patterns import Pattern, Window, parse_pattern
 from tests.oracles import reference_mask
 from tests.support import (
     CAUSAL_MASKS,
