@@ -125,8 +125,8 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     sources = {name for name in sources if name.endswith((".py", ".pyi"))}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
-    data = {"jat_graph/py.typed", "jat_graph/operators/costs.json"}
-    assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/viewer/assets").iterdir()}
+    data = {"jat_graph/py.typed", "jat_graph/jumps/operators/costs.json"}
+    assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/looking/viewer/assets").iterdir()}
     assert shipped == sources | grids | data | assets
 
 
@@ -174,11 +174,11 @@ def test_a_public_name_can_be_used(name: str) -> None:
 # Where names stood before the modules were put into rooms; whoever imports them there still may.
 FORMER_PLACES = {
     "jat_graph.jumps": ("jump_attention", "jump_operator"),
-    "jat_graph.looking.inspection": (
+    "jat_graph.inspection": (
         *("HeadReport", "HeadStatistics", "HeadView", "Inspection", "Jump", "SteppingStone"),
         *("graph_statistics", "inspect_text", "view_head"),
     ),
-    "jat_graph.jumps.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
+    "jat_graph.patterns": ("PatternChoice", "explain_pattern", "pattern_attention"),
     "jat_graph.training": ("JatTrainerMixin", "parameter_groups"),
     "jat_graph.transforms": ("AttentionToGraph",),
 }
