@@ -31,7 +31,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "looking", "notebooks/*.ipynb"]  # parts of other pages; copies
+exclude_patterns = ["_build", "notebooks/*.ipynb"]  # copies
 myst_enable_extensions = ["dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 

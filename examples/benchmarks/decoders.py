@@ -23,7 +23,9 @@ from examples.benchmarks.inputs import DIM, Heads
 from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
 from examples.benchmarks.models import LLAMA, random_batch, widen
 from jat_graph import ClusterGraph, clustered_attention
+from jat_graph.clusters import naive
 from jat_graph.clusters.attend import read_next
+from jat_graph.clusters.choice import empty_choice, wide
 
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
@@ -79,7 +81,12 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
         before = query[:, :-1], key[:, :-1], value[:, :-1]
         _, state = read_next(*before, rule, scale)
         ours, state = read_next(new[0], key, value, rule, scale, state)
-        agree(ours, OURS(*own)[0, :, -1:])
+        asked = wide(new[0]) * scale
+        empty = empty_choice(asked, length, state.tree, rule)
+        wanted, _ = naive.read(asked, key, value, empty, state.nodes, chosen=False)
+        agree(ours, wanted.to(ours.dtype))
+        if ours.dtype == torch.float32:  # in which means are not rounded
+            agree(ours, OURS(*own)[0, :, -1:])
         by_tree = partial(read_next, new[0], key, value, rule, scale, state)
         theirs = partial(F.scaled_dot_product_attention, new, *own[1:], enable_gqa=True)
         return measure.in_turns(by_tree, theirs, settings)

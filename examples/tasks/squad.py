@@ -15,6 +15,7 @@ import logging
 import random
 from collections.abc import Sequence
 from functools import partial
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def _answers(entry: dict[str, Any]) -> dict[str, list[Any]]:
     if impossible is not (not answers):
         got = f"{len(answers)} answers and is_impossible {impossible!r}"
         raise ValueError(f"{got} for question {entry['id']}")
-    return {key: [answer[key] for answer in answers] for key in ("text", "answer_start")}
+    kinds: dict[str, Any] = {"text": str, "answer_start": index}  # which floats have none of
+    return {key: [kind(answer[key]) for answer in answers] for key, kind in kinds.items()}
 
 
 def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:

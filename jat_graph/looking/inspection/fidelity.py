@@ -285,7 +285,7 @@ def fidelity(
         >>> len(report.heads), report.sequences, report.dense
         (48, 1, 0)
         >>> round(report.heads[0].share, 2)
-        0.09
+        0.07
     """
     check_integer("queries", queries, least=1)
     batches = check_batches(batches)
