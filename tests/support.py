@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
-from tests.adjacency.support import sampled_ranks, sampled_triples
 from tests.inputs import random_padding_mask
+from tests.jumps.adjacency.support import sampled_ranks, sampled_triples
 from tests.oracles import reference_graph, reference_jump_attention, reference_mask
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")

@@ -18,9 +18,9 @@ from examples.sweeps.definition import read_sweep
 from examples.tasks import Task
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.hf import attach
-from tests.adjacency.support import sampled_ranks
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
+from tests.jumps.adjacency.support import sampled_ranks
 from tests.oracles import (
     paper_adjacency,
     paper_head,

@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from jat_graph import clustered_attention
 from tests.clusters.support import assert_same, run
 from tests.inputs import random_padding_mask
-from tests.kernels.support import threads
+from tests.jumps.kernels.support import threads
 from tests.oracles import reference_tree_attention
 from tests.support import assert_within_budget, random_tensors
 

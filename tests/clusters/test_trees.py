@@ -28,7 +28,7 @@ from tests.clusters.support import (
     tree_heads,
 )
 from tests.inputs import random_padding_mask
-from tests.kernels.support import threads
+from tests.jumps.kernels.support import threads
 from tests.oracles import reference_tree_attention
 from tests.support import assert_within_budget, random_tensors
 

@@ -11,8 +11,8 @@ from jat_graph.core.masks import TokenMask, resolve_mask
 from jat_graph.jumps.adjacency.keys import select_keys
 from jat_graph.jumps.adjacency.pairs import SAMPLED_TRIPLES, VoteRule, adaptive_threshold
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-from tests.adjacency.support import sampled_triples
 from tests.inputs import random_heads, random_padding_mask
+from tests.jumps.adjacency.support import sampled_triples
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (
     PADDING_MASKS,

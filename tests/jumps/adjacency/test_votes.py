@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import jat_graph.jumps.adjacency.pairs
 from jat_graph.jumps.adjacency.pairs import VoteRule, sum_soft_votes
 from jat_graph.jumps.kernels import count_votes
-from tests.adjacency.support import adjacencies, brute_force
+from tests.jumps.adjacency.support import adjacencies, brute_force
 from tests.support import random_tensors
 
 

@@ -11,9 +11,9 @@ import torch
 
 from jat_graph.core.compiling import choose, run_tasks
 from jat_graph.jumps.kernels import counting
-from tests.kernels.support import TRITON
+from tests.jumps.kernels.support import TRITON
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_script(script: str, *arguments: str, **environment: str) -> str:

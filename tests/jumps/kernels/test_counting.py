@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.jumps.kernels import count_votes, counting
-from tests.kernels.support import columns_and_limits, constants, each_form, run, threads, vote_cube
+from tests.jumps.kernels.support import (
+    columns_and_limits,
+    constants,
+    each_form,
+    run,
+    threads,
+    vote_cube,
+)
 
 
 @each_form

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.jumps.kernels import rank_tokens, ranking
-from tests.kernels.support import TRITON, columns_and_limits, constants, each_form, run, vote_cube
+from tests.jumps.kernels.support import (
+    TRITON,
+    columns_and_limits,
+    constants,
+    each_form,
+    run,
+    vote_cube,
+)
 
 
 def joined_pairs(order, reach):

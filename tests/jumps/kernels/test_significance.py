@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.jumps.kernels import query_peaks, significance
-from tests.kernels.support import TRITON, constants, run, torch_and_triton
+from tests.jumps.kernels.support import TRITON, constants, run, torch_and_triton
 from tests.support import assert_within_budget
 
 

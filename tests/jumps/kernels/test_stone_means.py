@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph.jumps.kernels.stone_means import StoneScores, give_back, share_out
-from tests.kernels.support import run, threads
+from tests.jumps.kernels.support import run, threads
 from tests.oracles import incidence
 from tests.support import assert_within_budget
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph.jumps.kernels import Ranking, rank_tokens, sum_joined, threshold_product
-from tests.kernels.support import (
+from tests.jumps.kernels.support import (
     TRITON,
     columns_and_limits,
     constants,

@@ -8,12 +8,6 @@ from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import MapScores
-from jat_graph.operators import (
-    BlockedOperator,
-    DenseOperator,
-    SparseOperator,
-    ThresholdOperator,
-)
 from jat_graph.jumps.operators.backends import (
     LARGEST_MATRIX,
     Workload,
@@ -21,8 +15,14 @@ from jat_graph.jumps.operators.backends import (
     choose_backend,
     unsupported,
 )
+from jat_graph.operators import (
+    BlockedOperator,
+    DenseOperator,
+    SparseOperator,
+    ThresholdOperator,
+)
 from tests.inputs import random_heads
-from tests.operators.support import integer_ballots, integer_truth
+from tests.jumps.operators.support import integer_ballots, integer_truth
 
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
 

@@ -11,10 +11,10 @@ from jat_graph import JatConfig, PairGraph
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-from jat_graph.operators import DenseOperator
 from jat_graph.jumps.operators.sparse import GROUP, heaviest, vote_edges
+from jat_graph.operators import DenseOperator
 from tests.inputs import random_heads
-from tests.operators.support import integer_maps
+from tests.jumps.operators.support import integer_maps
 from tests.oracles import reference_prune
 from tests.support import CAUSAL_MASKS, PADDING_MASKS, PAIR_MASKS, MemoryMeter
 

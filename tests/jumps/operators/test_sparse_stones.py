@@ -9,7 +9,7 @@ from torch.testing import assert_close
 import jat_graph.jumps.operators.stones
 from jat_graph import JatConfig, jump_attention, jump_operator
 from jat_graph.operators import SparseStoneOperator, StoneOperator
-from tests.operators.test_stones import TestStoneOperator as DenseContract
+from tests.jumps.operators.test_stones import TestStoneOperator as DenseContract
 from tests.oracles import incidence, standard_scores, stone_propagation
 from tests.support import assert_within_budget
 

@@ -13,7 +13,7 @@ from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.operators import ThresholdOperator
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
-from tests.operators.support import integer_truth
+from tests.jumps.operators.support import integer_truth
 from tests.oracles import reference_graph
 from tests.support import assert_within_budget
 

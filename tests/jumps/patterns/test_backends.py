@@ -20,13 +20,13 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
+from tests.jumps.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
 from tests.oracles import (
     reference_global_mask,
     reference_pairs,
     reference_pattern_attention,
     reference_window,
 )
-from tests.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
 from tests.support import (
     MemoryMeter,
     assert_equal,

@@ -14,7 +14,7 @@ from jat_graph.patterns import (
     Window,
     parse_pattern,
 )
-from tests.patterns.support import SPECS, patterns
+from tests.jumps.patterns.support import SPECS, patterns
 
 
 @settings(deadline=None)

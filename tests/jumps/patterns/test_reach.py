@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph.patterns import Fixed, Pattern, Strided, parse_pattern, reaches_all
-from tests.patterns.support import all_pairs, patterns
+from tests.jumps.patterns.support import all_pairs, patterns
 
 
 @settings(deadline=None, max_examples=40)

@@ -27,6 +27,7 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
+from tests.jumps.patterns.support import all_pairs, packed, patterns, random_heads
 from tests.oracles import (
     reference_causal,
     reference_dilated_window,
@@ -39,7 +40,6 @@ from tests.oracles import (
     reference_strided,
     reference_window,
 )
-from tests.patterns.support import all_pairs, packed, patterns, random_heads
 
 LENGTHS = st.integers(1, 24)
 SIZES = st.integers(1, 30)
