@@ -28,8 +28,8 @@ from tests.oracles.blocks import (
 )
 from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
-    ReferenceGraph,
     masked_softmax,
+    reference_attention,
     reference_graph,
     reference_jump_attention,
 )
@@ -39,19 +39,9 @@ from tests.oracles.keys import (
     reference_quantile_threshold,
     reference_voting_keys,
 )
-from tests.oracles.masks import ReferenceMask, reference_mask
+from tests.oracles.masks import reference_mask
 from tests.oracles.nexus import reference_nexus
-from tests.oracles.paper import (
-    paper_adjacency,
-    paper_factored_scores,
-    paper_head,
-    paper_key_significance,
-    paper_normalized_adjacency,
-    paper_order_scores,
-    paper_propagate,
-    paper_propagated_scores,
-    paper_vote,
-)
+from tests.oracles.paper import paper_adjacency, paper_head, paper_order_scores, paper_vote
 from tests.oracles.patterns import (
     reference_causal,
     reference_dilated_window,
@@ -61,7 +51,6 @@ from tests.oracles.patterns import (
     reference_global_tokens,
     reference_local_blocks,
     reference_pairs,
-    reference_pattern_attention,
     reference_strided,
     reference_window,
 )
@@ -69,19 +58,13 @@ from tests.oracles.released_code import (
     released_adjacency,
     released_attention,
     released_efficient_scores,
-    released_heads,
-    released_normalize,
-    released_propagated_scores,
     released_scores,
-    released_top_queries,
 )
 from tests.oracles.sequences import (
-    reference_attention,
     reference_compressed_memory,
     reference_compressed_visible,
     reference_relative_attention,
     reference_relative_scores,
-    reference_relative_visible,
 )
 from tests.oracles.stones import (
     causal_stone_propagation,
@@ -89,7 +72,6 @@ from tests.oracles.stones import (
     jump_features,
     standard_scores,
     stone_attention,
-    stone_pairs,
     stone_propagation,
 )
 from tests.oracles.trees import (
@@ -98,7 +80,6 @@ from tests.oracles.trees import (
     tree_levels,
     tree_means,
     tree_met,
-    tree_output,
     tree_parts,
 )
 from tests.oracles.triplets import reference_triplet_attention, reference_triplet_partner

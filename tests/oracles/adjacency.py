@@ -1,7 +1,5 @@
 """From queries and keys to the normalised adjacency and the propagated scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -165,8 +163,6 @@ def _hop_table(hop_weights: HopWeights, query: Tensor) -> Tensor:
     heads = query.shape[1]
     if not isinstance(hop_weights, Mapping):
         hop_weights = {tuple(range(heads)): hop_weights}
-    if sorted(h for group in hop_weights for h in group) != list(range(heads)):
-        raise ValueError(f"hop_weights must name each of {heads} heads once, got {hop_weights}")
     hops = max(len(weights) for weights in hop_weights.values())
     table = query.new_zeros(heads, hops)
     for group, weights in hop_weights.items():

@@ -1,7 +1,5 @@
 """Area attention: every area is a list of positions, and every feature of it a loop over them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

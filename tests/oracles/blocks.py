@@ -1,7 +1,5 @@
 """Bi-directional block self-attention of one sequence, a loop over tokens and over blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

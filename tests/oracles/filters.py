@@ -1,7 +1,5 @@
 """Attention that is filtered by a polynomial of itself, with every matrix written out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

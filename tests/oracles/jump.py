@@ -1,7 +1,5 @@
 """Jump self-attention as the library defines it, with every variant and every mask."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -77,8 +75,7 @@ def reference_graph(
     norm = key.to(scores.dtype).norm(dim=-1).clamp(min=1.0) if normalize_keys else None
     rule: dict[str, Any] = {"key_norm": norm, "same_sign_only": same_sign_only}
     if vote_rate is not None:
-        if triples is None:
-            raise ValueError(f"triples must be given with vote_rate {vote_rate}, got None")
+        assert triples is not None
         threshold = reference_quantile_threshold(
             scores, pairs, voters, vote_rate=vote_rate, triples=triples, **rule
         )
@@ -130,11 +127,31 @@ def reference_jump_attention(
     return masked_softmax(scale * propagated + mask.bias, visible) @ value
 
 
+def reference_attention(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scale: float | None = None
+) -> Tensor:
+    """Return attention of each query to the keys it may see; 0 where it sees none.
+
+    Shapes:
+        - query: ``[..., L, D]``
+        - key: ``[..., M, D]``
+        - value: ``[..., M, Dv]``
+        - visible: bool ``[..., L, M]``
+        - output: ``[..., L, Dv]``
+
+    Reference:
+        Vaswani et al. (2017), Eq. 1.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ key.transpose(-1, -2) * scale
+    return masked_softmax(scores, visible.expand(scores.shape)) @ value
+
+
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Return the softmax over the visible keys; a row without any is 0.
 
     Shapes:
-        - logits, visible, output: ``[B, H, L, L]``
+        - logits, visible, output: ``[..., L, M]``
 
     Reference:
         Vaswani et al. (2017), Eq. 1.

@@ -1,7 +1,5 @@
 """Which keys vote, and the threshold that a wanted rate of votes asks for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -87,25 +85,10 @@ def reference_voting_keys(
                 continue
             own = scores[b, h][valid][:, valid].detach()  # [n, n]
             count = reference_num_keys(n, key_selection, num_keys=num_keys, key_factor=key_factor)
-            sample = _sample_of(n, key_selection, key_factor, sample_ranks)
+            sample = [] if sample_ranks is None else sample_ranks[n].tolist()
             ranks = _ranks(own, key_selection, count, key_step, sample)
             voters[b, h, valid[ranks]] = True
     return voters
-
-
-def _sample_of(
-    n: int, key_selection: str, key_factor: float, sample_ranks: Mapping[int, Tensor] | None
-) -> list[int]:
-    """Return the sampled ranks of a sequence of n tokens; none where the rule draws none."""
-    if key_selection not in ("sampled", "sampled_queries"):
-        return []
-    if sample_ranks is None or n not in sample_ranks:
-        raise ValueError(f"sample_ranks must hold the ranks for n = {n}, got {sample_ranks}")
-    expected = reference_num_samples(n, key_selection, key_factor=key_factor)
-    sample = sample_ranks[n].tolist()
-    if len(sample) != expected:
-        raise ValueError(f"sample_ranks must hold {expected} ranks for n = {n}, got {sample}")
-    return list(sample)
 
 
 def _ranks(
@@ -123,10 +106,8 @@ def _ranks(
         significance = own.amax(dim=0) - own.mean(dim=0)  # over queries: [n]
     elif key_selection == "sampled":
         significance = own[sample].amax(dim=0) - own[sample].mean(dim=0)
-    elif key_selection == "sampled_queries":
-        significance = own[:, sample].amax(dim=1) - own[:, sample].sum(dim=1) / n
     else:
-        raise ValueError(f"key_selection must name a rule, got {key_selection!r}")
+        significance = own[:, sample].amax(dim=1) - own[:, sample].sum(dim=1) / n
     order = significance.sort(descending=True, stable=True).indices.tolist()
     return list(order[:count])
 

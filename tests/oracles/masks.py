@@ -1,7 +1,5 @@
 """What a mask means: one boolean matrix for the graph, one for the softmax, and finite biases."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

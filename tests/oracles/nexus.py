@@ -1,7 +1,5 @@
 """Attention of a higher order: queries and keys are attention's outputs, one token at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 

@@ -1,36 +1,9 @@
 """The layers that read long sequences, one token at a time, for one head of one sequence."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
-
-
-def reference_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-    r"""Return attention of each query to the keys it may see; 0 where it sees none.
-
-    Shapes:
-        - query: ``[L, D]``
-        - key: ``[M, D]``
-        - value: ``[M, Dv]``
-        - visible: bool ``[L, M]``
-        - output: ``[L, Dv]``
-
-    Reference:
-        Vaswani et al. (2017), Eq. 1.
-    """
-    rows = []
-    for i in range(len(query)):
-        seen = [j for j in range(len(key)) if visible[i, j]]
-        logits = [query[i].dot(key[j]) / math.sqrt(query.shape[1]) for j in seen]
-        row = value.new_zeros(value.shape[1])
-        if seen:
-            for j, weight in zip(seen, torch.stack(logits).softmax(0), strict=True):
-                row = row + weight * value[j]
-        rows.append(row)
-    return torch.stack(rows)
 
 
 def reference_compressed_memory(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

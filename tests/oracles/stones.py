@@ -1,7 +1,5 @@
 """Stepping stones: from queries and keys to the walk token → stone → token, and the head of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch
@@ -36,9 +34,6 @@ def standard_scores(
         - query, key: ``[B, H, L, D]``
         - valid: bool ``[B, L]``
         - output: ``[B, H, L, L]``
-
-    Reference:
-        This library.
     """
     batch, _, length, _ = query.shape
     if valid is None:
@@ -123,30 +118,7 @@ def _incidence_of_side(distance: Tensor, kind: str, temperature: float) -> Tenso
     if kind == "hard":
         excess = distance.relu()
         return (distance > 0).to(distance.dtype) + (excess - excess.detach())
-    if kind == "sigmoid":
-        return (distance / temperature).sigmoid()
-    raise ValueError(f"kind must be 'excess', 'hard' or 'sigmoid', got {kind!r}")
-
-
-def stone_pairs(incidence: Tensor, num_stones: int | Tensor) -> Tensor:
-    r"""Return the pair graph that lies under the stones: their shadow.
-
-    .. math::
-        A_{ik} = \frac1U \sum_j b_{ij} b_{kj}, \qquad i \ne k.
-
-    With hard incidence this is the share of stones that both tokens stand on.
-
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - num_stones: a number or ``[B, H|1]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library; JAT paper, Eq. 2 and 3, for the graph.
-    """
-    shared = incidence @ incidence.transpose(-1, -2)
-    others = ~torch.eye(shared.shape[-1], dtype=torch.bool, device=shared.device)
-    return shared / torch.as_tensor(num_stones, device=shared.device)[..., None, None] * others
+    return (distance / temperature).sigmoid()
 
 
 def stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
@@ -189,9 +161,6 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     Shapes:
         - incidence: ``[B, H, L, U]``
         - output: ``[B, H, L, L]``
-
-    Reference:
-        This library.
     """
     length = incidence.shape[-2]
     rows = []
@@ -273,9 +242,6 @@ def stone_attention(
         - threshold: a number or ``[H]``
         - stones: bool ``[B, H|1, L]``
         - valid: bool ``[B, L]``
-
-    Reference:
-        This library.
     """
     scores = standard_scores(query, key, scale, valid, causal)
     walk = _walk(

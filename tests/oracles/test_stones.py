@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch_geometric.nn import HypergraphConv
 
 from tests.inputs import random_padding_mask
 from tests.oracles import causal_stone_propagation, incidence, standard_scores, stone_propagation
@@ -95,21 +94,6 @@ def test_each_rule_of_incidence_in_its_own_words(seed, length, threshold, temper
         assert torch.equal(positive, links[..., :length])
         assert_close(positive, scores.detach().clone().apply_(rule))
         assert_close(links[..., length:], (-scores.detach()).apply_(rule))
-
-
-@given(seed=seeds, length=lengths, side=sides)
-def test_pygs_hypergraph_convolution_is_the_walk_without_self_weight(seed, length, side):
-    links = random_incidence(seed, length, "hard", side)[0, 0]
-    (x,) = random_tensors(seed + 1, length, 1, batch=1, heads=1)
-    x = x[0, 0].detach()
-    convolution = HypergraphConv(5, 5, bias=False).double()
-    convolution.lin.weight.data = torch.eye(5, dtype=torch.float64)
-    theirs = convolution(x, links.nonzero().T, num_edges=links.shape[-1])
-    ours = stone_propagation(links[None, None], 0.0)[0, 0] @ x
-    linked = links.any(dim=-1)
-    assert_close(ours[linked], theirs[linked])
-    assert torch.equal(ours[~linked], x[~linked])
-    assert not theirs[~linked].any()
 
 
 @given(seed=seeds, length=lengths, kind=kinds, side=sides, self_weight=self_weights)

@@ -1,7 +1,5 @@
 """Trees of keys: near keys form clusters, near clusters groups, and every token descends alone."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -59,9 +57,6 @@ def tree_parts(x: Tensor, number: int) -> list[Tensor]:
 
     Shapes:
         - x: ``[n, D]``
-
-    Reference:
-        This library.
     """
     parts = [torch.arange(len(x))]
     while len(parts) < number:
@@ -82,9 +77,6 @@ def tree_levels(key: Tensor, size: int, segment: int, whole: int | None = None) 
     Shapes:
         - key: ``[n, D]``
         - output: bool ``[nodes, n]`` for each level, the keys of each node
-
-    Reference:
-        This library.
     """
     key, nodes = key.detach(), list[Tensor]()
     inside = torch.eye(len(key), dtype=torch.bool)[4:whole]
@@ -107,9 +99,6 @@ def tree_met(levels: list[Tensor], seen: int, top: int) -> list[Tensor]:
 
     Above a level with more than ``top`` nodes is another one, if there is one. The last few
     clusters that are in no node of the highest are left out.
-
-    Reference:
-        This library.
     """
     for _ in range(2):  # the clusters that are left may be few enough for a lower level
         met = next((n for n in range(len(levels)) if seen // 4**n <= top), len(levels) - 1)
@@ -212,9 +201,6 @@ def reference_tree_attention(
         - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
         - everywhere: bool ``[B, L]``
         - output: ``[B, H, L, Dv]``
-
-    Reference:
-        This library.
     """
     batch, heads, length, width = query.shape
     scale = width**-0.5 if scale is None else scale

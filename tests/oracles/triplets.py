@@ -1,7 +1,5 @@
 """Triplet attention of one sequence: a score for each three tokens, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -22,9 +22,9 @@ from jat_graph.patterns import (
 )
 from tests.jumps.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
 from tests.oracles import (
+    reference_attention,
     reference_global_mask,
     reference_pairs,
-    reference_pattern_attention,
     reference_window,
 )
 from tests.support import (
@@ -66,7 +66,7 @@ def oracle_pairs(pattern: Pattern, mask: Mask, heads: int, length: int) -> Tenso
 
 def oracle(heads: Heads, pattern: Pattern, mask: Mask) -> Tensor:
     pairs = oracle_pairs(pattern, mask, heads.query.size(1), heads.query.size(2))
-    return reference_pattern_attention(*heads, pairs, 0.3)
+    return reference_attention(*heads, pairs, 0.3)
 
 
 def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
@@ -136,7 +136,7 @@ def test_global_tokens_are_those_of_each_sequence(backend: str, side: str) -> No
             reference_window(9), 1, len(kept)
         )
         pairs[batch, head][kept[:, None], kept] = own[0]
-    want = reference_pattern_attention(*heads, pairs, 0.3)
+    want = reference_attention(*heads, pairs, 0.3)
     got = run(heads, Window(9) | GlobalMask(everywhere), Mask(padding), backend)
     assert_equal(got, want)
     for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
@@ -365,7 +365,7 @@ def test_more_global_tokens_than_tokens_and_a_block_that_does_not_divide() -> No
     heads = random_heads(10, dtype=torch.float64)
     everything = torch.ones(1, 1, 10, 10, dtype=torch.bool)
     got = pattern_attention(*heads, pattern=GlobalTokens(99), scale=0.3, backend="blocked")
-    assert_equal(got, reference_pattern_attention(*heads, everything, 0.3))
+    assert_equal(got, reference_attention(*heads, everything, 0.3))
     check("blocked", parse_pattern("local:4:both"), Mask(), heads)
 
 
