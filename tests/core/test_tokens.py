@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, attention_graph, jump_attention
-from jat_graph.core.masks import TokenMask
 from tests.inputs import random_heads
 from tests.support import MASKS, PAIR_MASKS, assert_equal, count_operations, make_mask
 
@@ -75,16 +74,6 @@ def test_the_lowest_half_of_a_dtype_is_masked(dtype):
     query = torch.ones(1, 2, 5, 4, dtype=dtype)
     graphs = attention_graph(query, query, config=JatConfig(), attention_mask=row)
     assert [graph.token.tolist() for graph in graphs.to_data_list()] == [[0, 3], [0, 3]]
-
-
-def test_heads_are_cut_where_there_are_some():
-    pairs, _ = make_mask("pairs per head", 2, 3, 5)
-    cut = TokenMask(pairs=pairs).select_heads((0, 2))
-    assert torch.equal(cut.pairs, pairs[:, [0, 2]])
-    shared, _ = make_mask("right", 2, 3, 5)
-    kept = TokenMask(shared[:, None], causal=True).select_heads((1,))
-    assert torch.equal(kept.valid[:, 0], shared)
-    assert kept.causal
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,9 @@
 """What propagation comes to: which scores change, in which heads, and what learns from it."""
 
-import math
-
-import pytest
 import torch
-import torch.nn.functional as F
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from tests.inputs import random_heads
-from tests.support import assert_equal
 
 
 def probabilities(query, key, config):
@@ -31,38 +26,6 @@ def test_only_scores_between_two_selected_nodes_change():
     changed, between = moved.abs() > 1e-9, nodes[:, None] & nodes[None, :]
     assert not (changed & ~between).any()
     assert changed[..., between].double().mean() > 0.3
-
-
-def test_each_head_has_its_own_hops():
-    query, key, value, _ = random_heads(2, 4, 12, 8)
-    mapping = {(0, 3): (0, 1), (1,): (1,), (2,): (0.5, 0, -0.5)}
-    outputs = jump_attention(query, key, value, config=JatConfig(hop_weights=mapping))
-    for heads, weights in mapping.items():
-        alone = jump_attention(query, key, value, config=JatConfig(hop_weights=weights))
-        assert_equal(outputs[:, heads], alone[:, heads])
-    plain = F.scaled_dot_product_attention(query, key, value)
-    assert (outputs - plain)[:, 0].abs().max() > 0.01
-
-
-@pytest.mark.parametrize(
-    ("settings", "ordinary"),
-    [
-        ({"hop_weights": (1,)}, True),
-        ({"hop_weights": (1, 0, 0), "vote_rate": 0.1}, True),
-        ({"hop_weights": (2,)}, False),
-        ({"hop_weights": (0, 1)}, False),
-        ({"hop_weights": (0, 1), "threshold": math.inf}, True),
-        ({"hop_weights": (0, 1), "vote_rate": 0.1}, False),
-        ({"hop_weights": (0.5, 0.5), "threshold": math.inf}, False),
-        ({"hop_weights": (0, 1), "threshold": ((math.inf, 1.0),)}, False),
-        ({"hop_weights": {(0,): (0, 1), (1,): (1,)}, "threshold": ((math.inf, 1.0),)}, True),
-        ({"hop_weights": {(0,): (1,), (1,): (0, 1)}, "threshold": ((math.inf, 1.0),)}, False),
-    ],
-)
-def test_ordinary_heads_come_back_untouched(settings, ordinary):
-    query, key, value, _ = random_heads(1, 2, 12, 4)
-    output = jump_attention(query, key, value, config=JatConfig.paper(**settings))
-    assert torch.equal(output, F.scaled_dot_product_attention(query, key, value)) == ordinary
 
 
 def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
