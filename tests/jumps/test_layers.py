@@ -304,19 +304,3 @@ def test_queries_and_keys_may_have_a_layer_each() -> None:
 def test_what_does_not_fit_is_named(settings, conv, options, said) -> None:
     with pytest.raises(ValueError, match=said):
         module(settings, conv, **options)(inputs(0)[0])
-
-
-def test_a_layer_with_weights_of_edges_gets_them() -> None:
-    class Weighed(nn.Module):
-        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-            self.seen = edge_index, edge_weight
-            return x
-
-    made = module(PAIRS, lambda d: Weighed())
-    x, mask = inputs(0)
-    made(x, mask)
-    edge_index, edge_weight = made.jump_conv.layers[0].seen
-    nodes = 2 * int(mask.sum())  # two heads
-    assert 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes
-    assert edge_weight.shape == edge_index.shape[1:]
-    assert ((edge_weight > 0) & (edge_weight <= 1)).all()
