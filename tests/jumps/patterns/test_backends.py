@@ -1,6 +1,6 @@
 """Every backend is the dense reference, in values and gradients; none falls back."""
 
-import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.patterns import (
-    Documents,
     GlobalMask,
     GlobalTokens,
     Pattern,
@@ -21,12 +20,7 @@ from jat_graph.patterns import (
     pattern_attention,
 )
 from tests.jumps.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
-from tests.oracles import (
-    reference_attention,
-    reference_global_mask,
-    reference_pairs,
-    reference_window,
-)
+from tests.oracles import reference_attention
 from tests.support import (
     MemoryMeter,
     assert_equal,
@@ -38,6 +32,7 @@ from tests.support import (
 
 RUN = ("dense", "blocked")
 PADDING = ("none", "right", "left", "scattered", "per head", "empty row")
+Rule = Callable[[int, Tensor], Tensor]  # of a sequence and its valid tokens
 
 
 class Mask(NamedTuple):
@@ -47,8 +42,10 @@ class Mask(NamedTuple):
     is_causal: bool = False
 
 
-def oracle_pairs(pattern: Pattern, mask: Mask, heads: int, length: int) -> Tensor:
-    """Ask the pattern about the ranks of valid tokens, one sequence and head at a time."""
+def oracle_pairs(
+    pattern: Pattern, mask: Mask, heads: int, length: int, rule: Rule | None = None
+) -> Tensor:
+    """Ask the pattern, or a rule, about the valid tokens of one sequence and head at a time."""
     valid = torch.ones(2, heads, length, dtype=torch.bool)
     if mask.attention_mask is not None:
         valid = mask.attention_mask.view(len(mask.attention_mask), -1, length).expand_as(valid)
@@ -56,16 +53,16 @@ def oracle_pairs(pattern: Pattern, mask: Mask, heads: int, length: int) -> Tenso
     for batch in range(2):
         for head in range(heads):
             kept = valid[batch, head].nonzero().squeeze(-1)
-            own = all_pairs(pattern.of_head(head), len(kept))
-            if isinstance(pattern, Documents):
-                ids = pattern.ids[batch, kept]
-                own = (ids[:, None] == ids)[None, None]
-            pairs[batch, head][kept[:, None], kept] = own[0, 0]
+            if rule is None:
+                own = all_pairs(pattern.of_head(head), len(kept))[0, 0]
+            else:
+                own = rule(batch, kept)
+            pairs[batch, head][kept[:, None], kept] = own
     return pairs.tril() if mask.is_causal else pairs
 
 
-def oracle(heads: Heads, pattern: Pattern, mask: Mask) -> Tensor:
-    pairs = oracle_pairs(pattern, mask, heads.query.size(1), heads.query.size(2))
+def oracle(heads: Heads, pattern: Pattern, mask: Mask, rule: Rule | None = None) -> Tensor:
+    pairs = oracle_pairs(pattern, mask, heads.query.size(1), heads.query.size(2), rule)
     return reference_attention(*heads, pairs, 0.3)
 
 
@@ -78,8 +75,10 @@ def run(heads: Heads, pattern: Pattern, mask: Mask, backend: str, **options: Any
     return pattern_attention(*heads, **mask._asdict(), **options)
 
 
-def check(backend: str, pattern: Pattern, mask: Mask, heads: Heads) -> None:
-    want, got = oracle(heads, pattern, mask), run(heads, pattern, mask, backend)
+def check(
+    backend: str, pattern: Pattern, mask: Mask, heads: Heads, rule: Rule | None = None
+) -> None:
+    want, got = oracle(heads, pattern, mask, rule), run(heads, pattern, mask, backend)
     assert_equal(got, want)
     for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
         assert_equal(one, other)
@@ -116,8 +115,13 @@ def test_backends_are_the_reference_whatever_comes(
 @pytest.mark.parametrize("side", PADDING)
 def test_documents_are_kept_apart(backend: str, side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 70)
-    heads = random_heads(70, dtype=torch.float64)
-    check(backend, packed(70), Mask(padding, False), heads)
+    documents = packed(70)
+
+    def rule(batch: int, kept: Tensor) -> Tensor:
+        ids = documents.ids[batch, kept]
+        return ids[:, None] == ids
+
+    check(backend, documents, Mask(padding), random_heads(70, dtype=torch.float64), rule)
 
 
 @pytest.mark.parametrize("backend", RUN)
@@ -127,20 +131,12 @@ def test_global_tokens_are_those_of_each_sequence(backend: str, side: str) -> No
     heads = random_heads(301, dtype=torch.float64)
     everywhere = torch.zeros(2, 301, dtype=torch.bool)
     everywhere[0, [0, 1, 2, 3, 40, 170, 171, 300]] = True  # none in the other sequence
-    pairs = torch.zeros(2, 3, 301, 301, dtype=torch.bool)
-    valid = torch.ones(2, 3, 301) if padding is None else padding.view(2, -1, 301)
-    for batch, head in itertools.product(range(2), range(3)):
-        kept = valid[batch].expand(3, -1)[head].nonzero().squeeze(-1)
-        rule = reference_global_mask(everywhere[batch, kept].tolist())
-        own = reference_pairs(rule, 1, len(kept)) | reference_pairs(
-            reference_window(9), 1, len(kept)
-        )
-        pairs[batch, head][kept[:, None], kept] = own[0]
-    want = reference_attention(*heads, pairs, 0.3)
-    got = run(heads, Window(9) | GlobalMask(everywhere), Mask(padding), backend)
-    assert_equal(got, want)
-    for one, other in zip(gradients(got, heads), gradients(want, heads), strict=True):
-        assert_equal(one, other)
+
+    def rule(batch: int, kept: Tensor) -> Tensor:
+        chosen, place = everywhere[batch, kept], torch.arange(len(kept))
+        return chosen | chosen[:, None] | ((place - place[:, None]).abs() < 9)
+
+    check(backend, Window(9) | GlobalMask(everywhere), Mask(padding), heads, rule)
 
 
 def test_documents_go_where_the_positions_are() -> None:
@@ -171,46 +167,31 @@ def test_lower_precision_keeps_its_budget(backend: str, dtype: torch.dtype) -> N
         assert_within_budget(*parts)
 
 
-@pytest.mark.parametrize("place", range(3))
-def test_features_may_lie_apart(place: int) -> None:
+@pytest.mark.parametrize("place", [0, 1, 2, None])
+def test_features_may_lie_apart_and_one_number_may_stand_for_all(place: int | None) -> None:
     heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
-    heads[place] = heads[place].mT.contiguous().mT
-    check_alone(Heads(*(t.requires_grad_() for t in heads)))
-
-
-def test_one_number_may_stand_for_all() -> None:
-    heads = [t.detach()[:1] for t in random_heads(300, widths=(5, 5), dtype=torch.float64)]
-    heads[2] = heads[2][..., :1].expand(-1, -1, -1, 5)
-    check_alone(Heads(*(t.requires_grad_() for t in heads)))
-
-
-def check_alone(heads: Heads) -> None:
-    """Compare blocks with a dense mask for a single sequence, under a gradient of ones."""
-    outputs = [run(heads, Window(9), Mask(), backend) for backend in ("dense", "blocked")]
-    wanted, got = ((o, *torch.autograd.grad(o.sum(), heads)) for o in outputs)
-    for one, other in zip(got, wanted, strict=True):
-        assert_equal(one, other)
+    if place is None:
+        heads[2] = heads[2][..., :1].expand(-1, -1, -1, 5)
+    else:
+        heads[place] = heads[place].mT.contiguous().mT
+    leaves = Heads(*(t.requires_grad_() for t in heads))
+    results = []
+    for backend in RUN:
+        output = run(leaves, Window(9), Mask(), backend)
+        results.append([output, *torch.autograd.grad(output.sum(), leaves)])
+    for wanted, got in zip(*results, strict=True):
+        assert_equal(got, wanted)
 
 
 def test_blocks_store_nothing_of_size_length_squared() -> None:
-    length = 2048
-    heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
-    pattern = Window(64) | GlobalTokens(1)
-    run(heads, pattern, Mask(), "blocked")  # makes the layout
-    with MemoryMeter() as meter:
-        run(heads, pattern, Mask(), "blocked").sum().backward()
-    assert meter.largest < length**2 / 8
-    own = sum(t.numel() * t.element_size() for t in heads)
-    assert meter.peak < 12 * own
-
-
-def test_memory_grows_with_the_length() -> None:
     peaks = []
     for length in (2048, 4096):
         heads = random_heads(length, heads=2, widths=(8, 8), dtype=torch.float32)
         for _ in range(2):  # the first one makes the layout
             with MemoryMeter() as meter:
                 run(heads, Window(32) | GlobalTokens(1), Mask(), "blocked").sum().backward()
+        assert meter.largest < length**2 / 8
+        assert meter.peak < 12 * sum(t.numel() * t.element_size() for t in heads)
         peaks.append(meter.peak)
     assert peaks[1] < 2.2 * peaks[0]
 
@@ -268,17 +249,14 @@ def test_a_query_without_a_key_gets_zeros_and_finite_gradients(backend: str) -> 
 
 
 @pytest.mark.parametrize("backend", RUN)
-def test_all_padding_gives_zeros(backend: str) -> None:
-    heads = random_heads(9, dtype=torch.float64)
-    output = run(heads, Window(3), Mask(torch.zeros(2, 9).bool()), backend)
-    assert not output.any()
-    assert all(not slope.any() for slope in gradients(output, heads))
-
-
-def test_all_padding_gives_zeros_however_large_it_is() -> None:
-    heads = Heads(*(torch.full((2, 1, 5, 4), 3e38, requires_grad=True) for _ in range(3)))
-    mask = Mask(torch.zeros(2, 5).bool())
-    output = run(heads, Window(3), mask, "blocked", dropout_p=0.1)
+@pytest.mark.parametrize("dropout_p", [0.0, 0.1])
+@pytest.mark.parametrize("held", [1.0, 3e38])
+def test_all_padding_gives_zeros_however_large_it_is(
+    held: float, dropout_p: float, backend: str
+) -> None:
+    heads = Heads(*(torch.full((2, 1, 9, 4), held, requires_grad=True) for _ in range(3)))
+    mask = Mask(torch.zeros(2, 9).bool())
+    output = run(heads, Window(3), mask, backend, dropout_p=dropout_p)
     assert not output.any()
     assert all(not slope.any() for slope in gradients(output, heads))
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
+from jat_graph import JatConfig, PairGraph, jump_attention
 from jat_graph.patterns import Pattern, Window, parse_pattern
 from tests.oracles import reference_mask
 from tests.support import (
@@ -65,26 +65,6 @@ def test_values_and_gradients_are_the_oracles(spec, masks, data):
     want = torch.autograd.grad(truth, twins, cotangent, allow_unused=True)
     for mine, its, leaf in zip(got, want, leaves, strict=True):
         assert_equal(*(torch.zeros_like(leaf) if g is None else g for g in (mine, its)))
-
-
-def test_a_pattern_limits_neither_votes_nor_edges():
-    query, key = random_tensors(3, (2, 2, 9, 4), (2, 2, 9, 4))
-    everywhere, within = (
-        JatConfig(PairGraph(threshold=0.5), pattern=p) for p in (None, "window:1")
-    )
-    assert_equal(
-        jump_operator(query, key, config=within).to_dense(),
-        jump_operator(query, key, config=everywhere).to_dense(),
-    )
-
-
-def test_a_window_over_everything_changes_nothing():
-    tensors = random_tensors(4, *[(2, 3, 11, 4)] * 3)
-    outputs = [
-        jump_attention(*tensors, config=JatConfig(PairGraph(threshold=0.5), pattern=pattern))
-        for pattern in (None, Window(11))
-    ]
-    assert_equal(*outputs)
 
 
 @pytest.mark.parametrize("hops", [(0, 1), {(0, 2): (0, 1), (1, 3): (0.5, 0.5)}])
