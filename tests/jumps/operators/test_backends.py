@@ -1,4 +1,5 @@
 import dataclasses
+from itertools import product
 
 import pytest
 import torch
@@ -24,9 +25,8 @@ from jat_graph.operators import (
 from tests.inputs import random_heads
 from tests.jumps.operators.support import integer_ballots, integer_truth
 
+CAUSAL = TokenMask(causal=True)
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
-
-
 WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 
@@ -36,29 +36,28 @@ def built(config, mask=TokenMask()):  # noqa: B008
 
 
 @pytest.mark.parametrize(
-    ("backend", "operator"),
-    [("dense", DenseOperator), ("sparse", SparseOperator), ("threshold", ThresholdOperator)],
+    ("backend", "mask", "operator"),
+    [
+        *product(["dense"], [TokenMask(), CAUSAL, PAIRS], [DenseOperator]),
+        *product(["sparse"], [TokenMask(), CAUSAL, PAIRS], [SparseOperator]),
+        ("threshold", TokenMask(), ThresholdOperator),
+        ("threshold", CAUSAL, BlockedOperator),
+    ],
 )
-def test_an_explicit_backend_is_built(backend, operator):
-    assert isinstance(built(JatConfig(PairGraph(backend=backend))), operator)
-
-
-@pytest.mark.parametrize("mask", [TokenMask(causal=True), PAIRS])
-@pytest.mark.parametrize("backend", ["dense", "sparse"])
-def test_dense_and_sparse_take_every_mask(backend, mask):
+def test_an_explicit_backend_is_built(backend, mask, operator):
     assert unsupported(backend, JatConfig(), mask) == []
-    built(JatConfig(PairGraph(backend=backend)), mask)
+    assert isinstance(built(JatConfig(PairGraph(backend=backend)), mask), operator)
 
 
 @pytest.mark.parametrize(
     ("settings", "mask", "reasons"),
     [
         ({}, TokenMask(), []),
-        ({}, TokenMask(causal=True), []),
+        ({}, CAUSAL, []),
         ({}, PAIRS, ["padding and causal masks only"]),
         ({"inclusive": True, "same_sign_only": True}, TokenMask(), []),
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(), []),
-        ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(causal=True), []),
+        ({"inclusive": True, "same_sign_only": True, "threshold": 0}, CAUSAL, []),
         ({"inclusive": True, "threshold": 0}, TokenMask(), []),
         ({"inclusive": True, "vote_rate": 0.1}, PAIRS, ["padding and causal masks only"]),
         ({"soft_temperature": 1.0}, TokenMask(), ["soft votes need every pair"]),
@@ -83,11 +82,6 @@ def test_votes_that_meet_the_threshold_are_exact(backend, drawn):
     error = 1e-6 if backend == "threshold" else 0.0
     torch.testing.assert_close(operator.to_dense(), truth, rtol=error, atol=error)
     torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
-
-
-def test_the_threshold_backend_goes_by_blocks_under_a_causal_mask():
-    operator = built(JatConfig(PairGraph(backend="threshold")), TokenMask(causal=True))
-    assert isinstance(operator, BlockedOperator)
 
 
 def test_an_explicit_backend_never_falls_back():
@@ -115,7 +109,7 @@ def test_auto_takes_the_cheaper_one_and_says_why(causal):
 def test_a_matrix_that_is_too_large_is_not_made():
     length = int((LARGEST_MATRIX / 4) ** 0.5) + 1
     work = Workload(graphs=1, length=length, num_keys=10**6, width=10**6, causal=True)
-    choice = choose_backend(JatConfig(), TokenMask(causal=True), work, "cpu")
+    choice = choose_backend(JatConfig(), CAUSAL, work, "cpu")
     assert choice.milliseconds["dense"] < choice.milliseconds["threshold"]
     assert choice.backend == "threshold"
     assert "would take 2.0 GiB" in choice.why

@@ -29,26 +29,23 @@ def test_more_work_never_costs_less(backend, work, field):
     assert predict(backend, more, prices) >= predict(backend, work, prices) > 0
 
 
-def test_the_model_counts_the_work_by_hand():
-    work = Workload(graphs=2, length=10, num_keys=3, width=4, products=2)
-    dense = {"vote": 2 * 100 * 3 / 2, "entry": 200, "multiply": 2 * 100 * 8}
-    threshold = {"rank": 2 * 3 * 10, "row": 2 * 3 * 10 * 8}
-    for backend, units in (("dense", dense), ("threshold", threshold)):
-        for name in PRICES:
-            alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
-            assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
+PAIRS = Workload(graphs=2, length=10, num_keys=3, width=4, products=2)
+STONES = Workload(graphs=2, length=10, num_keys=6, width=4, products=3, backward=True, linked=0.25)
 
 
-def test_the_work_of_stones_by_hand():
-    work = Workload(
-        graphs=2, length=10, num_keys=6, width=4, products=3, backward=True, linked=0.25
-    )
-    dense = {"incidence": 2 * 60 * 2, "multiply": 2 * 2 * 60 * 12}
-    sparse = {"search": 2 * 60 * 3, "link": 0.25 * 2 * 2 * 60 * 12}
-    for backend, units in (("dense", dense), ("sparse", sparse)):
-        for name in PRICES:
-            alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
-            assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
+@pytest.mark.parametrize(
+    ("work", "backend", "units"),
+    [
+        (PAIRS, "dense", {"vote": 2 * 100 * 3 / 2, "entry": 200, "multiply": 2 * 100 * 8}),
+        (PAIRS, "threshold", {"rank": 2 * 3 * 10, "row": 2 * 3 * 10 * 8}),
+        (STONES, "dense", {"incidence": 2 * 60 * 2, "multiply": 2 * 2 * 60 * 12}),
+        (STONES, "sparse", {"search": 2 * 60 * 3, "link": 0.25 * 2 * 2 * 60 * 12}),
+    ],
+)
+def test_the_model_counts_the_work_by_hand(work, backend, units):
+    for name in PRICES:
+        alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
+        assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
 
 
 def test_the_table_in_the_package_is_whole():

@@ -8,55 +8,21 @@ from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.operators import DenseOperator
-from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
-from tests.oracles import reference_graph
+from tests.jumps.operators.support import SOFT, PairsContract
 
 
-class TestDenseOperator(OperatorContract):
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.of_pairs(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key).adjacency
+class TestDenseOperator(PairsContract):
+    def create(self, adjacency):
+        return DenseOperator.of_pairs(adjacency)
 
 
-class TestCausalDenseOperator(OperatorContract):
-    def create_inputs(self):
-        return random_heads(2, 3, 12, 8, is_causal=True)[:2]
-
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.of_pairs(
-            PairAdjacency.of_scores(JatConfig(), source, TokenMask(causal=True))
-        )
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key, is_causal=True).adjacency
+class TestCausalDenseOperator(TestDenseOperator):
+    causal = True
 
 
-class TestSoftDenseOperator(OperatorContract):
-    """Gradients reach queries and keys; the sign gate keeps the graph from being complete."""
-
-    def create_operator(self, query, key):
-        config = JatConfig(
-            PairGraph(
-                soft_temperature=0.7, same_sign_only=True, key_selection="strided", num_keys=1
-            )
-        )
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return DenseOperator.of_pairs(PairAdjacency.of_scores(config, source, TokenMask()))
-
-    def dense_truth(self, query, key):
-        return reference_graph(
-            query,
-            key,
-            soft_temperature=0.7,
-            same_sign_only=True,
-            key_selection="strided",
-            num_keys=1,
-        ).adjacency
+class TestSoftDenseOperator(TestDenseOperator):
+    settings = SOFT
 
 
 @pytest.mark.parametrize("soft_temperature", [None, 0.5])

@@ -5,46 +5,30 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
-from jat_graph.core.masks import TokenMask
-from jat_graph.jumps.adjacency.pairs import PairAdjacency
-from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.operators import SparseOperator
-from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
-from tests.oracles import reference_graph
+from tests.jumps.operators.support import PairsContract
 from tests.support import count_operations, needs_torch_sparse
 
 
-class TestSparseOperator(OperatorContract):
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return SparseOperator.of_pairs(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key).adjacency
+class TestSparseOperator(PairsContract):
+    def create(self, adjacency):
+        return SparseOperator.of_pairs(adjacency)
 
     def test_the_matrix_is_torchs_csr(self):
         assert self.create_operator(*self.create_inputs()).matrix.layout == torch.sparse_csr
 
 
-class TestCausalSparseOperator(OperatorContract):
-    def create_inputs(self):
-        return random_heads(2, 3, 12, 8, is_causal=True)[:2]
-
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return SparseOperator.of_pairs(
-            PairAdjacency.of_scores(JatConfig(), source, TokenMask(causal=True))
-        )
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key, is_causal=True).adjacency
+class TestCausalSparseOperator(TestSparseOperator):
+    causal = True
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is not checked
 @needs_torch_sparse
-class TestSparseTensorOperator(OperatorContract):
+class TestSparseTensorOperator(PairsContract):
     """A ``torch_sparse.SparseTensor`` goes in and comes out."""
+
+    causal = True
 
     def create_operator(self, query, key):
         from torch_sparse import SparseTensor
@@ -52,12 +36,6 @@ class TestSparseTensorOperator(OperatorContract):
         truth = self.dense_truth(query, key)
         matrix = torch.block_diag(*truth.flatten(0, 1))
         return SparseOperator(SparseTensor.from_dense(matrix), truth.shape)
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key, is_causal=True).adjacency
-
-    def create_inputs(self):
-        return random_heads(2, 3, 12, 8, is_causal=True)[:2]
 
     def test_torch_multiplies_unless_weights_have_gradients(self):
         operator = self.create_operator(*self.create_inputs())
@@ -110,6 +88,7 @@ torch.save(outputs[0], sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_results_are_the_same_without_the_extra(tmp_path):
     path = tmp_path / "output.pt"
     subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA, str(path)], check=True, timeout=300)

@@ -1,4 +1,5 @@
 import math
+from typing import ClassVar
 
 import pytest
 import torch
@@ -7,24 +8,19 @@ from hypothesis import strategies as st
 
 import jat_graph.jumps.operators.threshold
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
-from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
+from jat_graph.jumps.adjacency.scores import MapScores
 from jat_graph.operators import ThresholdOperator
-from jat_graph.testing import OperatorContract
-from tests.inputs import random_heads, random_padding_mask
-from tests.jumps.operators.support import integer_truth
+from tests.inputs import random_heads
+from tests.jumps.operators.support import PairsContract, integer_truth
 from tests.oracles import reference_graph
 from tests.support import assert_within_budget
 
 
-class TestThresholdOperator(OperatorContract):
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return ThresholdOperator(PairAdjacency.of_scores(JatConfig(), source, TokenMask()))
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key).adjacency
+class TestThresholdOperator(PairsContract):
+    def create(self, adjacency):
+        return ThresholdOperator(adjacency)
 
 
 class TestManyKeys(TestThresholdOperator):
@@ -42,44 +38,27 @@ class TestSmallBlocks(TestThresholdOperator):
         monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1)
 
 
-VARIANTS = {
-    "key_selection": "significance",
-    "num_keys": 5,
-    "same_sign_only": True,
-    "normalize_keys": True,
-    "inclusive": True,
-    "threshold": 1.5,
-}
-SELECTED = {"key_selection": "strided", "num_keys": 9, "nodes": "selected", "threshold": 3.0}
-
-
-class TestVariants(OperatorContract):
+class TestVariants(TestThresholdOperator):
     """Padding, few keys, one sign, norms, ties that vote."""
 
-    def create_inputs(self):
-        mask = random_padding_mask(2, 12, side="scattered", min_valid=9)
-        return *super().create_inputs(), mask
-
-    def create_operator(self, query, key, mask):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        adjacency = PairAdjacency.of_scores(
-            JatConfig.paper(**VARIANTS), source, resolve_mask(mask, False, query)
-        )
-        return ThresholdOperator(adjacency)
-
-    def dense_truth(self, query, key, mask):
-        return reference_graph(query, key, attention_mask=mask, **VARIANTS).adjacency
+    side = "scattered"
+    settings: ClassVar = {
+        "key_selection": "significance",
+        "num_keys": 5,
+        "same_sign_only": True,
+        "normalize_keys": True,
+        "inclusive": True,
+        "threshold": 1.5,
+    }
 
 
-class TestSelectedNodes(OperatorContract):
-    def create_operator(self, query, key):
-        source = QueryKeyScores(query, key, 8**-0.5)
-        return ThresholdOperator(
-            PairAdjacency.of_scores(JatConfig.paper(**SELECTED), source, TokenMask())
-        )
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key, **SELECTED).adjacency
+class TestSelectedNodes(TestThresholdOperator):
+    settings: ClassVar = {
+        "key_selection": "strided",
+        "num_keys": 9,
+        "nodes": "selected",
+        "threshold": 3.0,
+    }
 
 
 @settings(max_examples=60)
