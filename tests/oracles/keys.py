@@ -19,8 +19,7 @@ def reference_num_keys(
     :math:`U = \min(n, \max(1, \lceil c \ln n \rceil))`, or ``num_keys`` capped at n. The released
     code's rule (``"sampled_queries"``) rounds before it multiplies: :math:`c \lceil\ln n\rceil`.
 
-    Reference:
-        Informer's sampling factor (Zhou et al., 2021), as used by JAT, section 3.3.
+    Reference: Informer's sampling factor (Zhou et al., 2021), as used by JAT, section 3.3.
     """
     if key_selection == "all":
         return num_tokens
@@ -34,8 +33,7 @@ def reference_num_samples(num_tokens: int, key_selection: str, *, key_factor: fl
 
     It is :math:`\min(n, \lceil c \ln n \rceil)`, and at least one.
 
-    Reference:
-        Informer's sampling factor (Zhou et al., 2021).
+    Reference: Informer's sampling factor (Zhou et al., 2021).
     """
     logarithm = math.log(num_tokens)
     if key_selection == "sampled_queries":
@@ -68,13 +66,8 @@ def reference_voting_keys(
       :math:`\max_j X_{ij} - \frac1n \sum_j X_{ij}` over the keys with the given ranks; the tokens
       of these queries vote as keys.
 
-    Shapes:
-        - scores, pairs: ``[B, H, L, L]``
-        - sample_ranks: ``{n: [s]}``
-        - output: bool ``[B, H, L]``
-
-    Reference:
-        JAT paper, Eq. 8; ``sampled_queries``: JAT2022, ``CheckerNet``.
+    Shapes: scores, pairs ``[B, H, L, L]``; sample_ranks ``{n: [s]}``; output bool ``[B, H,
+    L]``. Reference: JAT paper, Eq. 8; ``sampled_queries``: JAT2022, ``CheckerNet``.
     """
     voters = torch.zeros(scores.shape[:-1], dtype=torch.bool, device=scores.device)
     for b in range(scores.shape[0]):
@@ -129,14 +122,9 @@ def reference_quantile_threshold(
     A row (i, k, j) of the triples for n valid tokens holds the ranks of i and k among them, and the
     rank of j among the voting keys.
 
-    Shapes:
-        - scores, pairs: ``[B, H, L, L]``
-        - voters, key_norm: ``[B, H, L]``
-        - triples: ``{n: [T, 3]}``
-        - output: ``[B, H]``
-
-    Reference:
-        This library; the quantile is numpy's ``method="inverted_cdf"``.
+    Shapes: scores, pairs ``[B, H, L, L]``; voters, key_norm ``[B, H, L]``; triples ``{n: [T,
+    3]}``; output ``[B, H]``. Reference: This library; the quantile is numpy's
+    ``method="inverted_cdf"``.
     """
     threshold = torch.full(scores.shape[:2], math.inf, dtype=scores.dtype, device=scores.device)
     for b in range(scores.shape[0]):

@@ -20,12 +20,8 @@ def paper_vote(query: Tensor, key: Tensor, threshold: float) -> Tensor:
     where :math:`[\cdot]_\rho` is 1 above rho and 0 elsewhere, so that no token votes for itself.
     Dividing the product by D is the same as scaling each score by :math:`1/\sqrt D`.
 
-    Shapes:
-        - query, key: ``[L, D]``
-        - output: ``[L, L, L]``, index i, k, j
-
-    Reference:
-        JAT paper, Eq. 2.
+    Shapes: query, key ``[L, D]``; output ``[L, L, L]``, index i, k, j. Reference: JAT paper,
+    Eq. 2.
     """
     length, width = query.shape
     votes = query.new_zeros(length, length, length)
@@ -44,12 +40,7 @@ def paper_adjacency(votes: Tensor) -> Tensor:
 
     Eq. 2 has no votes for i = k, so A has no self-loops; Eq. 4 adds one of weight 1 to every token.
 
-    Shapes:
-        - votes: ``[L, L, U]``
-        - output: ``[L, L]``
-
-    Reference:
-        JAT paper, Eq. 3.
+    Shapes: votes ``[L, L, U]``; output ``[L, L]``. Reference: JAT paper, Eq. 3.
     """
     return votes.mean(dim=-1)
 
@@ -59,12 +50,7 @@ def paper_head(propagated: Tensor, value: Tensor, head_dim: int) -> Tensor:
 
     .. math:: \mathrm{head} = \mathrm{softmax}\Big(\frac{\Phi(S)}{\sqrt D}\Big) V
 
-    Shapes:
-        - propagated: ``[L, L]``
-        - value, output: ``[L, Dv]``
-
-    Reference:
-        JAT paper, Eq. 7.
+    Shapes: propagated ``[L, L]``; value, output ``[L, Dv]``. Reference: JAT paper, Eq. 7.
     """
     return (propagated / math.sqrt(head_dim)).softmax(dim=-1) @ value
 
@@ -77,11 +63,7 @@ def paper_order_scores(scores: Tensor, adj_norm: Tensor, order: int) -> Tensor:
     With :math:`S = Q K^\top` one hop is :math:`(\hat A Q) (\hat A K)^\top`. The paper counts orders
     from one: order 1 is ordinary attention, order 2 one hop. Hop p of this library is order p + 1.
 
-    Shapes:
-        - scores, adj_norm, output: ``[L, L]``
-
-    Reference:
-        JAT paper, Eq. 5, 6 and 9.
+    Shapes: scores, adj_norm, output ``[L, L]``. Reference: JAT paper, Eq. 5, 6 and 9.
     """
     for _ in range(order - 1):
         scores = adj_norm @ scores @ adj_norm.T

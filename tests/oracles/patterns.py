@@ -12,11 +12,7 @@ Rule = Callable[[int, int, int], bool]  # of head, query and key
 def reference_pairs(rule: Rule, heads: int, length: int) -> Tensor:
     """Return the pairs that a rule allows, asked one by one.
 
-    Shapes:
-        - **output:** bool ``[heads, length, length]``
-
-    Reference:
-        The rules below give theirs.
+    Shapes: output bool ``[heads, length, length]``.
     """
     pairs = torch.zeros(heads, length, length, dtype=torch.bool)
     for head in range(heads):

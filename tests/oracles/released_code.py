@@ -32,13 +32,8 @@ def released_adjacency(
     The original's same-sign rule sets the product of two negative scores to 0, which votes if rho
     is 0; here it never votes.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``get_attn_adj``.
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``get_attn_adj``.
     """
     scores = (query @ key.transpose(-1, -2)).detach()  # [B, H, L, L]
     if valid is None:
@@ -75,13 +70,8 @@ def released_scores(
     The original clamps row sums at 1e-4, which never acts: the diagonal of A is 1. It follows h
     with dropout, and holds a matrix W and a vector b that it never uses; there are none here.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``CheckerNet.forward`` and ``*SelfAttention.forward``.
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``CheckerNet.forward`` and ``*SelfAttention.forward``.
     """
     scores = query @ key.transpose(-1, -2)
     adjacency = released_adjacency(
@@ -108,13 +98,8 @@ def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: 
     each query, with replacement, in every forward, also in evaluation; here the caller gives them.
     Here u is at least 1 and at most L, and a tie goes to the lower position.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - sample: ``[s]`` or ``[L, s]``
-        - output: ``[B, H, u]``
-
-    Reference:
-        JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
+    Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, u]``.
+    Reference: JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
     """
     scores = (query @ key.transpose(-1, -2)).detach()
     length = scores.shape[-1]
@@ -143,13 +128,8 @@ def released_efficient_scores(
     them are mixed with their hops, all others stay S. The original writes in place, so with several
     hops it sums copies of the last one; here each counts once. It fails with one head; this works.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - sample: ``[s]`` or ``[L, s]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``CheckerNet`` with ``prob_jat``.
+    Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``CheckerNet`` with ``prob_jat``.
     """
     top = released_top_queries(query, key, sample, factor=factor)  # [B, H, u]
     rows = top[..., None].expand(*top.shape, query.shape[-1])
@@ -172,13 +152,8 @@ def released_attention(
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}(\mathrm{scores} / \sqrt D + \mathrm{mask}) V`.
 
-    Shapes:
-        - scores: ``[B, H, L, L]``
-        - value, output: ``[B, H, L, Dv]``
-        - valid: bool ``[B, L]``
-
-    Reference:
-        JAT2022, ``*SelfAttention.forward``.
+    Shapes: scores ``[B, H, L, L]``; value, output ``[B, H, L, Dv]``; valid bool ``[B, L]``.
+    Reference: JAT2022, ``*SelfAttention.forward``.
     """
     logits = scores / math.sqrt(head_dim)
     if valid is not None:

@@ -30,10 +30,7 @@ def standard_scores(
     :math:`64 \lfloor r / 64 \rfloor` of them, that is all complete blocks of 64; in the first block
     from the r + 1 tokens up to i. Later keys have the score 0.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
     """
     batch, _, length, _ = query.shape
     if valid is None:
@@ -87,16 +84,10 @@ def incidence(
     With both sides the stones of -Z come after those of Z. Columns of keys that are no stones are
     0, and so are rows and columns of tokens that are not valid.
 
-    Shapes:
-        - scores: ``[B, H, L, L]``
-        - threshold: a number or ``[H]``
-        - stones: bool ``[B, H|1, L]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``, or ``[B, H, L, 2L]`` for both sides
-
-    Reference:
-        This library. A token is linked where its own score is high, as in Definition 3.1 of the JAT
-        paper; Eq. 2 asks it of products.
+    Shapes: scores ``[B, H, L, L]``; threshold a number or ``[H]``; stones bool ``[B, H|1, L]``;
+    valid bool ``[B, L]``; output ``[B, H, L, L]``, or ``[B, H, L, 2L]`` for both sides.
+    Reference: This library. A token is linked where its own score is high, as in Definition 3.1
+    of the JAT paper; Eq. 2 asks it of products.
     """
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if stones is not None:
@@ -131,13 +122,9 @@ def stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     :math:`d_i = \sum_j b_{ij}`. A stone on which nobody stands leads nowhere; a token on no stone
     stays where it is, also for :math:`\varepsilon = 0`.
 
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library; for hard incidence and :math:`\varepsilon = 0` the hypergraph convolution of
-        Bai et al. (2021) without a filter.
+    Shapes: incidence ``[B, H, L, U]``; output ``[B, H, L, L]``. Reference: This library; for
+    hard incidence and :math:`\varepsilon = 0` the hypergraph convolution of Bai et al. (2021)
+    without a filter.
     """
     size = incidence.sum(dim=-2, keepdim=True)  # [B, H, 1, U]
     leaving = incidence.sum(dim=-1, keepdim=True) + self_weight  # [B, H, L, 1]
@@ -158,9 +145,7 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     Row i is the last row of :func:`stone_propagation` for the tokens up to i; :math:`b_{ij}` is 0
     for a stone j after i.
 
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - output: ``[B, H, L, L]``
+    Shapes: incidence ``[B, H, L, U]``; output ``[B, H, L, L]``.
     """
     length = incidence.shape[-2]
     rows = []
@@ -173,13 +158,8 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
 def jump_features(propagation: Tensor, x: Tensor, strengths: Tensor) -> Tensor:
     r"""Return :math:`x + \sum_{p \ge 1} \theta_p (P^p x - x)`.
 
-    Shapes:
-        - propagation: ``[B, H, L, L]``
-        - x, output: ``[B, H, L, D]``
-        - strengths: ``[hops, H]``
-
-    Reference:
-        This library; MixHop (Abu-El-Haija et al., 2019) for powers side by side.
+    Shapes: propagation ``[B, H, L, L]``; x, output ``[B, H, L, D]``; strengths ``[hops, H]``.
+    Reference: This library; MixHop (Abu-El-Haija et al., 2019) for powers side by side.
     """
     result = x
     for strength, jumped in _hops(propagation, x, strengths):
@@ -235,13 +215,8 @@ def stone_attention(
     :math:`Q'` and :math:`K'` are the :func:`jump_features` of Q and K by :math:`\theta^q` and
     :math:`\theta^k`. Nobody reads tokens that are not valid, and what these read means nothing.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - value, output: ``[B, H, L, Dv]``
-        - strength: ``[3, hops, H]``
-        - threshold: a number or ``[H]``
-        - stones: bool ``[B, H|1, L]``
-        - valid: bool ``[B, L]``
+    Shapes: query, key ``[B, H, L, D]``; value, output ``[B, H, L, Dv]``; strength ``[3, hops,
+    H]``; threshold a number or ``[H]``; stones bool ``[B, H|1, L]``; valid bool ``[B, L]``.
     """
     scores = standard_scores(query, key, scale, valid, causal)
     walk = _walk(

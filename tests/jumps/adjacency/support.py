@@ -57,6 +57,19 @@ def adjacencies(draw, soft=False):
     return rule, scores.masked_fill(masked, math.nan), norms
 
 
+@st.composite
+def drawn_heads(draw, longest):
+    """Draw queries and keys ``[B, H, L, D]``, and which tokens are valid, ``[B, L]`` or None."""
+    batch, heads, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 5))
+    length = draw(st.integers(1, longest))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    query, key = torch.randn(2, batch, heads, length, width, generator=generator).double() + 1
+    share = draw(st.sampled_from((None, None, 0.2, 0.9)))
+    if share is None:
+        return query, key, None
+    return query, key, torch.rand(batch, length, generator=generator) < share
+
+
 def sampled_ranks(config: JatConfig, count: int) -> Tensor:
     """Return the ranks that the library samples from a sequence of ``count`` tokens."""
     valid = torch.ones(1, 1, count, dtype=torch.bool)

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -18,7 +17,6 @@ from jat_graph.jumps.adjacency.keys import (
 )
 from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from tests.oracles import (
-    reference_mask,
     reference_num_keys,
     reference_num_samples,
     reference_scores,
@@ -68,17 +66,6 @@ def test_the_keys_are_the_oracles(selection, case, factor, number, seed):
     assert torch.equal(as_mask(keys, source.shape), wanted)
 
 
-@given(case=heads_and_masks(), step=st.integers(1, 5))
-def test_a_fixed_step_takes_every_so_many_valid_tokens(case, step):
-    config = JatConfig(PairGraph(key_selection="strided", key_step=step))
-    mask = dataclasses.replace(resolve_mask(case.mask, False, case.query), pairs=None)
-    source = QueryKeyScores(case.query, case.key, 1.0)
-    chosen = as_mask(select_keys(config, source, mask), source.shape)
-    valid = reference_mask(case.query, case.mask).visible.any(-2)
-    for row, tokens in zip(chosen.flatten(0, 1), valid.flatten(0, 1), strict=True):
-        assert torch.equal(row.nonzero(), tokens.nonzero()[::step])
-
-
 @given(
     count=st.integers(1, 3000),
     factor=st.floats(0.01, 20),
@@ -92,16 +79,6 @@ def test_how_many_keys_vote(count, factor, number, selection):
     assert sample_size(config, count) == reference_num_samples(count, selection, key_factor=factor)
     assert 1 <= number_of_keys(config, count) <= count
     assert numbers_of_keys(config, torch.tensor([0, count])).tolist() == [0, wanted]
-
-
-@pytest.mark.parametrize("settings", [{}, {"num_keys": 4}, {"key_step": 3}])
-@pytest.mark.parametrize("selection", SELECTIONS)
-def test_more_tokens_have_no_fewer_keys(selection, settings):
-    if "key_step" in settings and selection != "strided":
-        pytest.skip("a step is of strided keys")
-    config = JatConfig.paper(key_selection=selection, **settings)
-    numbers = [number_of_keys(config, n) for n in range(300)]
-    assert numbers == sorted(numbers)
 
 
 def test_the_numbers_of_the_paper():

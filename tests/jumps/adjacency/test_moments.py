@@ -6,22 +6,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from jat_graph.jumps.adjacency.standard import BLOCK, Moments, causal_features
+from tests.jumps.adjacency.support import drawn_heads
 from tests.oracles import standard_scores
 
 SCALE = 0.4
-
-
-@st.composite
-def drawn_tokens(draw, longest=3 * BLOCK):
-    """Draw queries, keys, and which tokens are valid."""
-    batch, heads, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 5))
-    length = draw(st.integers(1, longest))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
-    query, key = torch.randn(2, batch, heads, length, width, generator=generator).double() + 1
-    share = draw(st.sampled_from((None, 0.2, 0.9)))
-    if share is None:
-        return query, key, None
-    return query, key, torch.rand(batch, 1, length, generator=generator) < share
 
 
 def in_chunks(query, key, valid, ends):
@@ -42,9 +30,10 @@ def seen(x, valid):
     return x if valid is None else x * valid.unsqueeze(-1)
 
 
-@given(tokens=drawn_tokens(), data=st.data())
+@given(tokens=drawn_heads(3 * BLOCK), data=st.data())
 def test_chunks_give_what_the_whole_gives(tokens, data):
     query, key, valid = tokens
+    valid = None if valid is None else valid.unsqueeze(1)
     length = query.size(2)
     some = data.draw(st.sets(st.integers(1, length), max_size=4))
     one_by_one = data.draw(st.integers(0, length))
@@ -56,13 +45,13 @@ def test_chunks_give_what_the_whole_gives(tokens, data):
     assert_close(after, whole_after, atol=1e-10, rtol=1e-10)
 
 
-@given(tokens=drawn_tokens(BLOCK + 9))
+@given(tokens=drawn_heads(BLOCK + 9))
 def test_tokens_one_by_one_are_the_oracles(tokens):
-    query, key, valid = tokens
+    query, key, shown = tokens
+    wanted = standard_scores(query, key, SCALE, shown, causal=True)
+    valid = None if shown is None else shown.unsqueeze(1)
     (own_query, own_key), _ = in_chunks(query, key, valid, range(1, query.size(2) + 1))
     scores = SCALE * own_query @ own_key.mT
-    shown = None if valid is None else valid[:, 0].expand(len(query), -1)
-    wanted = standard_scores(query, key, SCALE, shown, causal=True)
     pairs = torch.ones_like(scores).tril()
     if valid is not None:
         pairs = pairs * valid.unsqueeze(-1) * valid.unsqueeze(-2)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
-from jat_graph.core.masks import TokenMask, resolve_mask
+from jat_graph.core.masks import resolve_mask
 from jat_graph.jumps.adjacency.keys import select_keys
 from jat_graph.jumps.adjacency.pairs import SAMPLED_TRIPLES, VoteRule, adaptive_threshold
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-from tests.inputs import random_heads, random_padding_mask
+from tests.inputs import random_heads
 from tests.jumps.adjacency.support import sampled_triples
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (
@@ -69,15 +69,6 @@ def test_the_quantile_is_a_sampled_product_without_interpolation(rate):
     assert int((products > found.item() * (1 + 1e-12)).sum()) == int(rate * SAMPLED_TRIPLES)
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.2, 0.4])
-def test_about_that_share_of_the_products_votes(rate):
-    query, key, _, _ = random_heads(2, 3, 24, 8)
-    config = JatConfig(PairGraph(vote_rate=rate))
-    shares = jump_operator(query, key, config=config).base.to_dense()
-    share = shares.sum((-1, -2)) / (24 * 23)
-    assert (share - rate).abs().max() < 0.02
-
-
 def test_a_share_that_only_negative_products_could_reach_is_warned_about():
     query, key, _, _ = random_heads(1, 1, 12, 4)
     config = JatConfig(PairGraph(vote_rate=0.9))
@@ -85,33 +76,3 @@ def test_a_share_that_only_negative_products_could_reach_is_warned_about():
         operator = jump_operator(query, key, config=config)
     zero = reference_graph(query, key, threshold=0.0)
     torch.testing.assert_close(operator.base.to_dense(), zero.adjacency)
-
-
-def test_a_lone_token_joins_nothing():
-    query, key, _, _ = random_heads(2, 2, 5, 4)
-    mask = torch.tensor([[True] * 5, [True] + [False] * 4])
-    found = found_threshold(JatConfig(PairGraph(vote_rate=0.3)), Case(query, key, key, mask, False))
-    assert found[0].isfinite().all()
-    assert (found[1] == math.inf).all()
-
-
-@pytest.mark.parametrize("side", ["left", "right", "scattered"])
-def test_neither_padding_nor_batch_moves_the_threshold(side):
-    query, key, _, _ = random_heads(3, 2, 11, 4)
-    mask = random_padding_mask(3, 11, side=side, min_valid=4, seed=3)
-    assert not mask.all()
-    config = JatConfig(PairGraph(vote_rate=0.2, key_selection="sampled", key_factor=2.0))
-    whole = found_threshold(config, Case(query, key, key, mask, False))
-    for b in range(3):
-        own = [t[b : b + 1, :, mask[b]] for t in (query, key)]
-        alone = found_threshold(config, Case(*own, own[1], None, False))
-        torch.testing.assert_close(whole[b : b + 1], alone, rtol=1e-12, atol=0)
-
-
-def test_no_gradient_flows_through_the_threshold():
-    query, key, _, _ = random_heads(1, 1, 8, 4)
-    source = QueryKeyScores(query.requires_grad_(), key, 0.5)
-    config = JatConfig(PairGraph(vote_rate=0.2))
-    keys, rule = select_keys(config, source, TokenMask()), VoteRule.of(config.graph, source)
-    threshold = adaptive_threshold(config, rule, source, keys, TokenMask())
-    assert not threshold.requires_grad

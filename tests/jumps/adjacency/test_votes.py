@@ -70,34 +70,6 @@ def test_a_product_of_zero_votes_where_neither_score_is_negative():
     assert (products > limits).tolist() == [[[False, False, True, True]]]
 
 
-@pytest.mark.parametrize("variants", [{}, {"same_sign_only": True}])
-def test_soft_votes_become_hard_ones(variants):
-    (scores,) = random_tensors(0, (2, 2, 7, 5))
-    threshold = torch.tensor([[0.5, 1.0]], dtype=torch.float64)
-    hard = count_votes(*VoteRule(threshold, **variants).settle(scores))
-    off = ~torch.eye(7, dtype=torch.bool)
-    assert 0.1 < (hard[..., off] > 0).double().mean() < 0.95
-    errors = []
-    for temperature in (1.0, 0.1, 0.01, 1e-6):
-        rule = VoteRule(threshold, **variants, soft_temperature=temperature)
-        soft = sum_soft_votes(rule, scores, None)
-        errors.append((soft - hard).abs().max().item())
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-10 < errors[0]
-
-
-def test_gradients_flow_through_soft_votes():
-    (scores,) = random_tensors(0, (1, 2, 5, 4))
-    scores[0, 0, 1, 2] = math.nan
-    scores.requires_grad_()
-    threshold = torch.tensor([[0.5]], dtype=torch.float64)
-    rule = VoteRule(threshold, soft_temperature=0.5)
-    (grad,) = torch.autograd.grad(sum_soft_votes(rule, scores, None).sum(), scores)
-    assert grad.isfinite().all()
-    assert grad[0, 0, 1, 2] == 0
-    assert grad.count_nonzero() == grad.numel() - 1
-
-
 @pytest.mark.parametrize("tile", [1, 2**20])
 def test_gradcheck_of_soft_votes(tile, monkeypatch):
     monkeypatch.setattr(jat_graph.jumps.adjacency.pairs, "SOFT_VOTES", tile)
