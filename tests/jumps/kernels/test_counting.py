@@ -3,13 +3,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.jumps.kernels import count_votes, counting
+from jat_graph.jumps.kernels import counting
 from tests.jumps.kernels.support import (
     columns_and_limits,
     constants,
     each_form,
     run,
-    threads,
     vote_cube,
 )
 
@@ -35,14 +34,6 @@ def test_tiles_change_nothing(form, size):
         assert torch.equal(run("count", form, columns, limits, 5, 20), wanted[:, 5:20])
 
 
-def test_counts_wider_than_a_tile_of_the_cpu():
-    length = 2 * counting.WIDTH + 3
-    columns, limits = torch.randn(1, 3, length), torch.rand(1, 3)
-    counts = run("count", "numba", columns, limits, 0, length)
-    assert torch.equal(counts, run("count", "torch", columns, limits, 0, length))
-    assert torch.equal(counts, counts.mT)
-
-
 @each_form
 @pytest.mark.parametrize(("dtype", "joined"), [(torch.float64, 1), (torch.float32, 0)])
 def test_the_product_is_rounded_before_it_is_compared(form, dtype, joined):
@@ -56,32 +47,3 @@ def test_the_product_is_rounded_before_it_is_compared(form, dtype, joined):
 def test_products_too_small_for_a_normal_number_count(form):
     columns, limits = torch.full((1, 1, 1), 1e-20), torch.zeros(1, 1)
     assert run("count", form, columns, limits, 0, 1).item() == 1
-
-
-@given(ends=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_some_rows_are_rows_of_the_whole(ends):
-    columns, limits = torch.randn(2, 2, 3, 9), torch.rand(2, 2, 3)
-    rows = slice(*sorted(ends))
-    assert torch.equal(count_votes(columns, limits, rows), count_votes(columns, limits)[:, :, rows])
-
-
-def test_no_gradient_flows_through_counts():
-    columns, limits = torch.randn(1, 2, 4, 5, requires_grad=True), torch.rand(1, 2, 4)
-    assert not count_votes(columns, limits.requires_grad_()).requires_grad
-
-
-@each_form
-@pytest.mark.parametrize("number", [1, 2])
-def test_runs_are_equal(form, number):
-    columns, limits = torch.randn(3, 7, 41), torch.rand(3, 7)
-    with threads(number):
-        first, *others = (run("count", form, columns, limits, 0, 41) for _ in range(5))
-    assert all(torch.equal(other, first) for other in others)
-
-
-def test_the_operator_does_what_its_description_says():
-    columns, limits = torch.randn(2, 3, 4, 6), torch.rand(2, 3, 4)
-    for rows in ((1, 4), (0, 6)):
-        torch.library.opcheck(torch.ops.jat_graph.count_votes, (columns, limits, *rows))
-    turned = torch.randn(2, 3, 6, 4).mT, limits[:1, :, :1].expand(2, 3, 4)
-    torch.library.opcheck(torch.ops.jat_graph.count_votes, (*turned, 0, 6))

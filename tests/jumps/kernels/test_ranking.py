@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jat_graph.jumps.kernels import rank_tokens, ranking
+from jat_graph.jumps.kernels import ranking
 from tests.jumps.kernels.support import (
     TRITON,
     columns_and_limits,
@@ -70,11 +70,3 @@ def test_blocks_change_nothing(form, case, block):
         blocks = run("rank", form, *case)
     assert torch.equal(order, blocks[0])
     assert torch.equal(reach, blocks[1])
-
-
-def test_the_operator_does_what_its_description_says():
-    columns, limits = torch.randn(2, 3, 4, 6), torch.rand(2, 3, 4)
-    torch.library.opcheck(torch.ops.jat_graph.rank_tokens, (columns, limits))
-    turned = torch.randn(2, 3, 6, 4).mT, limits[:1, :, :1].expand(2, 3, 4)
-    torch.library.opcheck(torch.ops.jat_graph.rank_tokens, turned)
-    assert not rank_tokens(columns.requires_grad_(), limits).order.requires_grad

@@ -12,7 +12,6 @@ from tests.jumps.kernels.support import (
     constants,
     each_form,
     run,
-    threads,
     vote_cube,
 )
 from tests.support import assert_within_budget
@@ -113,21 +112,6 @@ def test_strides_do_not_matter():
     x, ranking = graphs()
     turned = x.transpose(1, 2).contiguous().transpose(1, 2)
     assert torch.equal(sum_joined(turned, ranking), sum_joined(x, ranking))
-
-
-@each_form
-@pytest.mark.parametrize("number", [1, 2])
-def test_runs_are_equal(form, number):
-    columns, limits = torch.randn(2, 3, 41), torch.rand(2, 3)
-    x, ranking = torch.randn(2, 41, 6), run("rank", form, columns, limits)
-    with threads(number):
-        first, *others = (run("add_joined", form, x, *ranking) for _ in range(5))
-    assert all(torch.equal(other, first) for other in others)
-
-
-def test_the_operator_does_what_its_description_says():
-    x, ranking = graphs(requires_grad=True)
-    torch.library.opcheck(torch.ops.jat_graph.sum_joined, (x, *ranking))
 
 
 def test_it_compiles_without_a_graph_break():
