@@ -9,13 +9,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch_geometric.nn import avg_pool_x
 
 from jat_graph.clusters import naive
 from jat_graph.clusters.attend import KERNELS, choose, kernel_for, read_next
 from jat_graph.clusters.choice import Nodes, Rule, empty_choice, wide
 from jat_graph.clusters.operator import read_tree
-from jat_graph.clusters.tree import cluster_of_keys
 from tests.clusters.support import (
     RULE,
     SCALE,
@@ -61,20 +59,6 @@ def test_padding_is_no_token_and_sequences_are_on_their_own(side):
     assert_same(ours, run(lambda *x: reference_tree_attention(*x, **named), heads))
 
 
-def test_nothing_opened_is_attention_over_pooled_keys():
-    rule = Deep(keys=0, groups=0, size=2, segment=8, window=5)
-    heads = random_heads(4 + 64 + 5, (2, 1), rows=1)
-    node = cluster_of_keys(choose(*heads[:2], rule).tree)[0] // 4
-    node = torch.cat([8 + torch.arange(4), node, 12 + torch.arange(5)])
-
-    def pooled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        means, _ = avg_pool_x(node, torch.cat([key, value], dim=-1)[0], torch.zeros_like(node))
-        bias, parts = node.bincount().to(key.dtype).log(), means.split([5, 3], dim=-1)
-        return F.scaled_dot_product_attention(query, *parts, attn_mask=bias, scale=SCALE)
-
-    assert_same(run(tree_heads, heads, rule), run(pooled, heads))
-
-
 @pytest.mark.parametrize("rest", [True, False])
 def test_weights_are_positive_and_sum_to_one(rest):
     rule = RULE._replace(rest=rest)
@@ -88,15 +72,6 @@ def test_weights_are_positive_and_sum_to_one(rest):
     else:
         near = 150 - 2 * int(choose(query, key, rule).seen[-1])
         assert (read[:, -1].sum(-1) > near).all() and not read[:, -1].all(-1).any()
-
-
-def test_no_later_token_changes_a_bit():
-    heads = random_heads(200)
-    want = tree_heads(*heads)
-    for first in (7, 90, 131, 199):
-        other = [torch.cat([x[:, :first], 9 * x[:, first:].flip(1)], dim=1) for x in heads]
-        assert torch.equal(tree_heads(*other)[:, :first], want[:, :first])
-        assert_same([tree_heads(*(x[:, :first] for x in heads))], [want[:, :first]], 1e-12)
 
 
 @given(ends=st.lists(st.integers(1, 180), min_size=1), seed=st.integers(0, 99))

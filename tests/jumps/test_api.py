@@ -539,7 +539,12 @@ def plain_and_compiled(heads, options, engine):
             "inductor",
             marks=pytest.mark.slow,
         ),
-        pytest.param(JatConfig.stones(strength=0.5), False, "inductor", marks=pytest.mark.slow),
+        pytest.param(
+            JatConfig.stones(key_selection="sampled", strength=0.5),
+            False,
+            "inductor",
+            marks=pytest.mark.slow,
+        ),
         (JatConfig.paper(key_selection="significance"), False, "aot_eager"),
         (JatConfig.paper(**NORMED, backend="threshold"), False, "aot_eager"),
         (JatConfig.paper(soft_temperature=0.5, hop_weights=(0.5, 0.5)), False, "aot_eager"),

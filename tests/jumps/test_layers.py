@@ -65,9 +65,9 @@ def module(settings, conv=None, **options) -> JumpSelfAttention:
     return made
 
 
-def twins(settings, conv) -> tuple[JumpSelfAttention, JumpSelfAttention]:
+def twins(settings, conv, **options) -> tuple[JumpSelfAttention, JumpSelfAttention]:
     """Return a module that multiplies by Â or P, and one with a layer in its place."""
-    fast, layered = module(settings), module(settings, conv)
+    fast, layered = module(settings, **options), module(settings, conv, **options)
     layered.load_state_dict(fast.state_dict(), strict=False)
     return fast, layered
 
@@ -80,9 +80,8 @@ def inputs(seed: int, length: int = LENGTH, batch: int = 2) -> tuple[Tensor, Ten
     return x.requires_grad_(), mask
 
 
-def assert_equal_with_gradients(first, second, x, mask, x2=None) -> None:
-    x2 = x if x2 is None else x2
-    assert_close(first(x, mask), second(x2, mask), **CLOSE)
+def assert_equal_with_gradients(first, second, x, mask) -> None:
+    assert_close(first(x, mask), second(x, mask), **CLOSE)
     names = [name for name, _ in first.named_parameters()]
     cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).double()
     found = []
@@ -104,11 +103,7 @@ def assert_equal_with_gradients(first, second, x, mask, x2=None) -> None:
 def test_jump_conv_is_a_product_by_the_operator(seed, length, strength, soft, causal) -> None:
     settings = PAIRS | {"strength": strength, "soft_temperature": soft}
     x, mask = inputs(seed, length)
-    fast, layered = (
-        module(settings, is_causal=causal),
-        module(settings, PROPAGATION, is_causal=causal),
-    )
-    layered.load_state_dict(fast.state_dict(), strict=False)
+    fast, layered = twins(settings, PROPAGATION, is_causal=causal)
     assert_equal_with_gradients(fast, layered, x, mask)
 
 
