@@ -48,8 +48,7 @@ def oracle_heads(query: Tensor, key: Tensor, value: Tensor, rule: Rule = RULE) -
 
 
 def assert_same(ours: list[Tensor], theirs: list[Tensor], within: float = 1e-10) -> None:
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=within, atol=within)
+    torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
 
 
 def random_heads(

@@ -46,9 +46,7 @@ def assert_agree(ours: Tensor, theirs: Tensor, leaves: list[Tensor], valid: Tens
     assert valid.any()
     shown = valid[:, None, :, None].to(ours.dtype)
     (cotangent,) = random_tensors(0, tuple(ours.shape))
-    results = [with_gradients(x * shown, leaves, cotangent) for x in (ours, theirs)]
-    for mine, other in zip(*results, strict=True):
-        assert_equal(mine, other)
+    assert_equal(*(with_gradients(x * shown, leaves, cotangent) for x in (ours, theirs)))
 
 
 def everyone(heads: list[Tensor]) -> Tensor:

@@ -89,8 +89,7 @@ def assert_equal_with_gradients(first, second, x, mask) -> None:
         parameters = dict(one.named_parameters())
         wanted = [x, *(parameters[name] for name in names)]
         found.append(torch.autograd.grad((one(x, mask) * cotangent).sum(), wanted))
-    for ours, theirs in zip(*found, strict=True):
-        assert_close(ours, theirs, **CLOSE)
+    assert_close(*found, **CLOSE)
 
 
 @given(

@@ -75,12 +75,8 @@ def test_it_is_the_oracles_head(drawn):
     valid = marks.get("valid", torch.ones(ours.shape[0], ours.shape[2], dtype=torch.bool))
     cotangent = torch.randn_like(ours) * valid[:, None, :, None]
     assert_close(ours * valid[:, None, :, None], theirs * valid[:, None, :, None], **CLOSE)
-    for mine, other in zip(
-        torch.autograd.grad(ours, tensors, cotangent),
-        torch.autograd.grad(theirs, tensors, cotangent),
-        strict=True,
-    ):
-        assert_close(mine, other, **CLOSE)
+    gradients = (torch.autograd.grad(output, tensors, cotangent) for output in (ours, theirs))
+    assert_close(*gradients, **CLOSE)
 
 
 @given(drawn=drawn_stones(30), selection=st.sampled_from(("significance", "strided", "sampled")))

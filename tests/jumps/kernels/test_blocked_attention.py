@@ -73,9 +73,7 @@ def test_blocks_are_attention_by_its_definition(block, call):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK", block)
         got = _gradients(blocked_attention, *call)
-    for ours, theirs in zip(got, _gradients(_slow, *call), strict=True):
-        assert ours.isfinite().all()
-        assert_equal(ours, theirs)
+    assert_equal(got, _gradients(_slow, *call))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 9), (4, 9), (9, 4)])
@@ -83,12 +81,8 @@ def test_blocks_take_other_numbers_of_keys(queries, keys):
     tensors = random_tensors(5, (2, 2, queries, 4), (2, 2, keys, 4), (2, 2, keys, 6))
     mask = torch.rand(2, 1, queries, keys, generator=torch.Generator().manual_seed(5)) < 0.7
     mask[..., -1] = True
-    for ours, theirs in zip(
-        _gradients(blocked_attention, tensors, mask, False, 0.4),
-        _gradients(_slow, tensors, mask, False, 0.4),
-        strict=True,
-    ):
-        assert_equal(ours, theirs)
+    call = tensors, mask, False, 0.4
+    assert_equal(_gradients(blocked_attention, *call), _gradients(_slow, *call))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

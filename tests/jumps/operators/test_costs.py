@@ -29,25 +29,6 @@ def test_more_work_never_costs_less(backend, work, field):
     assert predict(backend, more, prices) >= predict(backend, work, prices) > 0
 
 
-PAIRS = Workload(graphs=2, length=10, num_keys=3, width=4, products=2)
-STONES = Workload(graphs=2, length=10, num_keys=6, width=4, products=3, backward=True, linked=0.25)
-
-
-@pytest.mark.parametrize(
-    ("work", "backend", "units"),
-    [
-        (PAIRS, "dense", {"vote": 2 * 100 * 3 / 2, "entry": 200, "multiply": 2 * 100 * 8}),
-        (PAIRS, "threshold", {"rank": 2 * 3 * 10, "row": 2 * 3 * 10 * 8}),
-        (STONES, "dense", {"incidence": 2 * 60 * 2, "multiply": 2 * 2 * 60 * 12}),
-        (STONES, "sparse", {"search": 2 * 60 * 3, "link": 0.25 * 2 * 2 * 60 * 12}),
-    ],
-)
-def test_the_model_counts_the_work_by_hand(work, backend, units):
-    for name in PRICES:
-        alone = {**dict.fromkeys(PRICES, 0.0), name: 1e6}
-        assert predict(backend, work, alone) == pytest.approx(units.get(name, 0))
-
-
 def test_the_table_in_the_package_is_whole():
     table = json.loads(files("jat_graph.jumps.operators").joinpath("costs.json").read_text())
     assert "cpu" in table
