@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from tests.inputs import random_heads, random_padding_mask
+from tests.jumps.support import check_against_oracle, gradients
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -30,8 +31,6 @@ from tests.support import (
     count_operations,
     heads_and_masks,
     make_mask,
-    oracle_graph,
-    oracle_output,
     sdpa_kernels,
     with_half_joined,
 )
@@ -54,32 +53,6 @@ DECODER_CONFIGS = [
 
 
 # --- the oracle ----------------------------------------------------------------------------------
-
-
-def leaves_of(case):
-    return [t.clone().requires_grad_() for t in case[:3]]
-
-
-def grads_of(output, leaves, cotangent):
-    grads = torch.autograd.grad(output, leaves, cotangent, allow_unused=True)
-    return [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
-
-
-def check_against_oracle(config, case, device="cpu"):
-    """Compare outputs and gradients of valid tokens with the oracle's, in float64."""
-    here = case.to(device)
-    leaves, twins = leaves_of(here), leaves_of(case)
-    output = jump_attention(*leaves, config=config, **here.options)
-    assert output.isfinite().all()
-    truth = oracle_output(config, Case(*twins, *case[3:]))
-    assert_equal(output.cpu() * case.valid, truth * case.valid)
-    cotangent = torch.randn(output.shape, dtype=output.dtype) * case.valid
-    got = grads_of(output, leaves, cotangent.to(device))
-    for grad, want in zip(got, grads_of(truth, twins, cotangent), strict=True):
-        assert grad.isfinite().all()
-        assert_equal(grad.cpu() * case.valid, want * case.valid)
-    operator = jump_operator(*here[:2], config=config, **here.options)
-    assert_equal(operator.to_dense().cpu(), oracle_graph(config, case).adj_norm)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +141,9 @@ def test_lower_precisions_keep_their_budget(dtype, backend, seed, hops):
     assert_within_budget(output * valid, low * valid, truth * valid)
     cotangent = torch.randn(output.shape).to(dtype) * valid
     found = zip(
-        grads_of(output, leaves, cotangent),
-        grads_of(low, plain, cotangent),
-        grads_of(truth, exact, cotangent.double()),
+        gradients(output, leaves, cotangent),
+        gradients(low, plain, cotangent),
+        gradients(truth, exact, cotangent.double()),
         strict=True,
     )
     for got, rough, want in found:

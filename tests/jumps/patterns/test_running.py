@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_attention
 from jat_graph.patterns import Pattern, Window, parse_pattern
+from tests.jumps.support import check_against_oracle
 from tests.oracles import reference_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
     PADDING_MASKS,
-    Case,
     assert_equal,
     configs,
     heads_and_masks,
-    oracle_output,
     random_tensors,
     with_half_joined,
 )
@@ -54,15 +53,7 @@ def test_values_and_gradients_are_the_oracles(spec, masks, data):
     selectable = masks if masks != MASKS else ("any",)
     config = data.draw(configs("auto", selectable, case.query.size(1)))
     config = dataclasses.replace(with_half_joined(config, case, least_pairs=0), pattern=spec)
-    twins = [t.clone().requires_grad_() for t in case[:3]]
-    leaves = [t.clone().requires_grad_() for t in case[:3]]
-    output = jump_attention(*leaves, config=config, **case.options)
-    pattern = readable(spec, case)
-    truth = oracle_output(config, Case(*twins, *case[3:]), pattern=pattern)
-    assert_equal(output * case.valid, truth * case.valid)
-    cotangent = torch.randn_like(output) * case.valid
-    got = torch.autograd.grad(output, leaves, cotangent, materialize_grads=True)
-    assert_equal(got, torch.autograd.grad(truth, twins, cotangent, materialize_grads=True))
+    check_against_oracle(config, case, pattern=readable(spec, case))
 
 
 @pytest.mark.parametrize("hops", [(0, 1), {(0, 2): (0, 1), (1, 3): (0.5, 0.5)}])
