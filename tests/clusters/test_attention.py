@@ -149,11 +149,23 @@ def test_documents_are_sequences_of_their_own(is_causal, form, heads, settings, 
     mask = mask_of(sequence)
     if is_causal and seed % 2:  # the mask may know of the order, too
         mask = mask.tril()
+    if not is_causal:  # padded queries may see anything
+        padded, anything = sequence < 0, torch.rand(mask.shape, generator=generator) < 0.5
+        mask = mask | (anything & padded[:, None, :, None] & ~padded[:, None, None])
     sequence = sequence.expand(batch, -1)
     theirs = slow(heads, is_causal, sequence=sequence, **settings)
     mask = additive(mask) if form == "additive" else mask
     ours = fast(heads, attention_mask=mask, is_causal=is_causal, **settings)
     assert_agree(ours, theirs, heads, sequence >= 0)
+
+
+def test_one_document_is_no_mask_and_one_with_padding_is_padding():
+    heads = random_tensors(0, *[(2, 2, 12, 4)] * 3)
+    read = partial(fast, heads, keys=2, size=2, segment=4)
+    assert torch.equal(read(attention_mask=torch.ones(1, 1, 12, 12).bool()), read())
+    valid = torch.arange(12).expand(2, -1) < torch.tensor([[12], [7]])
+    documents = mask_of(valid.int() - 1)
+    assert torch.equal(read(attention_mask=documents), read(attention_mask=valid))
 
 
 @given(

@@ -348,6 +348,7 @@ def test_nothing_l_by_l_is_stored():
 GOOD = {name: torch.randn(2, 4, 6, 8) for name in ("query", "key", "value")}
 GROUPED = {name: torch.randn(2, 3, 6, 8) for name in ("key", "value")}
 TRIANGLE = torch.ones(1, 1, 6, 6).tril()
+BLOCKS = torch.block_diag(*[torch.ones(3, 3)] * 2)[None, None].bool()
 BAND = TRIANGLE.triu(-2).bool()
 ONES = torch.ones(2, 6).bool()
 
@@ -380,6 +381,10 @@ ONES = torch.ones(2, 6).bool()
         ({"attention_mask": torch.randn(2, 6)}, "attention_mask must be padding .* got biases"),
         ({"attention_mask": TRIANGLE.bool().flip(-1)}, "attention_mask must be .* another rule"),
         ({"attention_mask": torch.ones(2, 4, 1, 6).bool()}, "attention_mask must be the same"),
+        ({"attention_mask": BLOCKS.expand(2, 4, -1, -1)}, "attention_mask must be .* one for each"),
+        ({"attention_mask": BLOCKS.tril()}, "attention_mask must be .* another rule"),
+        ({"attention_mask": BLOCKS | BLOCKS.roll(1, -1)}, "attention_mask must be .* another rule"),
+        ({"attention_mask": BLOCKS & (TRIANGLE.mT == 0)}, "attention_mask must be .* another rule"),
         ({"dropout_p": -0.1}, "dropout_p must be at least 0, got -0.1"),
         ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
         ({"dropout_p": "half"}, "dropout_p must be a number, got 'half'"),

@@ -174,21 +174,7 @@ def _hops(propagation: Tensor, x: Tensor, strengths: Tensor) -> Iterator[tuple[T
         yield strength[:, None, None], x
 
 
-def _walk(
-    scores: Tensor,
-    threshold: float | Tensor,
-    kind: str,
-    sides: str,
-    temperature: float,
-    self_weight: float,
-    stones: Tensor | None,
-    valid: Tensor | None,
-    causal: bool,
-) -> Tensor:
-    """Return P of standard scores."""
-    links = incidence(scores, threshold, kind, sides, temperature, stones, valid, causal)
-    propagation = causal_stone_propagation if causal else stone_propagation
-    return propagation(links, self_weight)
+links_of = incidence  # whose name is an argument of the next function
 
 
 def stone_attention(
@@ -219,9 +205,8 @@ def stone_attention(
     H]``; threshold a number or ``[H]``; stones bool ``[B, H|1, L]``; valid bool ``[B, L]``.
     """
     scores = standard_scores(query, key, scale, valid, causal)
-    walk = _walk(
-        scores, threshold, incidence, sides, temperature, self_weight, stones, valid, causal
-    )
+    links = links_of(scores, threshold, incidence, sides, temperature, stones, valid, causal)
+    walk = (causal_stone_propagation if causal else stone_propagation)(links, self_weight)
     visible = torch.ones_like(scores, dtype=torch.bool)
     if valid is not None:
         visible = visible & valid[:, None, None, :]

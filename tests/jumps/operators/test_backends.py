@@ -3,7 +3,6 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import assume, given
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask
@@ -23,7 +22,6 @@ from jat_graph.operators import (
     ThresholdOperator,
 )
 from tests.inputs import random_heads
-from tests.jumps.operators.support import integer_ballots, integer_truth
 
 CAUSAL = TokenMask(causal=True)
 PAIRS = TokenMask(pairs=torch.ones(1, 1, 4, 4, dtype=torch.bool))
@@ -69,19 +67,6 @@ def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
     for sentence, words in zip(found, reasons, strict=True):
         assert words in sentence
         assert "use 'dense'" in sentence
-
-
-@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
-@given(drawn=integer_ballots())
-def test_votes_that_meet_the_threshold_are_exact(backend, drawn):
-    config, scores, mask, is_causal = drawn
-    assume(unsupported(backend, config, mask) == [])
-    fixed = PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
-    operator = build_operator(config, fixed, backend)
-    truth = integer_truth(config, scores, mask, is_causal).float()
-    error = 1e-6 if backend == "threshold" else 0.0
-    torch.testing.assert_close(operator.to_dense(), truth, rtol=error, atol=error)
-    torch.testing.assert_close(operator.degree, truth.sum(-1), rtol=1e-6, atol=0)
 
 
 def test_an_explicit_backend_never_falls_back():

@@ -13,8 +13,8 @@ from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import MapScores
 from jat_graph.operators import ThresholdOperator
 from tests.inputs import random_heads
-from tests.jumps.operators.support import PairsContract, integer_truth
-from tests.oracles import reference_graph
+from tests.jumps.operators.support import PairsContract
+from tests.oracles import reference_adjacency, reference_graph
 from tests.support import assert_within_budget
 
 
@@ -73,9 +73,15 @@ def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
     scores = torch.randint(-1, 2, (1, 1, 6, 6), generator=generator).double()
     scores = scores.masked_fill(scores == 0, zeros)
     config = JatConfig(PairGraph(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only))
-    mask = TokenMask(valid=(torch.rand(1, 1, 6, generator=generator) < 0.7))
+    mask = TokenMask(valid=torch.rand(1, 1, 6, generator=generator) < 0.7)
     operator = ThresholdOperator(PairAdjacency.of_scores(config, MapScores(scores), mask))
-    truth = integer_truth(config, scores, mask, False)
+    truth = reference_adjacency(
+        scores,
+        0.0,
+        pairs=mask.valid[..., None, :] & mask.valid[..., None],
+        inclusive=inclusive,
+        same_sign_only=same_sign_only,
+    )
     torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-12, atol=1e-12)
 
 

@@ -337,14 +337,6 @@ def test_what_does_not_fit_is_one_line(change: dict[str, Any], message: str) -> 
     assert str(error.value).startswith(message)
 
 
-def test_more_global_tokens_than_tokens_and_a_block_that_does_not_divide() -> None:
-    heads = random_heads(10, dtype=torch.float64)
-    everything = torch.ones(1, 1, 10, 10, dtype=torch.bool)
-    got = pattern_attention(*heads, pattern=GlobalTokens(99), scale=0.3, backend="blocked")
-    assert_equal(got, reference_attention(*heads, everything, 0.3))
-    check("blocked", parse_pattern("local:4:both"), Mask(), heads)
-
-
 # Dynamo's own, where it goes on behind a break.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("backend", RUN)
