@@ -42,18 +42,7 @@ from tests.oracles.keys import (
 from tests.oracles.masks import reference_mask
 from tests.oracles.nexus import reference_nexus
 from tests.oracles.paper import paper_adjacency, paper_head, paper_order_scores, paper_vote
-from tests.oracles.patterns import (
-    reference_causal,
-    reference_dilated_window,
-    reference_documents,
-    reference_fixed,
-    reference_global_mask,
-    reference_global_tokens,
-    reference_local_blocks,
-    reference_pairs,
-    reference_strided,
-    reference_window,
-)
+from tests.oracles.patterns import reference_pairs
 from tests.oracles.released_code import (
     released_adjacency,
     released_attention,

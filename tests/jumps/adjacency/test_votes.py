@@ -55,16 +55,6 @@ def test_a_limit_is_the_largest_product_that_is_no_vote(dtype, threshold, inclus
             assert votes[1].all() or (threshold == math.inf and not inclusive)
 
 
-def test_a_product_of_zero_votes_where_neither_score_is_negative():
-    scores = torch.tensor([[-2.0, -2.0, 0.0, 1e-30], [-1.0, 0.0, 3.0, 1e-30]])[None, None]
-    rule = VoteRule(torch.zeros(1, 1), inclusive=True, same_sign_only=True)
-    columns, limits = rule.settle(scores)
-    votes = hard_votes(rule, scores[0, 0, 0], scores[0, 0, 1], None)
-    assert votes.flatten().tolist() == [False, False, True, True]
-    products = columns[..., 0] * columns[..., 1]
-    assert (products > limits).tolist() == [[[False, False, True, True]]]
-
-
 @pytest.mark.parametrize("tile", [1, 2**20])
 def test_gradcheck_of_soft_votes(tile, monkeypatch):
     monkeypatch.setattr(jat_graph.jumps.adjacency.pairs, "SOFT_VOTES", tile)

@@ -28,7 +28,7 @@ from jat_graph.patterns import (
     pattern_attention,
 )
 from tests.jumps.patterns.support import all_pairs, packed, patterns, random_heads
-from tests.oracles import (
+from tests.oracles.patterns import (
     reference_causal,
     reference_dilated_window,
     reference_documents,
