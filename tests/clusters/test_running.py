@@ -12,25 +12,15 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from jat_graph import clustered_attention
+from tests.clusters.support import leaves_of, run
 from tests.inputs import random_padding_mask
+from tests.jumps.kernels.support import threads
 from tests.oracles import reference_tree_attention
 from tests.support import assert_equal, assert_within_budget, random_tensors
 
 SETTINGS: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 8}
 FAST = SETTINGS | {"dense_below": 0, "window": 2}
 CAUSAL = {"is_causal": True}
-
-
-def leaves_of(heads: list[Tensor]) -> list[Tensor]:
-    return [x.detach().clone().requires_grad_() for x in heads]
-
-
-def run(function: Any, heads: list[Tensor], **options: Any) -> list[Tensor]:
-    """Return a function's output for heads, and its gradients."""
-    leaves = leaves_of(heads)
-    output = function(*leaves, **options)
-    cotangent = random_tensors(9, tuple(output.shape))[0].to(output.dtype)
-    return [output.detach(), *torch.autograd.grad(output, leaves, cotangent)]
 
 
 def by_oracle(*heads: Tensor, is_causal: bool = False, **options: Any) -> Tensor:
@@ -188,17 +178,14 @@ def test_gradients_under_dropout(options):
 
 
 def test_dropout_draws_the_same_on_other_numbers_of_threads(heads):
-    before, results = torch.get_num_threads(), []
-    try:
-        for forward, backward in ((1, 1), (1, 2), (2, 1)):
-            leaves = leaves_of(heads)
-            torch.set_num_threads(forward)
+    results = []
+    for forward, backward in ((1, 1), (1, 2), (2, 1)):
+        leaves = leaves_of(heads)
+        with threads(forward):
             output = dropped(*leaves)
-            torch.set_num_threads(backward)
+        with threads(backward):
             output.square().sum().backward()
-            results.append([output, *(x.grad for x in leaves)])
-    finally:
-        torch.set_num_threads(before)
+        results.append([output, *(x.grad for x in leaves)])
     for other in results[1:]:
         torch.testing.assert_close(other, results[0], atol=1e-10, rtol=0)
 
@@ -379,14 +366,14 @@ ONES = torch.ones(2, 6).bool()
         ({"attention_mask": torch.ones(2, 6).long()}, "attention_mask must be bool or additive"),
         ({"attention_mask": torch.full((2, 6), math.nan)}, "attention_mask must hold finite"),
         ({"attention_mask": torch.randn(2, 6)}, "attention_mask must be padding .* got biases"),
-        ({"attention_mask": TRIANGLE.bool().flip(-1)}, "attention_mask must be .* another rule"),
+        ({"attention_mask": TRIANGLE.bool().flip(-1)}, "got another rule"),
         ({"attention_mask": torch.ones(2, 4, 1, 6).bool()}, "attention_mask must be the same"),
-        ({"attention_mask": BLOCKS.expand(2, 4, -1, -1)}, "attention_mask must be .* one for each"),
-        ({"attention_mask": BLOCKS.tril()}, "attention_mask must be .* another rule"),
-        ({"attention_mask": BLOCKS | BLOCKS.roll(1, -1)}, "attention_mask must be .* another rule"),
+        ({"attention_mask": BLOCKS.expand(2, 4, -1, -1)}, "got one for each"),
+        ({"attention_mask": BLOCKS.tril()}, "got another rule"),
+        ({"attention_mask": BLOCKS | BLOCKS.roll(1, -1)}, "got another rule"),
         (
             {"attention_mask": BLOCKS & ~torch.eye(6).bool()},
-            "attention_mask must be .* another rule",
+            "got another rule",
         ),
         ({"dropout_p": -0.1}, "dropout_p must be at least 0, got -0.1"),
         ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),

@@ -57,14 +57,14 @@ def fast(tensors, hops, settings, marks, causal, **more):
 
 def slow(tensors, settings, marks, causal, **more):
     excluded = marks.get("excluded")
+    options = {"stones": None if excluded is None else ~excluded.unsqueeze(1)} | settings | more
     return stone_attention(
         *tensors,
         scale=tensors[0].size(-1) ** -0.5,
         temperature=0.5,
-        stones=None if excluded is None else ~excluded.unsqueeze(1),
         valid=marks.get("valid"),
         causal=causal,
-        **(settings | more),
+        **options,
     )
 
 
@@ -101,18 +101,7 @@ def test_some_keys_are_stones(drawn, selection):
         least = peak.masked_fill(~chosen, torch.inf).amin(-1, keepdim=True)
         left_out = peak.masked_fill(chosen | ~may[:, None], -torch.inf)
         assert (left_out <= least + 1e-9).all()
-    query, key, value, strength = tensors
-    expected = stone_attention(
-        query,
-        key,
-        value,
-        strength,
-        scale=query.size(-1) ** -0.5,
-        temperature=0.5,
-        stones=chosen,
-        valid=marks.get("valid"),
-        **settings,
-    )
+    expected = slow(tensors, settings, marks, False, stones=chosen)
     visible = valid[:, None, :, None]
     assert_close(ours * visible, expected * visible, **CLOSE)
 
