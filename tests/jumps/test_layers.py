@@ -227,17 +227,12 @@ def test_layers_that_nobody_here_wrote_train_repeat_and_leak_nothing(name: str) 
     assert torch.equal(made(elsewhere, mask)[mask], out[mask])
     alone = made(x[1:, mask[1]])[0]
     assert_close(alone, out[1][mask[1]], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_layers_train_in_mixed_precision(name: str) -> None:
-    made = module(*FOREIGN[name]).float()
-    x, mask = inputs(1)
+    optimizer.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
-        out = made(x.float(), mask)
-    out.float().square().sum().backward()
+        low = made(x, mask)
+    low.float().square().sum().backward()
     gradients = [p.grad for p in made.parameters() if p.grad is not None]
-    assert out[mask].any() and all(gradient.isfinite().all() for gradient in gradients)
+    assert low[mask].any() and all(gradient.isfinite().all() for gradient in gradients)
     assert made.strength.theta.grad.any()
 
 

@@ -13,19 +13,6 @@ from tests.oracles.adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
-from tests.oracles.areas import (
-    ReferenceArea,
-    reference_area_attention,
-    reference_area_mask,
-    reference_area_pool,
-    reference_areas,
-)
-from tests.oracles.blocks import (
-    reference_block_attention,
-    reference_block_length,
-    reference_feature_attention,
-    reference_source_to_token,
-)
 from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
     masked_softmax,
