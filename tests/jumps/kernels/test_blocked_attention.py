@@ -1,7 +1,5 @@
 """Attention in blocks, which CUDA takes where features are wider than its fast kernels."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +9,7 @@ from jat_graph.jumps import heads as module
 from jat_graph.jumps.heads import blocked_attention
 from tests.support import MemoryMeter, assert_equal, assert_within_budget, make_mask, random_tensors
 
-MASKS = ("none", "padding", "left", "bias", "row bias", "per head", "empty row")
+MASKS = ("none", "right", "left", "padding bias", "pairs additive", "pairs per head", "empty row")
 
 
 @st.composite
@@ -24,25 +22,10 @@ def calls(draw):
     shapes = [(batch, heads, length, size) for size in (width, width, value_width)]
     tensors = random_tensors(seed, *shapes)
     kind, is_causal = draw(st.sampled_from(MASKS)), draw(st.booleans())
-    mask = _mask(kind, batch, heads, length, seed)
+    mask, _ = make_mask(kind, batch, heads, length, seed)
+    if mask is not None and mask.dim() == 2:
+        mask = mask[:, None, None]
     return tensors, mask, is_causal, draw(st.sampled_from((0.3, 1.0)))
-
-
-def _mask(kind, batch, heads, length, seed):
-    generator = torch.Generator().manual_seed(seed)
-    if kind == "none":
-        return None
-    if kind in ("padding", "left"):
-        mask, _ = make_mask("right" if kind == "padding" else kind, batch, heads, length, seed)
-        return mask[:, None, None]
-    rows = 1 if kind == "row bias" else length
-    bias = torch.randn(batch, 1, rows, length, generator=generator, dtype=torch.float64)
-    if kind in ("bias", "row bias"):
-        return bias.masked_fill(bias > 1.0, -math.inf)
-    if kind == "per head":
-        return torch.rand(batch, heads, length, length, generator=generator) < 0.6
-    bias[:, :, 0] = -math.inf
-    return bias
 
 
 def _gradients(function, tensors, mask, is_causal, scale):
