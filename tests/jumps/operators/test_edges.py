@@ -58,22 +58,6 @@ def test_pruned_edges_are_the_oracles(masks, data, max_neighbors, elements, temp
     assert torch.equal(edges.dropped_weight == 0, number == 0)
 
 
-def test_pairs_that_go_one_way_only_have_no_reverse_to_keep():
-    # Token 1 may attend to 0, and not the other way round; 2 and 3 to each other.
-    pairs = torch.eye(4, dtype=torch.bool)
-    pairs[1, 0] = pairs[2, 3] = pairs[3, 2] = True
-    pairs[0, 3] = pairs[1, 3] = pairs[2, 0] = True
-    query, key, _, _ = random_heads(1, 1, 4, 4)
-    source = QueryKeyScores(query, key, 1.0)
-    adjacency = PairAdjacency.of_scores(
-        JatConfig(PairGraph(threshold=0.0)), source, TokenMask(pairs=pairs[None, None])
-    )
-    whole = DenseOperator.of_pairs(adjacency).to_dense()
-    assert not torch.equal(whole, whole.mT)
-    edges = vote_edges(adjacency, max_neighbors=1)
-    assert torch.equal(dense(edges, (1, 1, 4)), reference_prune(whole, max_neighbors=1))
-
-
 def test_pruned_soft_votes_have_the_gradients_of_the_dense_ones():
     query, key, _, _ = random_heads(2, 2, 9, 4)
     leaves = query.requires_grad_(), key.requires_grad_()

@@ -1,4 +1,3 @@
-import math
 from typing import ClassVar
 
 import pytest
@@ -118,15 +117,3 @@ def test_degrees_are_exact():
     degree = jump_operator(query, key, config=config).base.degree
     counts = reference_graph(query, key, key_selection="strided", num_keys=8).adjacency * 8
     assert torch.equal(degree * 8, counts.sum(-1))
-
-
-@pytest.mark.parametrize("garbage", [math.nan, 1e30])
-def test_garbage_in_masked_scores_joins_nothing(garbage):
-    scores = torch.full((1, 1, 5, 5), 3.0, dtype=torch.float64)
-    scores[..., 3:] = garbage
-    scores[..., 3:, :] = garbage
-    mask = TokenMask(valid=torch.tensor([[[True] * 3 + [False] * 2]]))
-    operator = ThresholdOperator(PairAdjacency.of_scores(JatConfig(), MapScores(scores), mask))
-    wanted = torch.zeros(5, 5, dtype=torch.float64)
-    wanted[:3, :3] = 1 - torch.eye(3)
-    assert torch.equal(operator.to_dense()[0, 0], wanted)
