@@ -2,10 +2,7 @@ import math
 
 import torch
 
-from tests.oracles import (
-    reference_quantile_threshold,
-    reference_voting_keys,
-)
+from tests.oracles import reference_quantile_threshold, reference_voting_keys
 
 
 def keys_of(scores: torch.Tensor, **options: object) -> list[int]:
@@ -23,9 +20,7 @@ def test_significance_by_hand():
 
 def test_sampled_queries_divide_the_sum_by_n():
     scores = torch.zeros(1, 1, 4, 4)
-    scores[0, 0, 0, :2] = torch.tensor(
-        [4.0, 4.0]
-    )  # 4 - 8/4 = 2; by the sample's size it would be 0
+    scores[0, 0, 0, :2] = 4.0  # 4 - 8/4 = 2; by the sample's size it would be 0
     scores[0, 0, 1, :2] = torch.tensor([1.8, 0.0])  # 1.8 - 1.8/4 < 2
     options = {"num_keys": 1, "key_factor": 1.0, "sample_ranks": {4: torch.tensor([0, 1])}}
     assert keys_of(scores, key_selection="sampled_queries", **options) == [0]
