@@ -17,7 +17,7 @@ from tests.inputs import random_padding_mask
 from tests.oracles import reference_tree_attention
 from tests.support import assert_equal, random_tensors
 
-LENGTHS = (1, 2, 5, 12, 17, 31, 63, 64, 65, 100)
+LENGTHS = (1, 2, 5, 12, 17, 31, 64, 65)
 SIDES = ("right", "left", "scattered")
 SETTINGS = {"keys": 4, "groups": 1, "size": 2, "segment": 8}
 
@@ -175,7 +175,7 @@ def test_one_document_is_no_mask_and_one_with_padding_is_padding():
     share=st.sampled_from((0.05, 0.5)),
     seed=seeds,
 )
-@how(max_examples=60)
+@how(max_examples=30)
 def test_global_tokens_read_and_are_read_by_all(heads, settings, side, share, seed):
     batch, _, length, _ = heads[0].shape
     generator = torch.Generator().manual_seed(seed)
