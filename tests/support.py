@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from jat_graph import JatConfig, attention_graph, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
-from tests.adjacency.support import sampled_ranks, sampled_triples
 from tests.inputs import random_padding_mask
+from tests.jumps.adjacency.support import sampled_ranks, sampled_triples
 from tests.oracles import reference_graph, reference_jump_attention, reference_mask
 
 PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", "padding bias")
@@ -278,8 +278,8 @@ def layer_weights(layer: CapturedLayer) -> Tensor:
     return weights
 
 
-def assert_equal(got: Tensor, want: Tensor) -> None:
-    """Compare within the error that float64 is allowed."""
+def assert_equal(got: Tensor | Sequence[Tensor], want: Tensor | Sequence[Tensor]) -> None:
+    """Compare tensors, or as many of them, within the error that float64 is allowed."""
     assert_close(got, want, rtol=1e-10, atol=1e-10)
 
 

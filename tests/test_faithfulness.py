@@ -18,16 +18,16 @@ from examples.sweeps.definition import read_sweep
 from examples.tasks import Task
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.hf import attach
-from tests.adjacency.support import sampled_ranks
 from tests.hf.models import tiny_model
 from tests.inputs import random_heads, random_padding_mask
+from tests.jumps.adjacency.support import sampled_ranks
 from tests.oracles import (
     paper_adjacency,
     paper_head,
-    paper_normalized_adjacency,
     paper_order_scores,
     paper_vote,
     reference_graph,
+    reference_normalize,
     released_adjacency,
     released_attention,
     released_efficient_scores,
@@ -68,7 +68,7 @@ def test_the_papers_order_is_one_hop_less(order: int) -> None:
             q, k, v = query[b, h], key[b, h], value[b, h]
             adjacency = paper_adjacency(paper_vote(q, k, 6.0))
             assert 0 < adjacency.count_nonzero() < LENGTH * (LENGTH - 1)
-            adj_norm = paper_normalized_adjacency(adjacency)
+            adj_norm = reference_normalize(adjacency)
             want = paper_head(paper_order_scores(q @ k.T, adj_norm, order), v, HEAD_DIM)
             assert_close(output[b, h], want, rtol=0, atol=1e-10)
 

@@ -25,10 +25,16 @@ class Deep(Rule):
 RULE = Deep(keys=6, groups=2, size=2, segment=8, window=5, margin=2.0)
 
 
-def run(function: Callable[..., Tensor], heads: list[Tensor], *options: Any) -> list[Tensor]:
+def leaves_of(heads: list[Tensor]) -> list[Tensor]:
+    return [x.detach().clone().requires_grad_() for x in heads]
+
+
+def run(
+    function: Callable[..., Tensor], heads: list[Tensor], *given: Any, **options: Any
+) -> list[Tensor]:
     """Return a function's output for heads, and its gradients."""
-    leaves = [x.detach().clone().requires_grad_() for x in heads]
-    output = function(*leaves, *options)
+    leaves = leaves_of(heads)
+    output = function(*leaves, *given, **options)
     cotangent = random_tensors(9, tuple(output.shape))[0].to(output.dtype)
     return [output.detach(), *torch.autograd.grad(output, leaves, cotangent)]
 
@@ -48,8 +54,7 @@ def oracle_heads(query: Tensor, key: Tensor, value: Tensor, rule: Rule = RULE) -
 
 
 def assert_same(ours: list[Tensor], theirs: list[Tensor], within: float = 1e-10) -> None:
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=within, atol=within)
+    torch.testing.assert_close(ours, theirs, rtol=within, atol=within)
 
 
 def random_heads(

@@ -57,14 +57,17 @@ def test_loops_halve_as_torch_does(width):
     assert torch.equal(_halve_numba(x, 4), _halve_torch(x, 4))
 
 
+@pytest.mark.parametrize("distinct", [None, 1, 3])
 @given(
     ends=st.lists(st.integers(0, 200), max_size=12),
     seed=st.integers(0, 99),
     sizes=SIZES,
     dtype=st.sampled_from((torch.float64, torch.float32, torch.bfloat16)),
 )
-def test_chunks_of_any_size_grow_the_tree_of_the_whole(ends, seed, sizes, dtype):
+def test_chunks_of_any_size_grow_the_tree_of_the_whole(distinct, ends, seed, sizes, dtype):
     key = keys_of(200, seed, dtype)
+    if distinct is not None:  # equal keys
+        key = key[:, torch.arange(200) * 7 // 3 % distinct]
     tree = None
     for end in sorted(ends):
         tree = grow(key[:, :end], *sizes, tree)
@@ -82,14 +85,3 @@ def test_a_crop_is_the_tree_of_fewer_and_grows_again(length, seed, sizes, segmen
     other = torch.cat([key[:, : 4 + segments * sizes[1]], keys_of(90, seed + 100)], dim=1)
     assert_same_tree(grow(other, *sizes, cropped), grow(other, *sizes))
     assert_same_tree(grow(key, *sizes, cropped), whole)
-
-
-@pytest.mark.parametrize("distinct", [1, 3])
-@given(ends=st.lists(st.integers(4, 200), max_size=5), seed=st.integers(0, 99))
-def test_equal_keys_grow_alike_too(distinct, ends, seed):
-    few = keys_of(distinct, seed)
-    key = few[:, torch.arange(200) * 7 // 3 % distinct]
-    tree = None
-    for end in [*sorted(ends), 200]:
-        tree = grow(key[:, :end], 2, 8, tree)
-    assert_same_tree(tree, grow(key, 2, 8))

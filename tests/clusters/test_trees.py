@@ -9,13 +9,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch_geometric.nn import avg_pool_x
 
 from jat_graph.clusters import naive
 from jat_graph.clusters.attend import KERNELS, choose, kernel_for, read_next
 from jat_graph.clusters.choice import Nodes, Rule, empty_choice, wide
 from jat_graph.clusters.operator import read_tree
-from jat_graph.clusters.tree import cluster_of_keys
 from tests.clusters.support import (
     RULE,
     SCALE,
@@ -28,7 +26,7 @@ from tests.clusters.support import (
     tree_heads,
 )
 from tests.inputs import random_padding_mask
-from tests.kernels.support import threads
+from tests.jumps.kernels.support import threads
 from tests.oracles import reference_tree_attention
 from tests.support import assert_within_budget, random_tensors
 
@@ -42,12 +40,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KERNELS, "cpu", KERNELS[request.param])
         yield
-
-
-def sdpa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=SCALE, enable_gqa=True
-    )
 
 
 @given(case=cases())
@@ -67,42 +59,6 @@ def test_padding_is_no_token_and_sequences_are_on_their_own(side):
     assert_same(ours, run(lambda *x: reference_tree_attention(*x, **named), heads))
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
-def test_all_opened_and_all_read_is_causal_attention(levels):
-    segment = 3 * 4 ** (levels - 1)
-    rule = Deep(keys=2000, groups=1000, size=3, segment=segment, window=3, margin=math.inf)
-    heads = random_heads(235)
-    assert choose(*heads[:2], rule).opened.size(2) == levels - 1
-    assert_same(run(tree_heads, heads, rule), run(sdpa, heads))
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_below_the_first_length_it_is_attention(causal):
-    rule = Rule(keys=2, size=2, segment=8, window=0, dense_below=400, causal=causal)
-    ours = run(tree_heads, random_heads(300, widths=(8, 8)), rule)
-    theirs = run(
-        lambda *x: F.scaled_dot_product_attention(
-            *x, is_causal=causal, scale=SCALE, enable_gqa=True
-        ),
-        random_heads(300, widths=(8, 8)),
-    )
-    assert_same(ours, theirs)
-
-
-def test_nothing_opened_is_attention_over_pooled_keys():
-    rule = Deep(keys=0, groups=0, size=2, segment=8, window=5)
-    heads = random_heads(4 + 64 + 5, (2, 1), rows=1)
-    node = cluster_of_keys(choose(*heads[:2], rule).tree)[0] // 4
-    node = torch.cat([8 + torch.arange(4), node, 12 + torch.arange(5)])
-
-    def pooled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        means, _ = avg_pool_x(node, torch.cat([key, value], dim=-1)[0], torch.zeros_like(node))
-        bias, parts = node.bincount().to(key.dtype).log(), means.split([5, 3], dim=-1)
-        return F.scaled_dot_product_attention(query, *parts, attn_mask=bias, scale=SCALE)
-
-    assert_same(run(tree_heads, heads, rule), run(pooled, heads))
-
-
 @pytest.mark.parametrize("rest", [True, False])
 def test_weights_are_positive_and_sum_to_one(rest):
     rule = RULE._replace(rest=rest)
@@ -118,15 +74,6 @@ def test_weights_are_positive_and_sum_to_one(rest):
         assert (read[:, -1].sum(-1) > near).all() and not read[:, -1].all(-1).any()
 
 
-def test_no_later_token_changes_a_bit():
-    heads = random_heads(200)
-    want = tree_heads(*heads)
-    for first in (7, 90, 131, 199):
-        other = [torch.cat([x[:, :first], 9 * x[:, first:].flip(1)], dim=1) for x in heads]
-        assert torch.equal(tree_heads(*other)[:, :first], want[:, :first])
-        assert_same([tree_heads(*(x[:, :first] for x in heads))], [want[:, :first]], 1e-12)
-
-
 @given(ends=st.lists(st.integers(1, 180), min_size=1), seed=st.integers(0, 99))
 def test_any_chunks_and_crops_read_what_the_whole_reads(ends, seed):
     query, key, value = random_heads(180, seed=seed)
@@ -137,14 +84,6 @@ def test_any_chunks_and_crops_read_what_the_whole_reads(ends, seed):
         output, kept = read_next(*own, RULE, SCALE, kept)
         assert_same([output], [want[:, start:end]], 1e-12)
         start = end
-
-
-def test_a_constant_of_all_keys_changes_nothing():
-    query, key, value = random_heads(150)
-    shift = 100 * random_tensors(1, (5,))[0]
-    assert_same(
-        run(tree_heads, [query, key + shift, value]), run(tree_heads, [query, key, value]), 1e-9
-    )
 
 
 def test_one_far_key_that_one_token_needs_is_found():
@@ -222,12 +161,6 @@ def test_low_precision_stays_inside_the_budget(dtype):
     )
     for mine, low, exact in zip(run(tree_heads, heads), plain, true, strict=True):
         assert_within_budget(mine, low.to(dtype), exact, ulps=8.0)
-
-
-@pytest.mark.parametrize("length", [1, 4, 5, 13, 16])
-def test_short_sequences_are_read_exactly(length):
-    heads = random_heads(length)
-    assert_same(run(tree_heads, heads), run(sdpa, heads))
 
 
 def test_equal_keys_are_read_alike():

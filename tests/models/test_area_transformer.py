@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from models.area_transformer import KEY_MODES, VALUE_MODES, AreaAttention, Areas
 from tests.inputs import random_padding_mask
 from tests.nn.support import CHANNELS, HEADS, assert_finite_without_tokens, assert_same, features
-from tests.oracles import (
+from tests.oracles.areas import (
     ReferenceArea,
     reference_area_attention,
     reference_area_mask,

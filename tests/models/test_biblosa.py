@@ -17,7 +17,7 @@ from models.biblosa import (
 )
 from tests.inputs import random_padding_mask
 from tests.nn.support import assert_finite_without_tokens, assert_same, features
-from tests.oracles import (
+from tests.oracles.blocks import (
     reference_block_attention,
     reference_block_length,
     reference_feature_attention,

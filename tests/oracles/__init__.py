@@ -13,23 +13,10 @@ from tests.oracles.adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
-from tests.oracles.areas import (
-    ReferenceArea,
-    reference_area_attention,
-    reference_area_mask,
-    reference_area_pool,
-    reference_areas,
-)
-from tests.oracles.blocks import (
-    reference_block_attention,
-    reference_block_length,
-    reference_feature_attention,
-    reference_source_to_token,
-)
 from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
-    ReferenceGraph,
     masked_softmax,
+    reference_attention,
     reference_graph,
     reference_jump_attention,
 )
@@ -39,49 +26,21 @@ from tests.oracles.keys import (
     reference_quantile_threshold,
     reference_voting_keys,
 )
-from tests.oracles.masks import ReferenceMask, reference_mask
+from tests.oracles.masks import reference_mask
 from tests.oracles.nexus import reference_nexus
-from tests.oracles.paper import (
-    paper_adjacency,
-    paper_factored_scores,
-    paper_head,
-    paper_key_significance,
-    paper_normalized_adjacency,
-    paper_order_scores,
-    paper_propagate,
-    paper_propagated_scores,
-    paper_vote,
-)
-from tests.oracles.patterns import (
-    reference_causal,
-    reference_dilated_window,
-    reference_documents,
-    reference_fixed,
-    reference_global_mask,
-    reference_global_tokens,
-    reference_local_blocks,
-    reference_pairs,
-    reference_pattern_attention,
-    reference_strided,
-    reference_window,
-)
+from tests.oracles.paper import paper_adjacency, paper_head, paper_order_scores, paper_vote
+from tests.oracles.patterns import reference_pairs
 from tests.oracles.released_code import (
     released_adjacency,
     released_attention,
     released_efficient_scores,
-    released_heads,
-    released_normalize,
-    released_propagated_scores,
     released_scores,
-    released_top_queries,
 )
 from tests.oracles.sequences import (
-    reference_attention,
     reference_compressed_memory,
     reference_compressed_visible,
     reference_relative_attention,
     reference_relative_scores,
-    reference_relative_visible,
 )
 from tests.oracles.stones import (
     causal_stone_propagation,
@@ -89,7 +48,6 @@ from tests.oracles.stones import (
     jump_features,
     standard_scores,
     stone_attention,
-    stone_pairs,
     stone_propagation,
 )
 from tests.oracles.trees import (
@@ -98,7 +56,6 @@ from tests.oracles.trees import (
     tree_levels,
     tree_means,
     tree_met,
-    tree_output,
     tree_parts,
 )
 from tests.oracles.triplets import reference_triplet_attention, reference_triplet_partner

@@ -1,7 +1,5 @@
 """From queries and keys to the normalised adjacency and the propagated scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -16,12 +14,7 @@ def reference_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
 
     They are computed in float32, or float64 if the inputs are.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT paper, Eq. 1.
+    Shapes: query, key ``[B, H, L, D]``; output ``[B, H, L, L]``. Reference: JAT paper, Eq. 1.
     """
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     scale = query.shape[-1] ** -0.5 if scale is None else scale
@@ -52,14 +45,8 @@ def reference_adjacency(
     even for a product of 0. Any map whose products vote may stand for the scores. ``pairs`` are M,
     ``voters`` V, and with ``nodes="selected"`` only voting tokens have edges.
 
-    Shapes:
-        - scores, pairs: ``[B, H, L, L]``
-        - threshold: a number or ``[B|1, H|1]``
-        - voters, key_norm: ``[B, H, L]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT paper, Eq. 2 and 3.
+    Shapes: scores, pairs ``[B, H, L, L]``; threshold a number or ``[B|1, H|1]``; voters,
+    key_norm ``[B, H, L]``; output ``[B, H, L, L]``. Reference: JAT paper, Eq. 2 and 3.
     """
     pairs = torch.ones_like(scores, dtype=torch.bool) if pairs is None else pairs
     voters = torch.ones_like(pairs[..., 0, :]) if voters is None else voters
@@ -98,11 +85,7 @@ def reference_prune(adjacency: Tensor, max_neighbors: int | None = None) -> Tens
     An edge stays if it is, or its reverse is, among the ``max_neighbors`` heaviest into its target,
     row i of A. Ties go to the lower source.
 
-    Shapes:
-        - adjacency, output: ``[..., L, L]``
-
-    Reference:
-        This library's own.
+    Shapes: adjacency, output ``[..., L, L]``.
     """
     keep = torch.zeros_like(adjacency, dtype=torch.bool)
     for weights, chosen in zip(adjacency.flatten(0, -2), keep.flatten(0, -2), strict=True):
@@ -118,11 +101,8 @@ def reference_normalize(adjacency: Tensor) -> Tensor:
 
     :math:`\tilde D` holds the row sums of A + I. They are at least 1.
 
-    Shapes:
-        - adjacency, output: ``[..., L, L]``
-
-    Reference:
-        JAT paper, Eq. 4; Kipf & Welling (2017), Eq. 2.
+    Shapes: adjacency, output ``[..., L, L]``. Reference: JAT paper, Eq. 4; Kipf & Welling
+    (2017), Eq. 2.
     """
     looped = adjacency + torch.eye(
         adjacency.shape[-1], dtype=adjacency.dtype, device=adjacency.device
@@ -141,13 +121,8 @@ def reference_scores_propagated(
 ) -> Tensor:
     r"""Return :math:`\sum_p w_p \Phi_p(S)`, :math:`\Phi_p(S) = \hat A^p S (\hat A^p)^\top`.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - adj_norm, output: ``[B, H, L, L]``
-        - nodes: bool ``[B, H, L]``
-
-    Reference:
-        JAT paper, Eq. 5, 6 and 9.
+    Shapes: query, key ``[B, H, L, D]``; adj_norm, output ``[B, H, L, L]``; nodes bool ``[B, H,
+    L]``. Reference: JAT paper, Eq. 5, 6 and 9.
     """
     scores = query @ key.transpose(-1, -2)
     weights = _hop_table(hop_weights, query)  # [H, P + 1]
@@ -165,8 +140,6 @@ def _hop_table(hop_weights: HopWeights, query: Tensor) -> Tensor:
     heads = query.shape[1]
     if not isinstance(hop_weights, Mapping):
         hop_weights = {tuple(range(heads)): hop_weights}
-    if sorted(h for group in hop_weights for h in group) != list(range(heads)):
-        raise ValueError(f"hop_weights must name each of {heads} heads once, got {hop_weights}")
     hops = max(len(weights) for weights in hop_weights.values())
     table = query.new_zeros(heads, hops)
     for group, weights in hop_weights.items():

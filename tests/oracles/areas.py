@@ -1,7 +1,5 @@
 """Area attention: every area is a list of positions, and every feature of it a loop over them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -27,8 +25,7 @@ def reference_areas(
 ) -> list[ReferenceArea]:
     """List all areas of a sequence, or of a grid whose rows follow each other.
 
-    Reference:
-        Li et al., *Area Attention*, ICML 2019, section 3.
+    Reference: Li et al., *Area Attention*, ICML 2019, section 3.
     """
     columns = length // height
     areas = []
@@ -48,12 +45,7 @@ def reference_areas(
 def reference_area_pool(x: Tensor, areas: list[ReferenceArea], kind: str) -> Tensor:
     """Return one feature of each area.
 
-    Shapes:
-        - x: ``[..., L, F]``
-        - output: ``[..., A, F]``
-
-    Reference:
-        Li et al. (2019), Eq. 3 to 5.
+    Shapes: x ``[..., L, F]``; output ``[..., A, F]``. Reference: Li et al. (2019), Eq. 3 to 5.
     """
     pools = []
     for area in areas:
@@ -72,12 +64,8 @@ def reference_area_pool(x: Tensor, areas: list[ReferenceArea], kind: str) -> Ten
 def reference_area_mask(allowed: Tensor, areas: list[ReferenceArea]) -> Tensor:
     """Return which areas may be read: those all of whose tokens may.
 
-    Shapes:
-        - allowed: bool ``[..., L]``
-        - output: bool ``[..., A]``
-
-    Reference:
-        Tensor2Tensor, ``area_attention.dot_product_area_attention``.
+    Shapes: allowed bool ``[..., L]``; output bool ``[..., A]``. Reference: Tensor2Tensor,
+    ``area_attention.dot_product_area_attention``.
     """
     return torch.stack([allowed[..., list(area.members)].all(-1) for area in areas], dim=-1)
 
@@ -97,13 +85,8 @@ def reference_area_attention(
     With ``top_k`` it reads only the areas as heavy as the k-th heaviest, up to the root of the
     precision, with weights scaled to sum to 1.
 
-    Shapes:
-        - query, output: ``[B, H, Lq, D]``
-        - area_key, area_value: ``[B, H, A, D]``
-        - allowed: bool ``[B, H, Lq, A]``
-
-    Reference:
-        Li et al. (2019), Eq. 1 and 2.
+    Shapes: query, output ``[B, H, Lq, D]``; area_key, area_value ``[B, H, A, D]``; allowed bool
+    ``[B, H, Lq, A]``. Reference: Li et al. (2019), Eq. 1 and 2.
     """
     weights = masked_softmax(query @ area_key.transpose(-1, -2) * scale / temperature, allowed)
     if top_k is not None:

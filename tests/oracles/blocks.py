@@ -1,7 +1,5 @@
 """Bi-directional block self-attention of one sequence, a loop over tokens and over blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -12,9 +10,8 @@ from torch.nn.functional import elu, linear
 def reference_block_length(length: int) -> int:
     """Return the block length that needs the least memory: the smallest r with r³ ≥ 2n.
 
-    Reference:
-        Shen et al., *Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence
-        Modeling*, ICLR 2018, appendix A.
+    Reference: Shen et al., *Bi-Directional Block Self-Attention for Fast and Memory-Efficient
+    Sequence Modeling*, ICLR 2018, appendix A.
     """
     size = 1
     while size**3 < 2 * length:
@@ -27,12 +24,8 @@ def reference_feature_attention(
 ) -> Tensor:
     """Return masked self-attention, every feature of which has its own weights.
 
-    Shapes:
-        - h, output: ``[n, C]``
-        - the weights: ``[C, C]``, the bias ``[C]``
-
-    Reference:
-        Shen et al. (2018), Eq. 6 to 8.
+    Shapes: h, output ``[n, C]``; the weights ``[C, C]``, the bias ``[C]``. Reference: Shen et
+    al. (2018), Eq. 6 to 8.
     """
     rows = []
     for i in range(len(h)):
@@ -52,12 +45,7 @@ def reference_block_attention(
 ) -> Tensor:
     """Return block self-attention in one direction.
 
-    Shapes:
-        - x: ``[n, C_in]``
-        - output: ``[n, C]``
-
-    Reference:
-        Shen et al. (2018), section 3.
+    Shapes: x ``[n, C_in]``; output ``[n, C]``. Reference: Shen et al. (2018), section 3.
     """
     size = reference_block_length(len(x)) if block_length is None else block_length
 
@@ -90,12 +78,7 @@ def reference_block_attention(
 def reference_source_to_token(x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     """Return one vector for a sequence, every feature of which has its own weights.
 
-    Shapes:
-        - x: ``[n, C]``
-        - output: ``[C]``
-
-    Reference:
-        Shen et al. (2018), Eq. 5.
+    Shapes: x ``[n, C]``; output ``[C]``. Reference: Shen et al. (2018), Eq. 5.
     """
     hidden = elu(linear(x, weights["hidden.weight"], weights["hidden.bias"]))
     logits = linear(hidden, weights["output.weight"], weights["output.bias"])

@@ -1,7 +1,5 @@
 """Jump self-attention as the library defines it, with every variant and every mask."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,12 +21,9 @@ from tests.oracles.masks import reference_mask
 class ReferenceGraph(NamedTuple):
     """The graph of each sequence and head.
 
-    Shapes:
-        - scores: ``[B, H, L, L]``, X.
-        - voters: bool ``[B, H, L]``, the voting keys.
-        - threshold: ``[B, H]``, the threshold in use.
-        - adjacency: ``[B, H, L, L]``, A.
-        - adj_norm: ``[B, H, L, L]``, A normalised.
+    Shapes: scores ``[B, H, L, L]``, X; voters bool ``[B, H, L]``, the voting keys; threshold
+    ``[B, H]``, the threshold in use; adjacency ``[B, H, L, L]``, A; adj_norm ``[B, H, L, L]``,
+    A normalised.
     """
 
     scores: Tensor
@@ -61,13 +56,8 @@ def reference_graph(
 ) -> ReferenceGraph:
     """Return scores, voting keys, threshold and adjacency of each sequence and head.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - threshold: a number or ``[B|1, H|1]``
-        - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
-
-    Reference:
-        JAT paper, Eq. 1 to 4 and 8.
+    Shapes: query, key ``[B, H, L, D]``; threshold a number or ``[B|1, H|1]``; attention_mask
+    ``[B, L]`` or ``[B|1, H|1, L, L]``. Reference: JAT paper, Eq. 1 to 4 and 8.
     """
     scores = reference_scores(query, key, scale)
     pairs = reference_mask(query, attention_mask, is_causal).pairs
@@ -77,8 +67,7 @@ def reference_graph(
     norm = key.to(scores.dtype).norm(dim=-1).clamp(min=1.0) if normalize_keys else None
     rule: dict[str, Any] = {"key_norm": norm, "same_sign_only": same_sign_only}
     if vote_rate is not None:
-        if triples is None:
-            raise ValueError(f"triples must be given with vote_rate {vote_rate}, got None")
+        assert triples is not None
         threshold = reference_quantile_threshold(
             scores, pairs, voters, vote_rate=vote_rate, triples=triples, **rule
         )
@@ -108,16 +97,9 @@ def reference_jump_attention(
     Masked scores are minus infinity and a row that sees nothing gives 0. Finite biases are added
     to the scaled scores; they do not vote.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - value: ``[B, H, L, Dv]``
-        - attention_mask: ``[B, L]`` or ``[B|1, H|1, L, L]``
-        - pattern: bool ``[B|1, H|1, L, L]``
-        - options: as for :func:`reference_graph`
-        - output: ``[B, H, L, Dv]``
-
-    Reference:
-        JAT paper, Eq. 7 and 9.
+    Shapes: query, key ``[B, H, L, D]``; value ``[B, H, L, Dv]``; attention_mask ``[B, L]`` or
+    ``[B|1, H|1, L, L]``; pattern bool ``[B|1, H|1, L, L]``; options as for
+    :func:`reference_graph`; output ``[B, H, L, Dv]``. Reference: JAT paper, Eq. 7 and 9.
     """
     options |= {"nodes": nodes, "attention_mask": attention_mask, "is_causal": is_causal}
     graph = reference_graph(query, key, scale=scale, **options)
@@ -130,14 +112,23 @@ def reference_jump_attention(
     return masked_softmax(scale * propagated + mask.bias, visible) @ value
 
 
+def reference_attention(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scale: float | None = None
+) -> Tensor:
+    """Return attention of each query to the keys it may see; 0 where it sees none.
+
+    Shapes: query ``[..., L, D]``; key ``[..., M, D]``; value ``[..., M, Dv]``; visible bool
+    ``[..., L, M]``; output ``[..., L, Dv]``. Reference: Vaswani et al. (2017), Eq. 1.
+    """
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query @ key.transpose(-1, -2) * scale
+    return masked_softmax(scores, visible.expand(scores.shape)) @ value
+
+
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
     """Return the softmax over the visible keys; a row without any is 0.
 
-    Shapes:
-        - logits, visible, output: ``[B, H, L, L]``
-
-    Reference:
-        Vaswani et al. (2017), Eq. 1.
+    Shapes: logits, visible, output ``[..., L, M]``. Reference: Vaswani et al. (2017), Eq. 1.
     """
     readable = visible.any(dim=-1, keepdim=True)
     masked = logits.masked_fill(~visible, float("-inf")).masked_fill(~readable, 0.0)

@@ -1,7 +1,5 @@
 """Which keys vote, and the threshold that a wanted rate of votes asks for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 
@@ -21,8 +19,7 @@ def reference_num_keys(
     :math:`U = \min(n, \max(1, \lceil c \ln n \rceil))`, or ``num_keys`` capped at n. The released
     code's rule (``"sampled_queries"``) rounds before it multiplies: :math:`c \lceil\ln n\rceil`.
 
-    Reference:
-        Informer's sampling factor (Zhou et al., 2021), as used by JAT, section 3.3.
+    Reference: Informer's sampling factor (Zhou et al., 2021), as used by JAT, section 3.3.
     """
     if key_selection == "all":
         return num_tokens
@@ -36,8 +33,7 @@ def reference_num_samples(num_tokens: int, key_selection: str, *, key_factor: fl
 
     It is :math:`\min(n, \lceil c \ln n \rceil)`, and at least one.
 
-    Reference:
-        Informer's sampling factor (Zhou et al., 2021).
+    Reference: Informer's sampling factor (Zhou et al., 2021).
     """
     logarithm = math.log(num_tokens)
     if key_selection == "sampled_queries":
@@ -70,13 +66,8 @@ def reference_voting_keys(
       :math:`\max_j X_{ij} - \frac1n \sum_j X_{ij}` over the keys with the given ranks; the tokens
       of these queries vote as keys.
 
-    Shapes:
-        - scores, pairs: ``[B, H, L, L]``
-        - sample_ranks: ``{n: [s]}``
-        - output: bool ``[B, H, L]``
-
-    Reference:
-        JAT paper, Eq. 8; ``sampled_queries``: JAT2022, ``CheckerNet``.
+    Shapes: scores, pairs ``[B, H, L, L]``; sample_ranks ``{n: [s]}``; output bool ``[B, H,
+    L]``. Reference: JAT paper, Eq. 8; ``sampled_queries``: JAT2022, ``CheckerNet``.
     """
     voters = torch.zeros(scores.shape[:-1], dtype=torch.bool, device=scores.device)
     for b in range(scores.shape[0]):
@@ -87,25 +78,10 @@ def reference_voting_keys(
                 continue
             own = scores[b, h][valid][:, valid].detach()  # [n, n]
             count = reference_num_keys(n, key_selection, num_keys=num_keys, key_factor=key_factor)
-            sample = _sample_of(n, key_selection, key_factor, sample_ranks)
+            sample = [] if sample_ranks is None else sample_ranks[n].tolist()
             ranks = _ranks(own, key_selection, count, key_step, sample)
             voters[b, h, valid[ranks]] = True
     return voters
-
-
-def _sample_of(
-    n: int, key_selection: str, key_factor: float, sample_ranks: Mapping[int, Tensor] | None
-) -> list[int]:
-    """Return the sampled ranks of a sequence of n tokens; none where the rule draws none."""
-    if key_selection not in ("sampled", "sampled_queries"):
-        return []
-    if sample_ranks is None or n not in sample_ranks:
-        raise ValueError(f"sample_ranks must hold the ranks for n = {n}, got {sample_ranks}")
-    expected = reference_num_samples(n, key_selection, key_factor=key_factor)
-    sample = sample_ranks[n].tolist()
-    if len(sample) != expected:
-        raise ValueError(f"sample_ranks must hold {expected} ranks for n = {n}, got {sample}")
-    return list(sample)
 
 
 def _ranks(
@@ -123,10 +99,8 @@ def _ranks(
         significance = own.amax(dim=0) - own.mean(dim=0)  # over queries: [n]
     elif key_selection == "sampled":
         significance = own[sample].amax(dim=0) - own[sample].mean(dim=0)
-    elif key_selection == "sampled_queries":
-        significance = own[:, sample].amax(dim=1) - own[:, sample].sum(dim=1) / n
     else:
-        raise ValueError(f"key_selection must name a rule, got {key_selection!r}")
+        significance = own[:, sample].amax(dim=1) - own[:, sample].sum(dim=1) / n
     order = significance.sort(descending=True, stable=True).indices.tolist()
     return list(order[:count])
 
@@ -148,14 +122,9 @@ def reference_quantile_threshold(
     A row (i, k, j) of the triples for n valid tokens holds the ranks of i and k among them, and the
     rank of j among the voting keys.
 
-    Shapes:
-        - scores, pairs: ``[B, H, L, L]``
-        - voters, key_norm: ``[B, H, L]``
-        - triples: ``{n: [T, 3]}``
-        - output: ``[B, H]``
-
-    Reference:
-        This library; the quantile is numpy's ``method="inverted_cdf"``.
+    Shapes: scores, pairs ``[B, H, L, L]``; voters, key_norm ``[B, H, L]``; triples ``{n: [T,
+    3]}``; output ``[B, H]``. Reference: This library; the quantile is numpy's
+    ``method="inverted_cdf"``.
     """
     threshold = torch.full(scores.shape[:2], math.inf, dtype=scores.dtype, device=scores.device)
     for b in range(scores.shape[0]):

@@ -1,7 +1,5 @@
 """What a mask means: one boolean matrix for the graph, one for the softmax, and finite biases."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -14,10 +12,8 @@ class ReferenceMask(NamedTuple):
     The two matrices differ only in the rows of padding tokens. In the graph a padding token is a
     node without edges; in the softmax its row still reads the valid keys, as in SDPA.
 
-    Shapes:
-        - pairs: bool ``[B, H, L, L]``, the M of the graph.
-        - visible: bool ``[B, H, L, L]``, what the softmax may read.
-        - bias: ``[B, H, L, L]``, finite, added to the final scores only.
+    Shapes: pairs bool ``[B, H, L, L]``, the M of the graph; visible bool ``[B, H, L, L]``, what
+    the softmax may read; bias ``[B, H, L, L]``, finite, added to the final scores only.
     """
 
     pairs: Tensor
@@ -34,12 +30,9 @@ def reference_mask(
     bias. A token that the mask hides from every query is padding. ``is_causal`` combines with the
     mask.
 
-    Shapes:
-        - query: ``[B, H, L, D]``
-        - attention_mask: ``[B, L]`` or ``[B|1, H|1, L|1, L]``
-
-    Reference:
-        Causal order: JAT paper, section 3.2.1. Padding and the rest: this library's one rule.
+    Shapes: query ``[B, H, L, D]``; attention_mask ``[B, L]`` or ``[B|1, H|1, L|1, L]``.
+    Reference: Causal order: JAT paper, section 3.2.1. Padding and the rest: this library's one
+    rule.
     """
     batch, heads, length, _ = query.shape
     shape = (batch, heads, length, length)

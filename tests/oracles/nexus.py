@@ -1,7 +1,5 @@
 """Attention of a higher order: queries and keys are attention's outputs, one token at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 
@@ -16,13 +14,9 @@ def reference_nexus(x: Tensor, weights: Sequence[Tensor], heads: int) -> Tensor:
     other. Its outputs for Y = X W_q and for Y = X W_k, all by the same three matrices, are the
     queries and keys of the attention that reads X W_v.
 
-    Shapes:
-        - x, output: ``[n, C]``
-        - weights: ``[C, C]`` each
-
-    Reference:
-        Chen et al., *Nexus: Higher-Order Attention Mechanisms in Transformers*, 2025, with its
-        shared weights; the formula is that of a published review of it.
+    Shapes: x, output ``[n, C]``; weights ``[C, C]`` each. Reference: Chen et al., *Nexus:
+    Higher-Order Attention Mechanisms in Transformers*, 2025, with its shared weights; the
+    formula is that of a published review of it.
     """
     to_query, to_key, to_value = weights
 

@@ -1,14 +1,10 @@
 """Which pairs each attention pattern allows: one plain rule a pattern, in Python integers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-from tests.oracles.jump import masked_softmax
 
 Rule = Callable[[int, int, int], bool]  # of head, query and key
 
@@ -16,11 +12,7 @@ Rule = Callable[[int, int, int], bool]  # of head, query and key
 def reference_pairs(rule: Rule, heads: int, length: int) -> Tensor:
     """Return the pairs that a rule allows, asked one by one.
 
-    Shapes:
-        - **output:** bool ``[heads, length, length]``
-
-    Reference:
-        The rules below give theirs.
+    Shapes: output bool ``[heads, length, length]``.
     """
     pairs = torch.zeros(heads, length, length, dtype=torch.bool)
     for head in range(heads):
@@ -28,23 +20,6 @@ def reference_pairs(rule: Rule, heads: int, length: int) -> Tensor:
             for key in range(length):
                 pairs[head, query, key] = rule(head, query, key)
     return pairs
-
-
-def reference_pattern_attention(
-    query: Tensor, key: Tensor, value: Tensor, pairs: Tensor, scale: float
-) -> Tensor:
-    """Return attention over allowed pairs; a query without any gets 0.
-
-    Shapes:
-        - query, key: ``[B, H, L, D]``; value: ``[B, H, L, Dv]``
-        - pairs: bool ``[B|1, H|1, L, L]``
-        - **output:** ``[B, H, L, Dv]``
-
-    Reference:
-        Vaswani et al. (2017), Eq. 1.
-    """
-    scores = query @ key.transpose(-1, -2) * scale
-    return masked_softmax(scores, pairs.expand(scores.shape)) @ value
 
 
 def reference_window(width: int) -> Rule:

@@ -7,8 +7,6 @@ two scaled scores divided by the key's norm (``normalize_keys``), ``>=`` is ``in
 S, half one hop is ``hop_weights=(0.5, 0.5)``.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -34,13 +32,8 @@ def released_adjacency(
     The original's same-sign rule sets the product of two negative scores to 0, which votes if rho
     is 0; here it never votes.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``get_attn_adj``.
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``get_attn_adj``.
     """
     scores = (query @ key.transpose(-1, -2)).detach()  # [B, H, L, L]
     if valid is None:
@@ -58,42 +51,6 @@ def released_adjacency(
     return share.masked_fill(loops, 1.0)
 
 
-def released_normalize(adjacency: Tensor) -> Tensor:
-    r"""Return :math:`D^{-1/2} A D^{-1/2}` with row sums clamped at 1e-4.
-
-    The diagonal is 1 already, so the sums are at least 1 and the clamp never acts.
-
-    Shapes:
-        - adjacency, output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``get_attn_adj``.
-    """
-    inverse_root = adjacency.sum(dim=-1).clamp(min=1e-4).rsqrt()
-    return inverse_root[..., :, None] * adjacency * inverse_root[..., None, :]
-
-
-def released_propagated_scores(scores: Tensor, adj_norm: Tensor, order: int = 1) -> Tensor:
-    r"""Return h, the sum of the hops 1 to ``order``.
-
-    .. math:: h = \sum_{o=1}^{\mathrm{order}} \hat A^o S (\hat A^o)^\top
-
-    The original follows it with dropout, which is left to the training code here. It also holds a
-    matrix W and a vector b that it never uses; there are none here.
-
-    Shapes:
-        - scores, adj_norm, output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``CheckerNet.forward``.
-    """
-    total, term = torch.zeros_like(scores), scores
-    for _ in range(order):
-        term = adj_norm @ term @ adj_norm.transpose(-1, -2)
-        total = total + term
-    return total
-
-
 def released_scores(
     query: Tensor,
     key: Tensor,
@@ -106,20 +63,27 @@ def released_scores(
 ) -> Tensor:
     r"""Return the mixed scores :math:`(1 - c) S + c h`, not yet divided by the root of D.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
+    .. math::
+        h = \sum_{o=1}^{\mathrm{order}} \hat A^o S (\hat A^o)^\top, \qquad
+        \hat A = D^{-1/2} A D^{-1/2}
 
-    Reference:
-        JAT2022, ``*SelfAttention.forward``.
+    The original clamps row sums at 1e-4, which never acts: the diagonal of A is 1. It follows h
+    with dropout, and holds a matrix W and a vector b that it never uses; there are none here.
+
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``CheckerNet.forward`` and ``*SelfAttention.forward``.
     """
     scores = query @ key.transpose(-1, -2)
     adjacency = released_adjacency(
         query, key, threshold=threshold, same_sign=same_sign, valid=valid
     )
-    hops = released_propagated_scores(scores, released_normalize(adjacency), order)
-    return (1 - coefficient) * scores + coefficient * hops
+    root = adjacency.sum(dim=-1).sqrt()
+    adj_norm = adjacency / root[..., :, None] / root[..., None, :]
+    total, term = torch.zeros_like(scores), scores
+    for _ in range(order):
+        term = adj_norm @ term @ adj_norm.transpose(-1, -2)
+        total = total + term
+    return (1 - coefficient) * scores + coefficient * total
 
 
 def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: int = 2) -> Tensor:
@@ -134,13 +98,8 @@ def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: 
     each query, with replacement, in every forward, also in evaluation; here the caller gives them.
     Here u is at least 1 and at most L, and a tie goes to the lower position.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - sample: ``[s]`` or ``[L, s]``
-        - output: ``[B, H, u]``
-
-    Reference:
-        JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
+    Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, u]``.
+    Reference: JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
     """
     scores = (query @ key.transpose(-1, -2)).detach()
     length = scores.shape[-1]
@@ -169,13 +128,8 @@ def released_efficient_scores(
     them are mixed with their hops, all others stay S. The original writes in place, so with several
     hops it sums copies of the last one; here each counts once. It fails with one head; this works.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - sample: ``[s]`` or ``[L, s]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        JAT2022, ``CheckerNet`` with ``prob_jat``.
+    Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, L, L]``.
+    Reference: JAT2022, ``CheckerNet`` with ``prob_jat``.
     """
     top = released_top_queries(query, key, sample, factor=factor)  # [B, H, u]
     rows = top[..., None].expand(*top.shape, query.shape[-1])
@@ -193,32 +147,13 @@ def released_efficient_scores(
     return (query @ key.transpose(-1, -2)).index_put(index, block)
 
 
-def released_heads(num_heads: int, plain_heads: int = 10) -> tuple[int, ...]:
-    """Return the positions of the jump heads.
-
-    They are the heads 0, 2, 4 ... if there are enough, else the first ones. The original has a
-    second rule (``otype=1``) that writes to other heads than it reads from; it is left out.
-
-    Reference:
-        JAT2022, ``*SelfAttention``.
-    """
-    count = num_heads - plain_heads
-    step = 2 if 2 * count <= num_heads else 1
-    return tuple(range(0, count * step, step))
-
-
 def released_attention(
     scores: Tensor, value: Tensor, head_dim: int, valid: Tensor | None = None
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}(\mathrm{scores} / \sqrt D + \mathrm{mask}) V`.
 
-    Shapes:
-        - scores: ``[B, H, L, L]``
-        - value, output: ``[B, H, L, Dv]``
-        - valid: bool ``[B, L]``
-
-    Reference:
-        JAT2022, ``*SelfAttention.forward``.
+    Shapes: scores ``[B, H, L, L]``; value, output ``[B, H, L, Dv]``; valid bool ``[B, L]``.
+    Reference: JAT2022, ``*SelfAttention.forward``.
     """
     logits = scores / math.sqrt(head_dim)
     if valid is not None:

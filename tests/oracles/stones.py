@@ -1,7 +1,5 @@
 """Stepping stones: from queries and keys to the walk token → stone → token, and the head of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch
@@ -32,13 +30,7 @@ def standard_scores(
     :math:`64 \lfloor r / 64 \rfloor` of them, that is all complete blocks of 64; in the first block
     from the r + 1 tokens up to i. Later keys have the score 0.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library.
+    Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
     """
     batch, _, length, _ = query.shape
     if valid is None:
@@ -92,16 +84,10 @@ def incidence(
     With both sides the stones of -Z come after those of Z. Columns of keys that are no stones are
     0, and so are rows and columns of tokens that are not valid.
 
-    Shapes:
-        - scores: ``[B, H, L, L]``
-        - threshold: a number or ``[H]``
-        - stones: bool ``[B, H|1, L]``
-        - valid: bool ``[B, L]``
-        - output: ``[B, H, L, L]``, or ``[B, H, L, 2L]`` for both sides
-
-    Reference:
-        This library. A token is linked where its own score is high, as in Definition 3.1 of the JAT
-        paper; Eq. 2 asks it of products.
+    Shapes: scores ``[B, H, L, L]``; threshold a number or ``[H]``; stones bool ``[B, H|1, L]``;
+    valid bool ``[B, L]``; output ``[B, H, L, L]``, or ``[B, H, L, 2L]`` for both sides.
+    Reference: This library. A token is linked where its own score is high, as in Definition 3.1
+    of the JAT paper; Eq. 2 asks it of products.
     """
     allowed = torch.ones_like(scores, dtype=torch.bool)
     if stones is not None:
@@ -123,30 +109,7 @@ def _incidence_of_side(distance: Tensor, kind: str, temperature: float) -> Tenso
     if kind == "hard":
         excess = distance.relu()
         return (distance > 0).to(distance.dtype) + (excess - excess.detach())
-    if kind == "sigmoid":
-        return (distance / temperature).sigmoid()
-    raise ValueError(f"kind must be 'excess', 'hard' or 'sigmoid', got {kind!r}")
-
-
-def stone_pairs(incidence: Tensor, num_stones: int | Tensor) -> Tensor:
-    r"""Return the pair graph that lies under the stones: their shadow.
-
-    .. math::
-        A_{ik} = \frac1U \sum_j b_{ij} b_{kj}, \qquad i \ne k.
-
-    With hard incidence this is the share of stones that both tokens stand on.
-
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - num_stones: a number or ``[B, H|1]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library; JAT paper, Eq. 2 and 3, for the graph.
-    """
-    shared = incidence @ incidence.transpose(-1, -2)
-    others = ~torch.eye(shared.shape[-1], dtype=torch.bool, device=shared.device)
-    return shared / torch.as_tensor(num_stones, device=shared.device)[..., None, None] * others
+    return (distance / temperature).sigmoid()
 
 
 def stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
@@ -159,13 +122,9 @@ def stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     :math:`d_i = \sum_j b_{ij}`. A stone on which nobody stands leads nowhere; a token on no stone
     stays where it is, also for :math:`\varepsilon = 0`.
 
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library; for hard incidence and :math:`\varepsilon = 0` the hypergraph convolution of
-        Bai et al. (2021) without a filter.
+    Shapes: incidence ``[B, H, L, U]``; output ``[B, H, L, L]``. Reference: This library; for
+    hard incidence and :math:`\varepsilon = 0` the hypergraph convolution of Bai et al. (2021)
+    without a filter.
     """
     size = incidence.sum(dim=-2, keepdim=True)  # [B, H, 1, U]
     leaving = incidence.sum(dim=-1, keepdim=True) + self_weight  # [B, H, L, 1]
@@ -186,12 +145,7 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
     Row i is the last row of :func:`stone_propagation` for the tokens up to i; :math:`b_{ij}` is 0
     for a stone j after i.
 
-    Shapes:
-        - incidence: ``[B, H, L, U]``
-        - output: ``[B, H, L, L]``
-
-    Reference:
-        This library.
+    Shapes: incidence ``[B, H, L, U]``; output ``[B, H, L, L]``.
     """
     length = incidence.shape[-2]
     rows = []
@@ -204,13 +158,8 @@ def causal_stone_propagation(incidence: Tensor, self_weight: float) -> Tensor:
 def jump_features(propagation: Tensor, x: Tensor, strengths: Tensor) -> Tensor:
     r"""Return :math:`x + \sum_{p \ge 1} \theta_p (P^p x - x)`.
 
-    Shapes:
-        - propagation: ``[B, H, L, L]``
-        - x, output: ``[B, H, L, D]``
-        - strengths: ``[hops, H]``
-
-    Reference:
-        This library; MixHop (Abu-El-Haija et al., 2019) for powers side by side.
+    Shapes: propagation ``[B, H, L, L]``; x, output ``[B, H, L, D]``; strengths ``[hops, H]``.
+    Reference: This library; MixHop (Abu-El-Haija et al., 2019) for powers side by side.
     """
     result = x
     for strength, jumped in _hops(propagation, x, strengths):
@@ -225,21 +174,7 @@ def _hops(propagation: Tensor, x: Tensor, strengths: Tensor) -> Iterator[tuple[T
         yield strength[:, None, None], x
 
 
-def _walk(
-    scores: Tensor,
-    threshold: float | Tensor,
-    kind: str,
-    sides: str,
-    temperature: float,
-    self_weight: float,
-    stones: Tensor | None,
-    valid: Tensor | None,
-    causal: bool,
-) -> Tensor:
-    """Return P of standard scores."""
-    links = incidence(scores, threshold, kind, sides, temperature, stones, valid, causal)
-    propagation = causal_stone_propagation if causal else stone_propagation
-    return propagation(links, self_weight)
+links_of = incidence  # whose name is an argument of the next function
 
 
 def stone_attention(
@@ -266,21 +201,12 @@ def stone_attention(
     :math:`Q'` and :math:`K'` are the :func:`jump_features` of Q and K by :math:`\theta^q` and
     :math:`\theta^k`. Nobody reads tokens that are not valid, and what these read means nothing.
 
-    Shapes:
-        - query, key: ``[B, H, L, D]``
-        - value, output: ``[B, H, L, Dv]``
-        - strength: ``[3, hops, H]``
-        - threshold: a number or ``[H]``
-        - stones: bool ``[B, H|1, L]``
-        - valid: bool ``[B, L]``
-
-    Reference:
-        This library.
+    Shapes: query, key ``[B, H, L, D]``; value, output ``[B, H, L, Dv]``; strength ``[3, hops,
+    H]``; threshold a number or ``[H]``; stones bool ``[B, H|1, L]``; valid bool ``[B, L]``.
     """
     scores = standard_scores(query, key, scale, valid, causal)
-    walk = _walk(
-        scores, threshold, incidence, sides, temperature, self_weight, stones, valid, causal
-    )
+    links = links_of(scores, threshold, incidence, sides, temperature, stones, valid, causal)
+    walk = (causal_stone_propagation if causal else stone_propagation)(links, self_weight)
     visible = torch.ones_like(scores, dtype=torch.bool)
     if valid is not None:
         visible = visible & valid[:, None, None, :]

@@ -11,16 +11,6 @@ def one_head(rows: list[list[float]]) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64)[None, None]
 
 
-def test_two_tokens_by_hand():
-    # Key 0: 3 · 3 = 9. Key 1: 1 · 4 = 4.
-    scores = one_head([[3.0, 1.0], [3.0, 4.0]])
-    for threshold, weight in ((3.0, 1.0), (4.0, 0.5), (8.9, 0.5), (9.0, 0.0)):
-        want = one_head([[0.0, weight], [weight, 0.0]])
-        assert torch.equal(reference_adjacency(scores, threshold), want)
-    want = one_head([[0.0, 1.0], [1.0, 0.0]])
-    assert torch.equal(reference_adjacency(scores, 4.0, inclusive=True), want)
-
-
 def test_three_tokens_by_hand():
     # Tokens 0 and 1 agree on key 2, tokens 1 and 2 on keys 0 and 1, tokens 0 and 2 on none.
     scores = one_head([[0.0, 0.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 0.0]])

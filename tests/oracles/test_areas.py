@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from tests.oracles import reference_area_pool, reference_areas
+from tests.oracles.areas import reference_area_pool, reference_areas
 
 # The features of Tensor2Tensor's area_attention_test.py, one of its two sequences.
 LINE = torch.tensor([[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]], dtype=torch.float64)

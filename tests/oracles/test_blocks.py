@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.oracles import reference_block_attention, reference_block_length
+from tests.oracles.blocks import reference_block_attention, reference_block_length
 
 WIDTH = 3
 

@@ -1,7 +1,5 @@
 """Trees of keys: near keys form clusters, near clusters groups, and every token descends alone."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -11,13 +9,8 @@ from torch import Tensor
 def tree_means(members: Tensor, x: Tensor) -> Tensor:
     r"""Return :math:`\bar x_a`, the mean over the keys of each node; 0 for a node without keys.
 
-    Shapes:
-        - members: bool ``[nodes, n]``
-        - x: ``[n, D]``
-        - output: ``[nodes, D]``
-
-    Reference:
-        PyG's ``avg_pool``.
+    Shapes: members bool ``[nodes, n]``; x ``[n, D]``; output ``[nodes, D]``. Reference: PyG's
+    ``avg_pool``.
     """
     return members.to(x.dtype) @ x / members.sum(dim=1, keepdim=True).clamp(min=1)
 
@@ -33,12 +26,8 @@ def tree_halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
     with f the point that is farthest from the mean. Of equal points the first come first.
 
-    Shapes:
-        - x: ``[n, D]``, n even
-        - output: long ``[n / 2]`` each
-
-    Reference:
-        This library; power iteration, and balanced 2-means.
+    Shapes: x ``[n, D]``, n even; output long ``[n / 2]`` each. Reference: This library; power
+    iteration, and balanced 2-means.
     """
     mean = x.mean(dim=0)
     way = x[(x - mean).square().sum(dim=1).argmax()] - mean
@@ -57,11 +46,7 @@ def tree_halves(x: Tensor) -> tuple[Tensor, Tensor]:
 def tree_parts(x: Tensor, number: int) -> list[Tensor]:
     """Return the points of each part, ``[n / number]``, halves of halves, in order.
 
-    Shapes:
-        - x: ``[n, D]``
-
-    Reference:
-        This library.
+    Shapes: x ``[n, D]``.
     """
     parts = [torch.arange(len(x))]
     while len(parts) < number:
@@ -79,12 +64,7 @@ def tree_levels(key: Tensor, size: int, segment: int, whole: int | None = None) 
     In no order the ``whole`` first keys are in clusters, but for the last few, in runs of as many
     clusters as powers of two are, the largest first; and who is left over is in no node.
 
-    Shapes:
-        - key: ``[n, D]``
-        - output: bool ``[nodes, n]`` for each level, the keys of each node
-
-    Reference:
-        This library.
+    Shapes: key ``[n, D]``; output bool ``[nodes, n]`` for each level, the keys of each node.
     """
     key, nodes = key.detach(), list[Tensor]()
     inside = torch.eye(len(key), dtype=torch.bool)[4:whole]
@@ -107,9 +87,6 @@ def tree_met(levels: list[Tensor], seen: int, top: int) -> list[Tensor]:
 
     Above a level with more than ``top`` nodes is another one, if there is one. The last few
     clusters that are in no node of the highest are left out.
-
-    Reference:
-        This library.
     """
     for _ in range(2):  # the clusters that are left may be few enough for a lower level
         met = next((n for n in range(len(levels)) if seen // 4**n <= top), len(levels) - 1)
@@ -134,14 +111,9 @@ def tree_descent(
     of which none counts that is more than ``margin`` below :math:`q_i \cdot k_j` of a key in no
     node, or :math:`q_i \cdot \bar k_a + \log n_a` of a node that it met.
 
-    Shapes:
-        - query: ``[D]``, scaled
-        - key: ``[n, D]``, up to the token's own
-        - levels: bool ``[nodes, n]`` each, without nodes that it does not see
-        - output: bool ``[nodes, n]``, the keys of each
-
-    Reference:
-        This library; Barnes–Hut (1986) with the opening decided by score.
+    Shapes: query ``[D]``, scaled; key ``[n, D]``, up to the token's own; levels bool ``[nodes,
+    n]`` each, without nodes that it does not see; output bool ``[nodes, n]``, the keys of each.
+    Reference: This library; Barnes–Hut (1986) with the opening decided by score.
     """
     scores = [tree_means(members, key) @ query for members in levels]
     alone = ~torch.cat([*levels, torch.zeros(1, len(key)).bool()]).any(dim=0)
@@ -171,15 +143,9 @@ def tree_output(query: Tensor, key: Tensor, value: Tensor, stopped: Tensor, rest
         \mathrm{softmax}(q_i \cdot (P k)_j)_j \, V, \qquad
         (P k)_j = \bar k_a \;\; (j \in a), \;\; k_j \text{ where it stops at no node}
 
-    Shapes:
-        - query: ``[D]``, scaled
-        - key: ``[n, D]``, up to the token's own
-        - value: ``[n, Dv]``
-        - stopped: bool ``[nodes, n]``
-        - output: ``[Dv]``
-
-    Reference:
-        This library; graph convolution of keys on a coarsened graph.
+    Shapes: query ``[D]``, scaled; key ``[n, D]``, up to the token's own; value ``[n, Dv]``;
+    stopped bool ``[nodes, n]``; output ``[Dv]``. Reference: This library; graph convolution of
+    keys on a coarsened graph.
     """
     coarse = stopped.any(dim=0)
     means = stopped.T.to(key.dtype) @ tree_means(stopped, key)
@@ -205,16 +171,9 @@ def reference_tree_attention(
     are in no node of the level which they meet; ``window`` tokens, those of ``everywhere`` or else
     the last ones, come last and see none.
 
-    Shapes:
-        - query: ``[B, H, L, D]``
-        - key: ``[B, G, L, D]``
-        - value: ``[B, G, L, Dv]``
-        - sequence: long ``[B, L]``, a number for each sequence, below 0 for padding
-        - everywhere: bool ``[B, L]``
-        - output: ``[B, H, L, Dv]``
-
-    Reference:
-        This library.
+    Shapes: query ``[B, H, L, D]``; key ``[B, G, L, D]``; value ``[B, G, L, Dv]``; sequence long
+    ``[B, L]``, a number for each sequence, below 0 for padding; everywhere bool ``[B, L]``;
+    output ``[B, H, L, Dv]``.
     """
     batch, heads, length, width = query.shape
     scale = width**-0.5 if scale is None else scale

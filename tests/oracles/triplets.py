@@ -1,7 +1,5 @@
 """Triplet attention of one sequence: a score for each three tokens, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -11,8 +9,8 @@ from torch import Tensor
 def reference_triplet_partner(kind: str, rank: int, length: int, shuffled: Sequence[int]) -> int:
     """Return the token whose key stands beside a token's second key.
 
-    Reference:
-        The released code, ``permutation`` and ``permutation_inverse`` of ``modeling_bert.py``.
+    Reference: The released code, ``permutation`` and ``permutation_inverse`` of
+    ``modeling_bert.py``.
     """
     if kind == "shuffle":
         return shuffled[rank]
@@ -37,11 +35,8 @@ def reference_triplet_attention(
     Token i reads token l with the score det(q_i, k, k'): k' is l's second key, and k the key of l's
     partner.
 
-    Shapes:
-        - query, key, value, second_key, output: ``[n, F]``, F a multiple of 3
-
-    Reference:
-        Zhou et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
+    Shapes: query, key, value, second_key, output ``[n, F]``, F a multiple of 3. Reference: Zhou
+    et al., *Triplet Attention: Rethinking the Similarity in Transformers*, KDD 2021.
     """
     length, heads = len(query), query.size(1) // 3
     kinds = ("shuffle", "next", "second next", "mirror", "swap")

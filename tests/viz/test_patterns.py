@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgba
 
 from jat_graph.patterns import parse_pattern
 from jat_graph.viz import draw_patterns
-from tests.patterns.support import all_pairs
+from tests.jumps.patterns.support import all_pairs
 from tests.viz.support import assert_apart, draw_inside
 
 

@@ -1,0 +1,111 @@
+"""A as a matrix or in blocks of rows, and Â of each backend."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jat_graph.jumps.operators.threshold
+from jat_graph import JatConfig, jump_operator
+from jat_graph.operators import BlockedOperator, DenseOperator, NormalizedOperator
+from tests.inputs import random_heads
+from tests.jumps.operators.support import SOFT, PairsContract
+from tests.oracles import reference_graph
+from tests.support import assert_equal
+
+
+class TestDenseOperator(PairsContract):
+    def create(self, adjacency):
+        return DenseOperator.of_pairs(adjacency)
+
+
+class TestCausalDenseOperator(TestDenseOperator):
+    causal = True
+
+
+class TestSoftDenseOperator(TestDenseOperator):
+    settings = SOFT
+
+
+class TestBlockedOperator(PairsContract):
+    causal = True
+
+    def create(self, adjacency):
+        return BlockedOperator(adjacency)
+
+
+class TestSmallBlocks(TestBlockedOperator):
+    """A few queries at a time, and scores that are computed again, a few keys at a time."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 400)
+
+
+class TestStridedKeysUnderPadding(TestBlockedOperator):
+    side = "left"
+    settings: ClassVar = {
+        "key_selection": "strided",
+        "key_step": 2,
+        "threshold": 2.0,
+        "inclusive": True,
+    }
+
+
+class TestNormalizedDense(PairsContract):
+    """Â, through one backend."""
+
+    backend = "dense"
+
+    def create_operator(self, query, key):
+        config = JatConfig.paper(**self.settings, backend=self.backend)
+        return jump_operator(query, key, config=config)
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key, **self.settings).adj_norm
+
+    def test_the_base_is_the_adjacency(self):
+        inputs = self.create_inputs()
+        adjacency = reference_graph(*inputs, **self.settings).adjacency
+        operator = self.create_operator(*inputs)
+        assert_equal(operator.base.to_dense(), adjacency)
+        assert_equal(operator.base.degree, adjacency.sum(-1))
+
+
+class TestNormalizedSparse(TestNormalizedDense):
+    backend = "sparse"
+
+
+class TestNormalizedThreshold(TestNormalizedDense):
+    backend = "threshold"
+
+
+class TestSoftNormalized(TestNormalizedDense):
+    """Gradients flow through the degrees, too."""
+
+    settings = SOFT
+
+
+def test_rows_that_sum_to_nothing_send_and_get_nothing():
+    below = DenseOperator(-torch.ones(1, 1, 3, 3).triu(1))  # whose rows sum to -1, 0 and 1
+    assert torch.equal(NormalizedOperator(below).to_dense()[0, 0], torch.tensor([0.0, 0, 1]).diag())
+
+
+def test_an_empty_graph_is_the_identity_to_the_bit():
+    operator = NormalizedOperator(DenseOperator(torch.zeros(2, 3, 5, 5)))
+    x = torch.randn(2, 3, 5, 4)
+    assert torch.equal(operator.matmul(x), x)
+
+
+@pytest.mark.parametrize("soft_temperature", [None, 0.5])
+@given(seed=st.integers(0, 999))
+def test_an_adjacency_is_symmetric_to_the_bit(soft_temperature, seed):
+    query, key, _, _ = random_heads(2, 2, 9, 4, dtype=torch.float32, seed=seed)
+    config = JatConfig.paper(backend="dense", soft_temperature=soft_temperature)
+    matrix = jump_operator(query, key, config=config).base.to_dense()
+    assert matrix.count_nonzero() > 0
+    assert torch.equal(matrix, matrix.mT)
+    assert matrix.diagonal(dim1=-2, dim2=-1).count_nonzero() == 0

@@ -1,0 +1,119 @@
+from typing import ClassVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jat_graph.jumps.operators.threshold
+from jat_graph import JatConfig, PairGraph, jump_operator
+from jat_graph.core.masks import TokenMask
+from jat_graph.jumps.adjacency.pairs import PairAdjacency
+from jat_graph.jumps.adjacency.scores import MapScores
+from jat_graph.operators import ThresholdOperator
+from tests.inputs import random_heads
+from tests.jumps.operators.support import PairsContract
+from tests.oracles import reference_adjacency, reference_graph
+from tests.support import assert_within_budget
+
+
+class TestThresholdOperator(PairsContract):
+    def create(self, adjacency):
+        return ThresholdOperator(adjacency)
+
+
+class TestManyKeys(TestThresholdOperator):
+    """Scores that are computed again for each product, a few keys at a time."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 200)
+
+
+class TestSmallBlocks(TestThresholdOperator):
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1)
+
+
+class TestVariants(TestThresholdOperator):
+    """Padding, few keys, one sign, norms, ties that vote."""
+
+    side = "scattered"
+    settings: ClassVar = {
+        "key_selection": "significance",
+        "num_keys": 5,
+        "same_sign_only": True,
+        "normalize_keys": True,
+        "inclusive": True,
+        "threshold": 1.5,
+    }
+
+
+class TestSelectedNodes(TestThresholdOperator):
+    settings: ClassVar = {
+        "key_selection": "strided",
+        "num_keys": 9,
+        "nodes": "selected",
+        "threshold": 3.0,
+    }
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**20),
+    inclusive=st.booleans(),
+    same_sign_only=st.booleans(),
+    zeros=st.sampled_from((0.0, -0.0)),
+)
+def test_a_threshold_of_zero(seed, inclusive, same_sign_only, zeros):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(-1, 2, (1, 1, 6, 6), generator=generator).double()
+    scores = scores.masked_fill(scores == 0, zeros)
+    config = JatConfig(PairGraph(threshold=0.0, inclusive=inclusive, same_sign_only=same_sign_only))
+    mask = TokenMask(valid=torch.rand(1, 1, 6, generator=generator) < 0.7)
+    operator = ThresholdOperator(PairAdjacency.of_scores(config, MapScores(scores), mask))
+    truth = reference_adjacency(
+        scores,
+        0.0,
+        pairs=mask.valid[..., None, :] & mask.valid[..., None],
+        inclusive=inclusive,
+        same_sign_only=same_sign_only,
+    )
+    torch.testing.assert_close(operator.to_dense(), truth, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
+@pytest.mark.parametrize("threshold", [0.0, 1e-46, 1e-30])
+def test_tiny_thresholds_of_one_sign(backend, threshold):
+    settings_ = {"inclusive": True, "same_sign_only": True, "threshold": threshold}
+    query, key, _, _ = random_heads(1, 1, 6, 4, dtype=torch.float32)
+    query[:, :, 2] = 0.0  # all its products are zero
+    config = JatConfig.paper(backend=backend, **settings_)
+    found = jump_operator(query, key, config=config).base.to_dense()
+    wanted = reference_graph(query, key, **settings_).adjacency
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [64, 333])
+def test_long_sums_keep_their_budget(length):
+    heads = random_heads(1, 1, length, 8, dtype=torch.float32, density=0.8)
+    assert 0.1 <= heads.density <= 0.9
+    config = JatConfig(PairGraph(key_selection="strided", num_keys=7, backend="threshold"))
+    truth = reference_graph(
+        *(t.double() for t in heads[:2]), key_selection="strided", num_keys=7
+    ).adj_norm
+    x = torch.randn(1, 1, length, 6)
+    found = jump_operator(*heads[:2], config=config).matmul(x)
+    plain = truth.float() @ x
+    assert_within_budget(found, plain, truth @ x.double())
+
+
+def test_degrees_are_exact():
+    query, key, _, density = random_heads(2, 2, 40, 8, dtype=torch.float32)
+    assert 0.1 <= density <= 0.9
+    config = JatConfig(PairGraph(key_selection="strided", num_keys=8, backend="threshold"))
+    degree = jump_operator(query, key, config=config).base.degree
+    counts = reference_graph(query, key, key_selection="strided", num_keys=8).adjacency * 8
+    assert torch.equal(degree * 8, counts.sum(-1))
