@@ -3,6 +3,8 @@
 import copy
 import math
 import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,19 @@ import torch
 import transformers as hf
 from torch import nn
 
-from jat_graph.hf import attach, attached_config, capture_scores, detach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
+from jat_graph import JatConfig, PairGraph, calibrate
+from jat_graph.hf import (
+    attach,
+    attached_config,
+    capture_scores,
+    detach,
+    disabled,
+    from_pretrained,
+    resize_position_embeddings,
+    save_pretrained,
+    summary,
+)
+from jat_graph.inspection import inspect_text
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -101,14 +114,6 @@ def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
     assert torch.equal(run(twin, inputs), base)
 
 
-def test_layers_are_numbered_encoder_first() -> None:
-    model, inputs = tiny_model("bart"), tiny_inputs("bart")
-    attach(model, tiny_config(layers=(1, 2)))
-    layers = assert_joins(model, inputs)
-    assert [layer.layer for layer in layers] == [1, 2]
-    assert [layer.mask.causal for layer in layers] == [False, True]
-
-
 def test_a_table_goes_to_the_jump_layers_in_order() -> None:
     table = ((0.5, 1.0), (2.0, 3.0))
     model = attach(tiny_model("distilbert"), tiny_config(layers=(0, 2), threshold=table))
@@ -152,14 +157,6 @@ def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
     assert model.config._attn_implementation == "sdpa"
     assert model.config.to_dict() == settings
     assert traces(model) == []
-
-
-def test_what_is_no_model_or_no_config_is_refused() -> None:
-    with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
-        attach(nn.Linear(2, 2), tiny_config())
-    wanted = "config must be a JatConfig, got dict"
-    with pytest.raises(ValueError, match=wanted):
-        attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
 
 
 def lora(model: nn.Module) -> Any:
@@ -223,3 +220,86 @@ def tiny_clip() -> tuple[hf.CLIPModel, dict[str, torch.Tensor]]:
 def run_clip(model: hf.CLIPModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     with torch.no_grad():
         return model(**inputs).logits_per_text
+
+
+NOTICED = r"runs on '.*', but its model has heads that need 'jat'; take them off by jat_graph"
+SWITCHED = pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
+
+
+@SWITCHED
+@pytest.mark.parametrize("wanted", ["eager", {"": "sdpa"}])
+def test_another_attention_is_noticed_until_the_heads_are_off(name: str, wanted: Any) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    jumping = run(model, inputs)
+    twins = (copy.deepcopy(model), pickle.loads(pickle.dumps(model)))
+    for each in (model, *twins):
+        each.set_attn_implementation(wanted)
+        with pytest.raises(ValueError, match=NOTICED):
+            run(each, inputs)
+        each.set_attn_implementation("jat")
+        assert torch.equal(run(each, inputs), jumping)
+    assert detach(model).config._attn_implementation == "sdpa"
+    model.set_attn_implementation("eager")
+    run(model, inputs)
+
+
+@SWITCHED
+def test_a_configuration_that_was_written_to_is_noticed(name: str, tmp_path: Path) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    jumping = run(model, inputs)
+    model.config._attn_implementation = "sdpa"
+    with pytest.raises(ValueError, match=NOTICED):
+        run(model, inputs)
+    with pytest.raises(ValueError, match=NOTICED), disabled(model):
+        run(model, inputs)
+    inner: nn.Module = model.transformer if name == "gpt2" else model.encoder
+    assert attached_config(inner) == tiny_config()
+    model.save_pretrained(tmp_path)  # as what it is: a model with jump heads
+    assert torch.equal(run(from_pretrained(type(model), tmp_path), inputs), jumping)
+    assert detach(model).config._attn_implementation == "sdpa"
+
+
+class Transformer(nn.Module):
+    """What holds a model, as a SentenceTransformer does."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+
+def test_the_model_inside_gets_heads_and_positions() -> None:
+    model, inputs = tiny_model("bert"), tiny_inputs("bert")
+    base, outer = run(model, inputs), nn.Sequential(Transformer(model), nn.Identity()).eval()
+    assert attach(resize_position_embeddings(outer, 100), tiny_config()) is outer
+    run(model, {"input_ids": torch.arange(90)[None] % 40 + 3})
+    assert torch.equal(run(model, inputs), run(tiny_jump_model("bert"), inputs))
+    assert attached_config(outer) == attached_config(model) == tiny_config()
+    with disabled(outer):
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(detach(outer)[0].model, inputs), base)
+
+
+def test_the_model_inside_is_calibrated_and_looked_at(minilm_path: str) -> None:
+    tokenizer, model = (
+        kind.from_pretrained(minilm_path) for kind in (hf.AutoTokenizer, hf.AutoModel)
+    )
+    outer, text = nn.Sequential(Transformer(model)), "Book costs more than pencil."
+    batch = tokenizer(text, return_tensors="pt")
+    attach(outer, calibrate(outer, [batch] * 2, density=0.2, config=JatConfig(layers=(1,))))
+    assert inspect_text(outer, tokenizer, text) == inspect_text(model, tokenizer, text)
+
+
+@pytest.mark.parametrize("work", [detach, attached_config, summary, calibrate, save_pretrained])
+def test_what_is_no_model_is_named(work: Callable[..., object]) -> None:
+    given = {calibrate: [[]], save_pretrained: ["folder"]}.get(work, [])
+    with pytest.raises(ValueError, match=r"^model must be a model of transformers, got str$"):
+        work("abc", *given)
+
+
+def test_what_holds_no_model_or_two_is_refused_and_so_is_what_is_no_config() -> None:
+    with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
+        attach(nn.Linear(2, 2), tiny_config())
+    with pytest.raises(ValueError, match="or hold one, got BertModel, GPT2LMHeadModel"):
+        attach(nn.ModuleList([tiny_model("bert"), tiny_model("gpt2")]), tiny_config())
+    with pytest.raises(ValueError, match="config must be a JatConfig, got dict"):
+        attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
 
-from jat_graph import JatConfig, attach, detach, disabled, from_pretrained
+from jat_graph import JatConfig, attach, calibrate, detach, disabled, from_pretrained
 from jat_graph.hf import attached_config
 from jat_graph.nn import JumpConv, StoneConv
 from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
@@ -113,3 +113,12 @@ def test_only_jump_heads_have_layers() -> None:
     with pytest.raises(ValueError, match="GCNConv must give features"):
         attach(model, tiny_config(), conv=lambda size: GCNConv(size, 2 * size))
     assert attached_config(model) is None
+
+
+@pytest.mark.parametrize("conv", [GCNConv, lambda dim: GCNConv(dim, dim)])
+def test_layers_stay_where_other_settings_are_tried(conv: Any) -> None:
+    model, inputs = jumping("bert", conv), tiny_inputs("bert")
+    config, before = attached_config(model), run(model, inputs)
+    assert calibrate(model, [inputs], density=0.3) != config
+    assert attached_config(model) == config
+    assert torch.equal(run(model, inputs), before)
