@@ -111,19 +111,6 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
     assert not any(layer.strength.any() for layer in layers)  # those of then
 
 
-def test_excluded_tokens_are_recorded() -> None:
-    model, inputs = tiny_model("bert"), tiny_inputs("bert")
-    first = inputs["input_ids"][:, :1]
-    attach(model, JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist())))
-    with capture_scores(model) as layers:
-        run(model, inputs)
-        run(model, inputs)
-    wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
-    for layer in layers:
-        assert layer.mask.excluded is not None
-        assert torch.equal(layer.mask.excluded.squeeze(1), wanted)
-
-
 def test_forwards_of_one_length_are_joined() -> None:
     model = tiny_jump_model("bert")
     with capture_scores(model) as layers:

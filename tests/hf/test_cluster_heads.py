@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from jat_graph import ClusterGraph, JatConfig, PairGraph, clustered_attention
@@ -26,7 +26,15 @@ from jat_graph.hf import (
     using_graphs,
 )
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, clustered_model
-from tests.hf.models import PADDINGS, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.models import (
+    PADDINGS,
+    heads_read,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
 from tests.hf.test_adapter import tiny_clip, traces
 from tests.hf.test_interface_training import gradients
 
@@ -52,21 +60,6 @@ def both(*configs: Any) -> hf.PreTrainedModel:
     for config in configs or (JUMP, SOME):
         attach(model, config)
     return model
-
-
-def heads_read(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
-    """Return queries, keys and values of BERT's first layer, and what its heads read of them."""
-    module, seen = model.encoder.layer[0].attention.self, {}
-    hooks = [
-        part.register_forward_hook(lambda *call, name=name: seen.update({name: call[-1]}))
-        for name, part in (("q", module.query), ("k", module.key), ("v", module.value))
-    ]
-    hooks.append(module.register_forward_hook(lambda *call: seen.update(out=call[-1][0])))
-    run(model, inputs)
-    for hook in hooks:
-        hook.remove()
-    parts = [seen[name].unflatten(-1, (4, -1)).transpose(1, 2) for name in ("q", "k", "v", "out")]
-    return parts[:3], parts[3]
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,18 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
-from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.models import (
+    LENGTH,
+    assert_padding_changes_nothing,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_jump_model,
+    tiny_model,
+)
 from tests.support import count_operations
 
 __all__ = ["calls"]
-SERVED = [name for name, family in FAMILIES.items() if family.served]
 CASES = [pytest.param(name, (LENGTH,) * 3, "right", id=f"{name}-unpadded") for name in FAMILIES]
 CASES += [
     pytest.param(name, LENGTHS, side, id=f"{name}-{side}")
@@ -89,13 +95,7 @@ def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[s
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "modernbert", "nomic"])
 def test_padding_and_batch_change_no_token(name: str, side: str) -> None:
     model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, side)
-    whole = run(model, inputs)
-    assert not torch.allclose(whole, on_sdpa(model, inputs), atol=1e-3)
-    model.set_attn_implementation("clustered")
-    for row, length in enumerate(LENGTHS):
-        valid = place(length, LENGTH, side)
-        alone = {key: x[row : row + 1, valid] for key, x in inputs.items()}
-        assert_close(whole[row, valid], run(model, alone)[0], rtol=0, atol=1e-5)
+    assert_padding_changes_nothing(model, inputs, LENGTHS, side, 1e-5)
 
 
 def test_holes_in_a_sequence_change_no_token() -> None:
@@ -186,21 +186,6 @@ def test_what_is_served_and_windows_of_a_model_warn_of_nothing() -> None:
             run(clustered_model(name), FAMILIES[name].inputs(LENGTHS, "right"))
 
 
-@pytest.mark.filterwarnings(LEFT_ALONE)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
-def test_a_decoder_generates_short_texts_as_it_does_on_sdpa(name: str) -> None:
-    model = tiny_model(name)
-    if name == "bart":
-        torch.manual_seed(0)
-        model = hf.BartForConditionalGeneration(model.config).eval()
-    ids, options = tiny_inputs("gpt2")["input_ids"], {"max_new_tokens": 6, "do_sample": False}
-    outputs = []
-    for implementation in ("sdpa", "clustered"):
-        model.set_attn_implementation(implementation)
-        outputs.append(model.generate(ids, attention_mask=torch.ones_like(ids), **options))
-    assert torch.equal(*outputs)
-
-
 @pytest.mark.parametrize("argument", ["softcap", "s_aux", "sinks", "indices"])
 def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
     model = tiny_model("bert")
@@ -210,28 +195,6 @@ def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
         ALL_ATTENTION_FUNCTIONS["clustered"](
             module, heads, heads, heads, None, **{argument: torch.ones(4)}
         )
-
-
-def test_a_position_bias_is_added_by_sdpa() -> None:
-    model = tiny_model("bert")
-    model.config.clustered = {**SETTINGS}
-    module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
-    call = (module, heads, heads, heads, None)
-    options = {"position_bias": torch.randn(1, 4, LENGTH, LENGTH)}
-    with pytest.warns(UserWarning, match="where it adds a position bias to its scores"):
-        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](*call, **options)
-    want, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](*call, **options)
-    assert torch.equal(got, want)
-
-
-def test_keys_from_elsewhere_are_left_to_sdpa() -> None:
-    model = tiny_model("bert")
-    model.config.clustered = {**SETTINGS}
-    module = model.encoder.layer[0].attention.self
-    query, keys = torch.randn(2, 4, LENGTH, 8), torch.randn(2, 4, LENGTH + 5, 8)
-    with pytest.warns(UserWarning, match="its keys come from elsewhere than its queries"):
-        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](module, query, keys, keys, None)
-    assert torch.equal(got, ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, keys, keys, None)[0])
 
 
 def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
@@ -328,31 +291,22 @@ def test_nothing_is_kept_but_the_settings(tmp_path: Path) -> None:
     want = run(model, inputs)
     assert torch.equal(run(copy.deepcopy(model), inputs), want)
     model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert saved["clustered"] == SETTINGS
-    assert not any("attn_implementation" in key for key in saved)
     loaded = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="clustered")
     assert torch.equal(run(loaded, inputs), want)
     stock = hf.AutoModel.from_pretrained(tmp_path)
     assert torch.equal(run(stock, inputs), on_sdpa(model, inputs))
-    stock.set_attn_implementation("clustered")
-    assert torch.equal(run(stock, inputs), want)
-
-
-def test_a_configuration_given_to_from_pretrained_brings_its_settings(tmp_path: Path) -> None:
-    tiny_model("bert").save_pretrained(tmp_path)
+    plain.save_pretrained(tmp_path)
     config = hf.AutoConfig.from_pretrained(tmp_path)
     config.clustered = SETTINGS
     loaded = hf.AutoModel.from_pretrained(tmp_path, config=config, attn_implementation="clustered")
-    inputs = tiny_inputs("bert", LENGTHS)
-    assert torch.equal(run(loaded, inputs), run(clustered_model("bert"), inputs))
+    assert torch.equal(run(loaded, inputs), want)
 
 
 def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -> None:
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
     with pytest.warns(UserWarning, match="heads of BertModel, on clusters by name until now"):
-        attach(model, JatConfig(threshold_config(), heads=2))
+        attach(model, tiny_config(heads=2))
     assert torch.equal(run(model, inputs), run(tiny_jump_model("bert", heads=2), inputs))
     assert torch.equal(run(detach(model), inputs), want)
     with pytest.warns(UserWarning, match="run on SDPA"):
@@ -360,17 +314,3 @@ def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
-
-
-def threshold_config() -> Any:
-    return tiny_jump_model("bert").config.jat["graph"]
-
-
-@pytest.mark.parametrize("name", SERVED)
-def test_clusters_change_long_inputs(name: str) -> None:
-    """Which would be SDPA's, were nothing served."""
-    model, inputs = clustered_model(name), FAMILIES[name].inputs((LENGTH,) * 3, "right")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = run(model, inputs)
-    assert not torch.equal(got, on_sdpa(model, inputs))

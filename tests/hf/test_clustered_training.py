@@ -3,19 +3,16 @@
 import copy
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, clustered_model
 from tests.hf.models import LENGTH, main_output, run, tiny_inputs, tiny_model
-from tests.hf.test_adapter import lora
 from tests.hf.test_interface_training import autocast_error, gradients, weighted
 
 
@@ -147,58 +144,6 @@ def test_an_exported_model_takes_any_length(name: str) -> None:
     for lengths in ((20, 11), (31, 9), (12, 7)):
         inputs = tiny_inputs(name, lengths)
         assert_close(run(exported, inputs), run(model, inputs), rtol=0, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_an_adapter_of_peft_learns_behind_clusters(tmp_path: Path) -> None:
-    peft: Any = pytest.importorskip("peft", reason="PEFT is not installed")
-    model, inputs = lora(clustered_model("bert")), tiny_inputs("bert", LENGTHS)
-    want = run(model, inputs)
-    model.save_pretrained(tmp_path)
-    again = peft.PeftModel.from_pretrained(clustered_model("bert"), tmp_path)
-    assert torch.equal(run(again, inputs), want)
-    weighted(main_output(model(**inputs))).backward()
-    learned = {key for key, p in model.named_parameters() if p.grad is not None}
-    assert learned and all("lora" in key for key in learned)
-
-
-def classifier() -> hf.PreTrainedModel:
-    """Return a classifier on clusters."""
-    torch.manual_seed(0)
-    config = tiny_model("bert").config
-    config.clustered = SETTINGS
-    model = hf.BertForSequenceClassification(config)
-    model.set_attn_implementation("clustered")
-    return model
-
-
-def test_the_trainer_takes_a_step(tmp_path: Path) -> None:
-    model, inputs = classifier(), tiny_inputs("bert", (LENGTH, LENGTH))
-    before = {key: weight.clone() for key, weight in model.state_dict().items()}
-    rows = [{"input_ids": ids, "labels": label} for label, ids in enumerate(inputs["input_ids"])]
-    args = hf.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=1, save_steps=1, report_to="none", use_cpu=True
-    )
-    hf.Trainer(model=model, args=args, train_dataset=rows).train()
-    moved = [
-        key for key, weight in model.state_dict().items() if not torch.equal(weight, before[key])
-    ]
-    assert any("query" in key for key in moved)
-    loaded = hf.AutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "checkpoint-1", attn_implementation="clustered"
-    )
-    assert_close(run(loaded, inputs), run(model.eval(), inputs), rtol=0, atol=1e-6)
-
-
-def test_a_pipeline_takes_the_name(minilm_path: str) -> None:
-    text = "The keys to the cabinet are on the table, and the cabinet is in the kitchen. " * 4
-    vectors = []
-    for name in ("sdpa", register_clustered(keys=4, size=2, segment=8, dense_below=0)):
-        options = {"model_kwargs": {"attn_implementation": name}, "return_tensors": True}
-        extract = hf.pipeline("feature-extraction", model=minilm_path, **options)
-        vectors.append(extract(text)[0])
-    near = torch.nn.functional.cosine_similarity(*vectors, dim=-1)
-    assert 0.9 < float(near.mean()) < 1 - 1e-4
 
 
 def test_sentence_transformers_take_the_name(minilm_path: str) -> None:

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from jat_graph import JatConfig, PairGraph, attach
-from tests.hf.models import PAD, VOCABULARY, run, tiny_model
+from tests.hf.models import PAD, VOCABULARY, run, strengthened, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 SHAPES = [(5, 1), (6, 2), (7, 3), (16, 4), (9, 1), (12, 2)]  # lengths and batches
@@ -20,6 +20,7 @@ HEADS = {
     "votes on the fly": JatConfig(PairGraph(threshold=1.0, backend="threshold"), heads="all"),
     "every third key": JatConfig(PairGraph(key_selection="strided", key_step=3, threshold=1.0)),
     "vote rate": JatConfig(PairGraph(vote_rate=0.1), heads="all"),
+    "significant keys": JatConfig(PairGraph(key_selection="significance", threshold=1.0)),
     "sampled keys": JatConfig(PairGraph(key_selection="sampled", threshold=1.0)),
     "stones": JatConfig.stones(strength=0.5),
     "learned, sampled stones": JatConfig.stones(key_selection="sampled"),
@@ -28,12 +29,12 @@ HEADS = {
     "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
 }
 CASES = [
-    *(("bert", name) for name in ("pairs", "soft votes", "vote rate", "sampled keys", "stones")),
-    *(("bert", name) for name in ("learned, sampled stones", "clusters", "global tokens")),
-    ("bert", "votes on the fly"),
-    *(("llama", name) for name in ("standard scores", "pairs", "every third key")),
-    *(("llama", name) for name in ("stones in a window", "clusters")),
+    *(("bert", heads) for heads in HEADS if heads not in ("standard scores", "stones in a window")),
+    *(("llama", heads) for heads in ("standard scores", "pairs", "every third key")),
+    *(("llama", heads) for heads in ("stones in a window", "clusters")),
+    *((name, "pairs") for name in ("gpt2", "modernbert")),
 ]
+DEPTHS = {"gpt2": {"n_layer": 1}, "modernbert": {"num_hidden_layers": 2}}  # the second is local
 
 
 @pytest.fixture(autouse=True)
@@ -50,11 +51,8 @@ def inputs_of(length: int, batch: int, padded: bool = True) -> dict[str, torch.T
 
 
 def model_with(name: str, heads: str) -> PreTrainedModel:
-    model = attach(tiny_model(name, num_hidden_layers=1), HEADS[heads])
-    for key, parameter in model.named_parameters():
-        if key.endswith("strength.weight"):
-            torch.nn.init.constant_(parameter, 0.3)
-    return model
+    depth = DEPTHS.get(name, {"num_hidden_layers": 1})
+    return strengthened(attach(tiny_model(name, **depth), HEADS[heads]))
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)

@@ -14,9 +14,16 @@ from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
 from jat_graph import JatConfig, attach, calibrate, detach, disabled, from_pretrained
 from jat_graph.hf import attached_config
 from jat_graph.nn import JumpConv, StoneConv
-from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
+from tests.hf.models import (
+    ARCHITECTURES,
+    LENGTH,
+    run,
+    strengthened,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
 from tests.hf.test_interface_training import gradients
-from tests.hf.test_stones import strengthened
 
 PROPAGATION = partial(JumpConv, out_channels=None)
 

@@ -26,11 +26,11 @@ from tests.hf.models import (
     TEXT,
     main_output,
     run,
+    strengthened,
     tiny_config,
     tiny_inputs,
     tiny_model,
 )
-from tests.hf.test_stones import strengthened
 from tests.support import needs_torch_sparse
 
 LENGTHS = (LENGTH, 7)

@@ -22,6 +22,7 @@ from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS
 from tests.hf.models import (
     PADDINGS,
     assert_padding_changes_nothing,
+    heads_read,
     main_output,
     place,
     run,
@@ -29,7 +30,6 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
-from tests.hf.test_cluster_heads import heads_read
 from tests.oracles import masked_softmax
 from tests.oracles.patterns import reference_global_mask, reference_pairs, reference_window
 

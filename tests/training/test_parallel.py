@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from jat_graph.hf import attach
-from tests.hf.models import main_output, tiny_inputs, tiny_model
-from tests.hf.test_stones import EXCLUDED, stones, strengths
+from tests.hf.models import main_output, strengths, tiny_inputs, tiny_model
+from tests.hf.test_stones import EXCLUDED, stones
 
 LENGTHS, WIDTH, STEPS, PROCESSES = (12, 7, 9, 12), 32, 3, 2
 
