@@ -1,22 +1,18 @@
 """Attached models read their scores within the pattern, in every self-attention module."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.hf import attach, detach, disabled, resize_position_embeddings
+from jat_graph.hf import attach, capture_scores, detach, disabled, resize_position_embeddings
 from tests.hf.decoders import SETTINGS
 from tests.hf.models import (
     LENGTH,
     PADDINGS,
-    TEXT,
     VOCABULARY,
-    assert_joins,
-    assert_padding_changes_nothing,
+    main_output,
     reference_scores_of,
     run,
     tiny_config,
@@ -49,8 +45,10 @@ RULES = {
 }
 
 
-def rows_of(pattern: str, valid: Tensor) -> Tensor:
+def rows_of(pattern: str, inputs: dict[str, Tensor]) -> Tensor:
     """Return the pattern as a dense mask ``[B, H, L, L]``; it counts valid tokens only."""
+    ids = inputs["input_ids"]
+    valid = inputs.get("attention_mask", torch.ones_like(ids)).bool()
     rows = torch.zeros(len(valid), 4, LENGTH, LENGTH, dtype=torch.bool)
     for row, own in zip(rows, valid, strict=True):
         kept = own.nonzero().squeeze(-1)
@@ -58,77 +56,36 @@ def rows_of(pattern: str, valid: Tensor) -> Tensor:
     return rows
 
 
-def valid_of(inputs: dict[str, Tensor]) -> Tensor:
-    ids = inputs["input_ids"]
-    return inputs.get("attention_mask", torch.ones_like(ids)).bool()
+ATTACHED = [(name, pattern) for name in ("bert", "gpt2") for pattern in RULES]
+# ModernBERT's own window, of 4 to each side, holds this one.
+ATTACHED += [("llama", "window:3+global:1"), ("bart", "window:4"), ("modernbert", "window:4")]
 
 
-def run_under(name: str, model: hf.PreTrainedModel, inputs: Any, allowed: Tensor) -> Tensor:
-    """Return what a plain model gives under a 4D mask; BART's decoder has one of its own."""
-    mine = {key: value for key, value in inputs.items() if not key.startswith("decoder_")}
-    bias = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    causal = bias.masked_fill(~torch.ones(LENGTH, LENGTH).bool().tril(), bias.min())
-    if name != "bart":
-        return run(model, mine | {"attention_mask": causal if name in ("gpt2", "llama") else bias})
-    encoded = run(model.encoder, mine | {"attention_mask": bias})
-    return run(
-        model.decoder,
-        {
-            "input_ids": inputs["decoder_input_ids"],
-            "attention_mask": causal,
-            "encoder_hidden_states": encoded,
-            "encoder_attention_mask": inputs.get("attention_mask"),
-        },
-    )
-
-
+@pytest.mark.parametrize("hops", [(1,), (0.0, 1.0)])
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("pattern", ["window:4", "window:3+global:1"])
-@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama", "bart"])
-def test_a_pattern_alone_is_sdpa_with_its_mask(
-    name: str, pattern: str, lengths: tuple[int, ...], side: str
+@pytest.mark.parametrize(("name", "pattern"), ATTACHED)
+def test_scores_are_read_within_the_pattern(
+    name: str, pattern: str, lengths: tuple[int, ...], side: str, hops: tuple[float, ...]
 ) -> None:
-    # ModernBERT's own window, of 4 to each side, holds this one.
-    pattern = "window:4" if name == "modernbert" else pattern
-    model, inputs = tiny_model(name), tiny_inputs(name, lengths, side=side)
-    valid, base = valid_of(inputs), run(model, inputs)
-    wanted = run_under(name, model, inputs, rows_of(pattern, valid))
-    attach(model, tiny_config(pattern=pattern, hop_weights=(1,)))
-    got = run(model, inputs)
-    assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
-    assert not torch.allclose(got[valid], base[valid], atol=1e-3)
-    with disabled(model):
-        assert torch.equal(run(model, inputs), base)
-    assert torch.equal(run(detach(model), inputs), base)
-
-
-@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("pattern", RULES)
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_jump_heads_read_propagated_scores_within_the_pattern(
-    name: str, pattern: str, lengths: tuple[int, ...], side: str
-) -> None:
-    model = attach(tiny_model(name), tiny_config(pattern=pattern))
     inputs = tiny_inputs(name, lengths, side=side)
-    layers, valid = assert_joins(model, inputs), valid_of(inputs)
-    with torch.no_grad():
-        rows = model(**inputs, output_attentions=True).attentions
-    rule = rows_of(pattern, valid)
-    for layer in layers:
+    base = run(tiny_model(name), inputs)
+    model = attach(tiny_model(name), tiny_config(pattern=pattern, hop_weights=hops))
+    with capture_scores(model) as layers, torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    both = "encoder_attentions", "decoder_attentions"
+    found = sum((outputs.get(key) or () for key in (*both, "attentions")), ())
+    rule = rows_of(pattern, inputs)
+    assert len(layers) == len(found)
+    for layer, rows in zip(layers, found, strict=True):
         query = layer.query.double()
         mask = layer.mask.allowed(LENGTH, query.device)
         visible = reference_mask(query, mask).visible & rule[:, list(layer.heads)]
-        wanted = masked_softmax(reference_scores_of(layer), visible)
-        assert_close(rows[layer.layer][:, [0, 2]].double(), wanted, rtol=0, atol=2e-5)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("name", [name for name in TEXT if name != "bart"])
-def test_padding_changes_no_valid_token(name: str, side: str) -> None:
-    model = attach(tiny_model(name), tiny_config(pattern="window:3+global:1"))
-    lengths, width = (LENGTH, 9, 6), LENGTH + 3
-    inputs = tiny_inputs(name, lengths, side=side, padded_to=width)
-    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-5)
+        wanted = masked_softmax(reference_scores_of(layer, hops), visible)
+        assert_close(rows[:, [0, 2]].double(), wanted, rtol=0, atol=2e-5)
+    assert not torch.allclose(main_output(outputs), base, atol=1e-3)
+    with disabled(model):
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(detach(model), inputs), base)
 
 
 @pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
