@@ -193,8 +193,7 @@ def test_silent_tokens_are_no_stones_but_stand_on_some():
 @pytest.mark.parametrize("tokens", [0, 1])
 def test_graphs_without_a_link_are_empty(tokens):
     query, key, _, _ = random_heads(2, 2, 6, 4)
-    mask = torch.ones(2, 6, dtype=torch.bool)
-    mask[1, tokens:] = False
+    mask = torch.arange(6) < torch.tensor([[6], [tokens]])
     batch = stone_graph(query, key, config=CONFIG, attention_mask=mask)
     graphs = batch.to_data_list()
     assert [graph.num_nodes for graph in graphs] == [6, 6, tokens, tokens]

@@ -1,5 +1,7 @@
 """AttentionToGraph against attention_graph, alone and in PyG's pipelines."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -36,38 +38,27 @@ def _assert_same_graph(got: Data, wanted: Data) -> None:
 
 
 @pytest.mark.parametrize("head", [0, 2])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_the_head_of_queries_and_keys(head: int, is_causal: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.4, "max_neighbors": 3}])
+def test_the_head_of_queries_and_keys(head: int, options: dict[str, Any]) -> None:
     data = _data()
     query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
-    graphs = attention_graph(query, key, config=PAPER, is_causal=is_causal)
-    result = AttentionToGraph(PAPER, head=head, is_causal=is_causal)(data)
-    _assert_same_graph(result, graphs[head])
+    wanted = attention_graph(query, key, config=PAPER, **options)[head]
+    result = AttentionToGraph(PAPER, head=head, **options)(data)
+    _assert_same_graph(result, wanted)
+    assert (result.dropped_edges > 0) == ("max_neighbors" in options)
+    assert result.dropped_edges == wanted.dropped_edges
+    assert_close(result.dropped_weight, float(wanted.dropped_weight))
 
 
-def test_a_map_of_scores_is_what_its_queries_and_keys_are() -> None:
+def test_maps_of_scores_and_of_probabilities() -> None:
     data = _data()
     transform = AttentionToGraph(PAPER, head=1)
     _assert_same_graph(transform(Data(scores=_scores(data))), transform(data))
-
-
-def test_probabilities_vote_by_their_products() -> None:
-    probabilities = _scores(_data()).softmax(-1)
+    probabilities = _scores(data).softmax(-1)
     config = JatConfig(PairGraph(vote_rate=0.05))
     graphs = attention_graph(scores=probabilities[None], kind="probabilities", config=config)
     result = AttentionToGraph(config, head=2)(Data(probabilities=probabilities))
     _assert_same_graph(result, graphs[2])
-
-
-def test_pruning_and_scale() -> None:
-    data = _data()
-    query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
-    options = {"scale": 0.4, "max_neighbors": 3}
-    wanted = attention_graph(query, key, config=PAPER, **options)[1]
-    result = AttentionToGraph(PAPER, head=1, **options)(data)
-    _assert_same_graph(result, wanted)
-    assert result.dropped_edges == wanted.dropped_edges > 0
-    assert_close(result.dropped_weight, float(wanted.dropped_weight))
 
 
 def test_each_head_has_its_own_threshold() -> None:

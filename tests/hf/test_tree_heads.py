@@ -419,16 +419,13 @@ def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind: str) -> None:
 
 
 @WAYS
-def test_a_new_token_moves_no_key_of_others_and_a_copy_is_its_own(by_name: bool) -> None:
-    model = decoder("llama", by_name)
-    whole, cache = run(model, {"input_ids": IDS[:, :60]}, use_cache=False), hf.DynamicCache()
+def test_a_new_token_moves_no_key_of_others(by_name: bool) -> None:
+    model, cache = decoder("llama", by_name), hf.DynamicCache()
     places = set()
     for end in range(30, 50):
         follow(model, IDS[:, :end], cache)
         places.add(cache.layers[0].keys.data_ptr())
     assert len(places) == 2  # where it was, and where there is room
-    for other in (copy.deepcopy(cache), cache):
-        assert_near(follow(model, IDS[:, :60], other), whole[:, 49:])
 
 
 @WAYS
@@ -449,13 +446,7 @@ def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> No
     assert torch.equal(model.generate(IDS, **options), ours)
 
 
-def test_saved_models_and_pipelines_generate(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(VOCABULARY)}, unk_token="w0"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0")
-    text = " ".join(f"w{n}" for n in IDS[0, :LONG].tolist())
+def test_saved_models_generate(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
     wanted = decoder("llama").generate(IDS[:1, :LONG], **options)
     save_pretrained(decoder("llama", False), tmp_path / "attached")
@@ -466,23 +457,16 @@ def test_saved_models_and_pipelines_generate(tmp_path: Path) -> None:
         tmp_path / "named", attn_implementation="clustered"
     )
     assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), wanted)
-    pipe = hf.pipeline("text-generation", model=loaded, tokenizer=tokenizer)
-    (found,) = pipe(text, return_full_text=False, **options)
-    assert found["generated_text"].split() == [f"w{n}" for n in wanted[0, LONG:].tolist()]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["bfloat16", "autocast", "inference mode"])
-def test_precisions_modes_and_threads(kind: str, threads: int) -> None:
+def test_precisions_and_modes(kind: str) -> None:
     model, ids = decoder("llama").float(), IDS[:, :LONG]
     wanted = run(model, {"input_ids": ids}, use_cache=False)
     model = model.bfloat16() if kind == "bfloat16" else model
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     inference = torch.inference_mode(kind == "inference mode")
     with inference, torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
         got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (42, 1, 9))
-    torch.set_num_threads(before)
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
 

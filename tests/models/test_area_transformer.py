@@ -85,16 +85,6 @@ def test_values_and_gradients_are_the_oracles(
     assert_same(layer(x, mask), want, (x, *layer.parameters()))
 
 
-def test_areas_of_one_token_are_plain_attention() -> None:
-    layer, x = make_layer(max_width=1), features(2, 6)
-    mask = random_padding_mask(2, 6, min_valid=3, seed=1)
-    plain = F.scaled_dot_product_attention(
-        heads(layer.q(x)), heads(layer.k(x)), heads(layer.v(x)), mask[:, None, None]
-    )
-    want = layer.attn_out(plain.transpose(1, 2).flatten(2)) * mask.unsqueeze(-1)
-    assert_close(layer(x, mask), want, rtol=1e-12, atol=1e-12)
-
-
 @given(
     key_mode=st.sampled_from(tuple(KEY_MODES)),
     value_mode=st.sampled_from(VALUE_MODES),

@@ -11,7 +11,6 @@ from models import biblosa
 from models.biblosa import (
     BiBloSAN,
     BlockSelfAttention,
-    FeatureSelfAttention,
     SourceToToken,
     least_memory,
 )
@@ -20,7 +19,6 @@ from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles import (
     reference_block_attention,
     reference_block_length,
-    reference_feature_attention,
     reference_source_to_token,
 )
 from tests.support import assert_within_budget
@@ -79,29 +77,8 @@ def test_padding_changes_nothing_whatever_it_holds(
         assert_all_close(out[valid], oracle(layer, row[valid]))
 
 
-def test_tokens_reach_across_blocks_in_their_direction() -> None:
-    layer, x = make_layer(3), tokens(1, 6).requires_grad_()
-    out = layer(x)
-    (gradient,) = torch.autograd.grad(out[0, 0, HIDDEN:].sum(), x, retain_graph=True)
-    assert gradient[0].any(-1).all()  # backward: the first token depends on every one
-    (gradient,) = torch.autograd.grad(out[0, 0, :HIDDEN].sum(), x, retain_graph=True)
-    assert gradient[0].any(-1).tolist() == [True] * 3 + [False] * 3
-    (gradient,) = torch.autograd.grad(out[0, 5, :HIDDEN].sum(), x)
-    assert gradient[0].any(-1).all()
-
-
 def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
     assert_finite_without_tokens(make_layer(None), tokens(2, 5))
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_feature_attention_is_the_oracles_and_its_ends_read_nothing(backward: bool) -> None:
-    torch.manual_seed(0)
-    layer, h = FeatureSelfAttention(CHANNELS, backward).double(), tokens(6)
-    got = layer(h, torch.ones(6, dtype=torch.bool))
-    want = reference_feature_attention(h, dict(layer.named_parameters()), backward=backward)
-    assert_all_close(got, want)
-    assert not got[-1 if backward else 0].any()
 
 
 @given(side=st.sampled_from(["left", "right", "scattered"]), seed=st.integers(0, 99))

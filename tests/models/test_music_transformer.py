@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.nn import SelfAttention
-from models.music_transformer import RelativeAttention, skew
+from models.music_transformer import RelativeAttention
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -20,8 +20,8 @@ from tests.nn.support import (
     padded_features,
     split,
 )
-from tests.oracles import reference_relative_attention, reference_relative_scores
-from tests.support import MemoryMeter, assert_equal, random_tensors
+from tests.oracles import reference_relative_attention
+from tests.support import MemoryMeter
 
 FORMS = [(block, is_causal) for block in (None, 4) for is_causal in (False, True)]
 
@@ -62,15 +62,6 @@ def test_precision_and_padding(block: int | None, is_causal: bool) -> None:
     assert_ignores_padding(make(block=block, is_causal=is_causal), features(2, 7))
     assert_finite_without_tokens(make(block=block, is_causal=is_causal), features(2, 7))
     assert_precise(make(block=block, is_causal=is_causal), features(2, 13), oracle)
-
-
-@given(st.integers(1, 12), st.integers(0, 2**20))
-def test_skewing_brings_each_distance_to_its_keys(length: int, seed: int) -> None:
-    query, table = random_tensors(seed, (length, 4), (2 * length - 1, 4))
-    both = reference_relative_scores(query, table, max_distance=length, far="clip")
-    assert_equal(skew(query @ table.T, length), both)
-    earlier = query @ table[:length].T
-    assert_equal(skew(earlier, length).tril(), both.tril())
 
 
 @pytest.mark.parametrize("block", [None, 3])

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from torch_geometric.nn import GCNConv
 
 from jat_graph import JatConfig, clustered_attention
-from jat_graph.nn import EncoderSelfAttention, JumpSelfAttention
+from jat_graph.nn import JumpSelfAttention
 
 SETTINGS: dict[str, Any] = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 NODES, CHANNELS, HEADS = 24, 16, 4
@@ -62,19 +62,6 @@ def test_in_causal_order_no_later_node_counts() -> None:
     assert not torch.allclose(made(x)[:, 20:], dense(x)[:, 20:], atol=1e-4)
 
 
-def test_an_encoders_layer_takes_them_too() -> None:
-    made = EncoderSelfAttention(CHANNELS, HEADS, JatConfig.clustered(**SETTINGS)).double()
-    x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
-    assert made(x).shape == x.shape
-
-
 def test_layers_of_pyg_are_refused() -> None:
     with pytest.raises(ValueError, match="conv must not be set with graph='clusters'"):
         JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(), conv=GCNConv)
-
-
-def test_a_table_has_one_row() -> None:
-    with pytest.raises(ValueError, match="keys table must have one row for one layer, got 2"):
-        layer(keys=((1, 2, 3, 4),) * 2)
-    with pytest.raises(ValueError, match="keys row 0 must have 4 entries"):
-        layer(keys=((1, 2),))

@@ -109,12 +109,6 @@ def test_a_self_loop_counts_as_the_one_that_is_added(form: str) -> None:
     assert_close(conv(x, *graph), conv(x, DIRECTED, WEIGHT), rtol=1e-6, atol=1e-6)
 
 
-def test_edges_go_from_source_to_target() -> None:
-    x = torch.tensor([[1.0], [0.0]])
-    out = JumpConv(1)(x, torch.tensor([[0], [1]]))
-    assert_close(out, torch.tensor([[1.0], [0.5**0.5]]))
-
-
 def test_an_edge_index_of_pyg_is_an_edge_list_and_weights_may_be_doubles() -> None:
     x = torch.randn(5, 3)
     conv = JumpConv(3)
