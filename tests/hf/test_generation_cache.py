@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, detach, disabled
-from tests.hf.decoders import LOW, RULES, SETTINGS, STRIDED, TABLE, prepared
+from tests.hf.decoders import LOW, RULES, SETTINGS, STRIDED, TABLE, in_chunks, prepared
 from tests.hf.models import (
     LENGTH,
     PAD,
@@ -191,22 +191,6 @@ def test_chunks_of_any_size_give_the_whole(
             assert_close(
                 mine * seen, theirs[:, :, end - size : end, :end] * seen, rtol=0, atol=atol
             )
-
-
-def in_chunks(
-    model: hf.PreTrainedModel, inputs: dict[str, Tensor], sizes: tuple[int, ...], **options: Any
-) -> tuple[Tensor, list[Any]]:
-    """Return the logits of a prompt that comes in chunks, and each chunk's attention rows."""
-    cache, end, logits, rows = hf.DynamicCache(), 0, [], []
-    for size in sizes:
-        end += size
-        chunk = {key: value[:, end - size : end] for key, value in inputs.items()}
-        chunk["attention_mask"] = inputs["attention_mask"][:, :end]
-        with torch.no_grad():
-            outputs = model(**chunk, past_key_values=cache, **options)
-        logits.append(outputs.logits)
-        rows.append(outputs.attentions)
-    return torch.cat(logits, dim=1), rows
 
 
 @pytest.mark.parametrize("kind", ["all", "strided", "selected", *STONES])

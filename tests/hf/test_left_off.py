@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 from transformers import AutoModel
 
-from jat_graph import JatConfig, attach, from_pretrained
+from jat_graph import JatConfig, attach, detach, from_pretrained
 from jat_graph.hf import save_pretrained
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
@@ -50,7 +50,12 @@ def test_whoever_loads_a_model_without_its_heads_is_told(
     with pytest.warns(UserWarning, match=r"runs without them: jat_graph\.from_pretrained") as said:
         plain = loader(tmp_path, attn_implementation=attention)
     assert all(str(tmp_path) in str(one.message) for one in said)
-    run(attach(copy.deepcopy(plain), KINDS[kind]), INPUTS)  # nothing more is said, nor here
+    attached = attach(copy.deepcopy(plain), KINDS[kind])
+    run(attached, INPUTS)  # nothing more is said, nor here
+    detach(attached).save_pretrained(tmp_path / "base")
+    assert "jat" not in (tmp_path / "base" / "config.json").read_text()
+    base = run(tiny_model("bert"), INPUTS)
+    torch.testing.assert_close(run(plain, INPUTS), base, rtol=0, atol=1e-5)
     again = from_pretrained(AutoModel, tmp_path, attn_implementation=attention)
     assert torch.equal(run(again, INPUTS), run(model, INPUTS))
 

@@ -20,9 +20,11 @@ from torch.testing import assert_close
 from jat_graph import JatConfig, attach, detach
 from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, RULE, SERVED, decoder, decoder_inputs
+from tests.hf.decoders import in_chunks
 from tests.hf.encoders import Call, calls
 from tests.hf.models import VOCABULARY, run
 from tests.hf.test_generation_cache import MODES, assert_guesses, assert_moved, filled, generate
+from tests.hf.test_interface_training import gradients
 from tests.oracles import reference_tree_attention
 from tests.support import count_operations
 
@@ -88,19 +90,10 @@ def chunks(
     model: Any, inputs: dict[str, Tensor], sizes: tuple[int, ...], kind: str = "dynamic"
 ) -> Tensor:
     """Return the logits of a decoder's tokens, which come in chunks."""
-    own = [key for key in inputs if key.endswith(("input_ids", "position_ids"))]
+    cache = new_cache(model, kind)
     if "decoder_input_ids" in inputs:
-        own, mask = ["decoder_input_ids"], "decoder_attention_mask"
-        cache = hf.EncoderDecoderCache(new_cache(model, kind), hf.DynamicCache())
-    else:
-        cache, mask = new_cache(model, kind), "attention_mask"
-    logits, end = [], 0
-    for size in sizes:
-        start, end = end, end + size
-        part = inputs | {key: inputs[key][:, start:end] for key in own}
-        part[mask] = inputs[mask][:, :end]
-        logits.append(run(model, part, past_key_values=cache, use_cache=True))
-    return torch.cat(logits, dim=1)
+        cache = hf.EncoderDecoderCache(cache, hf.DynamicCache())
+    return in_chunks(model, inputs, sizes, cache)[0]
 
 
 @pytest.mark.filterwarnings(ELSEWHERE)
@@ -184,8 +177,7 @@ def test_later_tokens_read_by_clusters_from_their_position_on(calls: list[Call])
     for call in calls:
         got, want = call.output, by_oracle(call, dense_below=FIRST)
         assert_near(*(x.transpose(1, 2)[valid] for x in (got, want)))
-    for sizes in ((1,) * LONG, (7, 5, 1, 20, 19)):
-        assert_near(chunks(model, inputs, sizes)[valid], whole[valid])
+    assert_near(chunks(model, inputs, MIXED)[valid], whole[valid])
 
 
 @pytest.mark.parametrize("heads", ["all", (1, 3)])
@@ -476,24 +468,16 @@ def test_precisions_and_modes(kind: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_gradients_and_checkpointing(name: str, by_name: bool, reentrant: bool) -> None:
     model, inputs = decoder(name, by_name).train(), decoder_inputs(name)
-    inputs["labels"] = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
     base = FAMILIES[name]().double().train()
     for other in (model, base):
         for module in other.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-    wanted, stock = (gradients_of(other, inputs) for other in (model, base))
+    wanted, stock = (gradients(other, inputs) for other in (model, base))
     assert any(not torch.allclose(stock[key], grad, rtol=1e-3) for key, grad in wanted.items())
     model.activation_checkpointing_enable({"use_reentrant": reentrant})
     model.enable_input_require_grads()
-    assert all(torch.equal(x, wanted[key]) for key, x in gradients_of(model, inputs).items())
-
-
-def gradients_of(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the gradients of a language model's loss."""
-    model.zero_grad()
-    model(**inputs).loss.backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert all(torch.equal(x, wanted[key]) for key, x in gradients(model, inputs).items())
 
 
 @WAYS
