@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 from torch import nn
 
-from jat_graph import JatConfig, PairGraph, calibrate
+from jat_graph import JatConfig, PairGraph, calibrate, fidelity
 from jat_graph.hf import (
     attach,
     attached_config,
@@ -279,14 +279,12 @@ def test_the_model_inside_gets_heads_and_positions() -> None:
     assert torch.equal(run(detach(outer)[0].model, inputs), base)
 
 
-def test_the_model_inside_is_calibrated_and_looked_at(minilm_path: str) -> None:
-    tokenizer, model = (
-        kind.from_pretrained(minilm_path) for kind in (hf.AutoTokenizer, hf.AutoModel)
-    )
-    outer, text = nn.Sequential(Transformer(model)), "Book costs more than pencil."
-    batch = tokenizer(text, return_tensors="pt")
+def test_the_model_inside_is_calibrated_and_looked_at(plain: Any, tokenizer: Any) -> None:
+    outer, text = nn.Sequential(Transformer(plain)), "Book costs more than pencil."
+    batch, clusters = tokenizer(text, return_tensors="pt"), JatConfig.clustered(dense_below=0)
+    assert fidelity(outer, [batch], clusters) == fidelity(plain, [batch], clusters)
     attach(outer, calibrate(outer, [batch] * 2, density=0.2, config=JatConfig(layers=(1,))))
-    assert inspect_text(outer, tokenizer, text) == inspect_text(model, tokenizer, text)
+    assert inspect_text(outer, tokenizer, text) == inspect_text(plain, tokenizer, text)
 
 
 @pytest.mark.parametrize("work", [detach, attached_config, summary, calibrate, save_pretrained])

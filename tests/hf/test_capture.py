@@ -18,19 +18,6 @@ from tests.hf.models import (
 )
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
-def test_queries_and_keys_give_the_rows_of_the_model(name: str) -> None:
-    model, inputs = tiny_jump_model(name, layers=(0, 2), heads=(1, 3)), tiny_inputs(name)
-    with torch.no_grad(), capture_scores(model) as layers:
-        outputs = model(**inputs, output_attentions=True)
-    assert [(layer.layer, layer.heads) for layer in layers] == [(0, (1, 3)), (2, (1, 3))]
-    for layer in layers:
-        rows = outputs.attentions[layer.layer][:, [1, 3]].double()
-        assert_close(rows, reference_rows(layer), rtol=0, atol=2e-5)
-        assert layer.query.shape == layer.key.shape
-        assert layer.mask.causal == (name in ("gpt2", "llama"))
-
-
 def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
     model, inputs = tiny_jump_model("bert", layers=(0, 2), heads=(1, 3)), tiny_inputs("bert")
     config = JatConfig.clustered(

@@ -25,6 +25,7 @@ from tests.hf.models import (
     tiny_jump_model,
     tiny_model,
 )
+from tests.hf.test_adapter import tiny_clip
 from tests.support import count_operations
 
 __all__ = ["calls"]
@@ -96,18 +97,6 @@ def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[s
 def test_padding_and_batch_change_no_token(name: str, side: str) -> None:
     model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, side)
     assert_padding_changes_nothing(model, inputs, LENGTHS, side, 1e-5)
-
-
-def test_holes_in_a_sequence_change_no_token() -> None:
-    model, inputs = clustered_model("bert"), tiny_inputs("bert", (LENGTH, LENGTH))
-    mask = torch.ones(2, LENGTH, dtype=torch.long)
-    mask[0, [0, 4, 5]] = mask[1, [7, LENGTH - 1]] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    whole = run(model, inputs | {"attention_mask": mask, "position_ids": positions})
-    for row in (0, 1):
-        valid = mask[row].bool()
-        alone = run(model, {"input_ids": inputs["input_ids"][row : row + 1, valid]})
-        assert_close(whole[row, valid], alone[0], rtol=0, atol=1e-5)
 
 
 def four(pairs: Tensor) -> dict[str, Tensor]:
@@ -267,14 +256,7 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -
 
 
 def test_a_name_reaches_every_part_of_a_model() -> None:
-    text = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
-    vision = {**text, "image_size": 16, "patch_size": 4}
-    vision.pop("vocab_size")
-    layers = {"num_hidden_layers": 1}
-    config = hf.SiglipConfig(text_config=text | layers, vision_config=vision | layers)
-    torch.manual_seed(0)
-    model = hf.SiglipModel(config).eval()
-    inputs = {"input_ids": tiny_inputs("roberta")["input_ids"]} | tiny_inputs("vit")
+    model, inputs = tiny_clip()
     outputs = []
     for name in ("sdpa", register_clustered(**SETTINGS)):
         model.set_attn_implementation(name)

@@ -64,18 +64,6 @@ def test_autocast_errs_no_more_than_sdpa_does(name: str) -> None:
     assert 0 < got <= 3 * autocast_error(model, inputs) + 1e-2
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype) -> None:
-    model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
-    want = run(model, inputs)
-    got = run(model.to(dtype), inputs)
-    assert got.dtype == dtype
-    valid = inputs["attention_mask"].bool()
-    assert float((got.float() - want)[valid].abs().max()) < 0.1
-    grads = gradients(model, inputs)
-    assert all(bool(grad.isfinite().all()) for grad in grads.values())
-
-
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
 def test_a_compiled_model_of_any_length_is_few_graphs(
     name: str, counter: CompileCounterWithBackend
@@ -130,20 +118,6 @@ def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say(
         got = run(compiled, inputs)
     model.set_attn_implementation("sdpa")
     assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["bert", "modernbert"])
-def test_an_exported_model_takes_any_length(name: str) -> None:
-    model = tiny_model(name, num_hidden_layers=2)
-    model.config.clustered = SETTINGS
-    model.set_attn_implementation("clustered")
-    inputs = tiny_inputs(name, (20, 11))
-    length = torch.export.Dim("length", min=8, max=64)
-    shapes = {key: {1: length} for key in inputs}
-    exported = torch.export.export(model, (), inputs, dynamic_shapes=shapes).module()
-    for lengths in ((20, 11), (31, 9), (12, 7)):
-        inputs = tiny_inputs(name, lengths)
-        assert_close(run(exported, inputs), run(model, inputs), rtol=0, atol=1e-5)
 
 
 def test_sentence_transformers_take_the_name(minilm_path: str) -> None:

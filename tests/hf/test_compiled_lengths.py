@@ -42,10 +42,10 @@ def without_graphs_of_others() -> None:
     torch._dynamo.reset()
 
 
-def inputs_of(length: int, batch: int, padded: bool = True) -> dict[str, torch.Tensor]:
+def inputs_of(length: int, batch: int) -> dict[str, torch.Tensor]:
     ids = torch.randint(1, VOCABULARY, (batch, length))
     mask = torch.ones_like(ids)
-    if padded and batch > 1:
+    if batch > 1:
         mask[1, -2:] = 0
     return {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
 
@@ -69,7 +69,12 @@ def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
 @pytest.mark.parametrize(
-    ("name", "heads"), [("bert", "stones"), ("llama", "pairs"), ("llama", "stones")]
+    ("name", "heads"),
+    [
+        *((name, "clusters") for name in ("bert", "modernbert")),
+        ("bert", "stones"),
+        ("llama", "pairs"),
+    ],
 )
 def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
     model, inputs = model_with(name, heads), inputs_of(20, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,19 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import from_networkx
 
 from jat_graph import JatConfig, attach, using_graphs
-from jat_graph.nn import JumpConv
 from tests.hf.models import (
     DECODERS,
     LENGTH,
     TEXT,
     main_output,
     run,
-    strengthened,
     tiny_config,
     tiny_inputs,
     tiny_model,
 )
-from tests.support import needs_torch_sparse
 
 LENGTHS = (LENGTH, 7)
 
@@ -47,11 +42,10 @@ def chain(nodes: int, causal: bool = False) -> Data:
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
     causal = name in ("gpt2", "llama", "bart")
-    lengths = (LENGTH, 7)
     model = attach(tiny_model(name), tiny_config())
-    inputs = tiny_inputs(name, lengths, side=side)
+    inputs = tiny_inputs(name, LENGTHS, side=side)
     kwargs = {"use_cache": False} if causal else {}
-    graphs = [chain(length, causal) for length in lengths]
+    graphs = [chain(length, causal) for length in LENGTHS]
     with using_graphs(model, graphs):
         out = run(model, inputs, **kwargs)
         alone = run(model, inputs, **kwargs)
@@ -60,21 +54,13 @@ def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
     with pytest.raises(ValueError, match="graph"):  # late, in a layer
         run(model, inputs, graphs=[chain(3)] * 2, **kwargs)
     assert not torch.allclose(out, run(model, inputs, graphs=None, **kwargs), atol=1e-4)
+    if causal:
+        with pytest.raises(ValueError, match="to the future"):
+            run(model, inputs, graphs=[chain(length) for length in LENGTHS], **kwargs)
     with using_graphs(model, graphs[1:]):
-        short = run(model, _row(inputs, 1), **kwargs)
+        short = run(model, {key: x[1:2] for key, x in inputs.items()}, **kwargs)
     valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
     assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
-
-
-def _row(inputs: dict[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
-    return {name: value[row : row + 1] for name, value in inputs.items()}
-
-
-def test_an_edge_to_the_future_raises() -> None:
-    model = attach(tiny_model("gpt2"), tiny_config())
-    with using_graphs(model, [chain(LENGTH)]), pytest.raises(ValueError, match="to the future"):
-        run(model, tiny_inputs("gpt2", (LENGTH,)))
-    run(model, tiny_inputs("gpt2", (LENGTH,)))
 
 
 def test_graphs_of_words_reach_their_tokens() -> None:
@@ -96,37 +82,18 @@ def test_graphs_of_words_reach_their_tokens() -> None:
     with using_graphs(model, graph, word_ids=words):  # one sequence needs no list
         assert torch.equal(main_output(model(**inputs)), out)
     with pytest.raises(ValueError, match=r"one for each sequence \(1\), got 2"):
-        with using_graphs(model, [graph, graph], word_ids=words):
-            pass
-
-
-def test_only_jump_heads_on_pairs_take_graphs() -> None:
-    with pytest.raises(ValueError, match="jump heads on pairs for graphs from outside, got none"):
-        with using_graphs(tiny_model("bert"), [chain(3)]):
-            pass
-    stones = attach(tiny_model("bert"), JatConfig.stones())
-    with pytest.raises(ValueError, match="got graph='stones'"):
-        with using_graphs(stones, [chain(3)]):
-            pass
-
-
-def test_a_layer_runs_on_a_graph_from_outside() -> None:
-    layers = attach(tiny_model("bert"), tiny_config(), conv=partial(JumpConv, out_channels=None))
-    model, inputs = strengthened(layers), tiny_inputs("bert", (LENGTH, 7))
-    fast = strengthened(attach(tiny_model("bert"), tiny_config(strength="learned")))
-    graphs = [chain(LENGTH), chain(7)]
-    with using_graphs(model, graphs), using_graphs(fast, graphs):
-        assert_close(run(model, inputs), run(fast, inputs), rtol=1e-4, atol=1e-5)
+        model(**inputs, graphs=[graph, graph], word_ids=words)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-@pytest.mark.parametrize("extra", [False, pytest.param(True, marks=needs_torch_sparse)])
-def test_every_form_of_the_same_graphs_gives_the_same(extra: bool) -> None:
+def test_every_form_of_the_same_graphs_gives_the_same() -> None:
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs = [chain(length) for length in LENGTHS]
     with using_graphs(model, graphs):
         wanted = run(model, inputs)
-    matrix = dense(graphs)
+    matrix = torch.zeros(2 * LENGTH, 2 * LENGTH)  # rows are targets
+    for row, graph in enumerate(graphs):
+        matrix[tuple(graph.edge_index.flip(0) + row * LENGTH)] = 1.0
     edges = matrix.nonzero().T.flip(0)  # by target
     forms: list[Any] = [
         Batch.from_data_list(graphs),
@@ -136,25 +103,9 @@ def test_every_form_of_the_same_graphs_gives_the_same(extra: bool) -> None:
         matrix.to_sparse(),
         matrix.to_sparse_csr(),
     ]
-    if extra:
-        forms = [
-            SparseTensor.from_dense(matrix),
-            [T.ToSparseTensor()(graph.clone()) for graph in graphs],
-        ]
     for form in forms:
         with using_graphs(model, form):
             assert_close(run(model, inputs), wanted, rtol=1e-5, atol=1e-5)
-
-
-ROWS = [slice(row * LENGTH, (row + 1) * LENGTH) for row in range(2)]
-
-
-def dense(graphs: list[Data]) -> Tensor:  # rows are targets
-    matrix = torch.zeros(len(graphs) * LENGTH, len(graphs) * LENGTH)
-    for row, graph in enumerate(graphs):
-        weight = torch.ones(graph.num_edges) if graph.edge_attr is None else graph.edge_attr
-        matrix[tuple(graph.edge_index.flip(0) + row * LENGTH)] = weight
-    return matrix
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -253,8 +204,15 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
 
 def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
     inputs, graphs = tiny_inputs("bert", LENGTHS), [chain(n) for n in LENGTHS]
+    stones = attach(tiny_model("bert"), JatConfig.stones())
+    for model, message in (
+        (stones, "got graph='stones'"),
+        (tiny_model("bert"), "jump heads on pairs for graphs from outside, got none"),
+    ):
+        with pytest.raises(ValueError, match=message), using_graphs(model, graphs):
+            pass
     with pytest.raises(ValueError, match="got graph='stones'"):
-        attach(tiny_model("bert"), JatConfig.stones())(**inputs, graphs=graphs)
+        stones(**inputs, graphs=graphs)
     attach(tiny_model("bert"), tiny_config()).save_pretrained(tmp_path)
     by_name = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="jat")
     with pytest.raises(ValueError, match="cannot take graphs: load its model with jat_graph"):

@@ -10,13 +10,7 @@ from torch.testing import assert_close
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from jat_graph.hf import disabled
-from tests.hf.models import (
-    ARCHITECTURES,
-    LENGTH,
-    main_output,
-    tiny_inputs,
-    tiny_jump_model,
-)
+from tests.hf.models import ARCHITECTURES, LENGTH, main_output, tiny_inputs, tiny_jump_model
 
 NAMES = (*ARCHITECTURES, "opt")
 CALLS = {"albert": 3, "bart": 6}  # BART: two encoder layers, two of self- and cross-attention each

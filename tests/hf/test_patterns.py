@@ -45,11 +45,10 @@ RULES = {
 }
 
 
-def rows_of(pattern: str, inputs: dict[str, Tensor]) -> Tensor:
+def rows_of(pattern: str, valid: Tensor) -> Tensor:
     """Return the pattern as a dense mask ``[B, H, L, L]``; it counts valid tokens only."""
-    ids = inputs["input_ids"]
-    valid = inputs.get("attention_mask", torch.ones_like(ids)).bool()
-    rows = torch.zeros(len(valid), 4, LENGTH, LENGTH, dtype=torch.bool)
+    batch, length = valid.shape
+    rows = torch.zeros(batch, 4, length, length, dtype=torch.bool)
     for row, own in zip(rows, valid, strict=True):
         kept = own.nonzero().squeeze(-1)
         row[:, kept[:, None], kept] = reference_pairs(RULES[pattern], 4, len(kept))
@@ -74,7 +73,8 @@ def test_scores_are_read_within_the_pattern(
         outputs = model(**inputs, output_attentions=True)
     both = "encoder_attentions", "decoder_attentions"
     found = sum((outputs.get(key) or () for key in (*both, "attentions")), ())
-    rule = rows_of(pattern, inputs)
+    ids = inputs["input_ids"]
+    rule = rows_of(pattern, inputs.get("attention_mask", torch.ones_like(ids)).bool())
     assert len(layers) == len(found)
     for layer, rows in zip(layers, found, strict=True):
         query = layer.query.double()

@@ -27,12 +27,11 @@ from tests.hf.causal import FAMILIES as DECODERS
 from tests.hf.encoders import FAMILIES as ENCODERS
 from tests.hf.encoders import TEXTS
 from tests.hf.models import PAD, VOCABULARY, main_output, place, run
-from tests.hf.test_patterns import RULES
+from tests.hf.test_patterns import RULES, rows_of
 from tests.oracles import (
     masked_softmax,
     reference_jump_attention,
     reference_mask,
-    reference_pairs,
     reference_tree_attention,
     stone_attention,
 )
@@ -120,12 +119,7 @@ class Trial:
         name = getattr(self.config, "pattern", None)
         if name is None or self.valid is None:
             return None
-        rows, length = self.valid.shape
-        pairs = torch.zeros(rows, HEADS, length, length, dtype=torch.bool)
-        for row, valid in zip(pairs, self.valid, strict=True):
-            own = valid.nonzero().squeeze(-1)
-            row[:, own[:, None], own] = reference_pairs(RULES[name], HEADS, len(own))
-        return pairs
+        return rows_of(name, self.valid)
 
     def stones(self) -> Tensor | None:
         """Return which tokens may be stones."""

@@ -8,12 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from models import biblosa
-from models.biblosa import (
-    BiBloSAN,
-    BlockSelfAttention,
-    SourceToToken,
-    least_memory,
-)
+from models.biblosa import BiBloSAN, BlockSelfAttention, SourceToToken, least_memory
 from tests.inputs import random_padding_mask
 from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles import (
