@@ -44,7 +44,7 @@ ENCODER: dict[str, Any] = _WORDS | {
 
 
 SPECIAL: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2}
-_SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
 _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (hf.BertModel, hf.BertConfig, ENCODER),
     "roberta": (hf.RobertaModel, hf.RobertaConfig, ENCODER),
@@ -80,7 +80,7 @@ _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         hf.BartConfig,
         _WORDS
         | SPECIAL
-        | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in _SIDE.items()}
+        | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in SIDE.items()}
         | {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2},
     ),
     "opt": (hf.OPTForCausalLM, hf.OPTConfig, ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32}),

@@ -10,36 +10,23 @@ from transformers import PreTrainedModel
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, capture_scores
-from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
+from tests.hf.encoders import T5
+from tests.hf.models import (
+    ARCHITECTURES,
+    ENCODER,
+    LENGTH,
+    SIDE,
+    VOCABULARY,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
+SIZES: dict[str, Any] = ENCODER | {"num_hidden_layers": 2}
 GEMMA: dict[str, Any] = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
-T5: dict[str, Any] = {
-    "vocab_size": 50,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-}
-BART: dict[str, Any] = {
-    "vocab_size": 50,
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 64,
-}
+BART: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "max_position_embeddings": 64}
+BART |= {f"{part}_{key}": x for part in ("encoder", "decoder") for key, x in SIDE.items()}
 INTERFACE = "does not go through transformers' attention interface"
 SDPA = "does not support scaled dot product attention"
 
