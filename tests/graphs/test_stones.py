@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import HypergraphConv
 from torch_geometric.typing import SparseTensor
-from torch_geometric.utils import scatter, to_torch_csr_tensor
+from torch_geometric.utils import to_torch_csr_tensor
 
 from jat_graph import JatConfig, jump_operator, stone_graph
 from tests.inputs import random_heads
@@ -140,23 +139,6 @@ def test_pyg_makes_a_sparse_matrix_of_a_batch_and_of_a_graph(form):
 
 
 # --- what it is good for -------------------------------------------------------------------------
-
-
-@given(seed=st.integers(0, 999), sides=st.sampled_from(("both", "positive")))
-def test_hard_links_are_pygs_hypergraph_convolution(seed, sides):
-    query, key, value, _ = random_heads(2, 2, 9, 4, seed=seed)
-    config = JatConfig.stones(incidence="hard", self_weight=0.0, sides=sides)
-    batch = stone_graph(query, key, config=config)
-    conv = HypergraphConv(4, 4, bias=False).double()
-    torch.nn.init.eye_(conv.lin.weight)
-    found = conv(value.flatten(0, 2), batch.hyperedge_index).view_as(value)
-    degree = scatter(batch.hyperedge_weight, batch.hyperedge_index[0], dim_size=batch.num_nodes)
-    linked = (degree > 0).view(value.shape[:3])
-    assert linked.any()
-    wanted = jump_operator(query, key, config=config).matmul(value)
-    assert_equal(found[linked], wanted[linked])
-    assert_equal(wanted[~linked], value[~linked])
-    assert (found[~linked] == 0).all()
 
 
 @pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])

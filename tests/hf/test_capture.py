@@ -52,21 +52,6 @@ def test_recording_stops_at_the_end_and_is_detached() -> None:
     model(**inputs)
 
 
-def test_masks_are_those_of_the_jump_heads() -> None:
-    model = tiny_jump_model("bert", heads=(1, 3))
-    inputs = tiny_inputs("bert", (LENGTH, 7))
-    (layer, *_) = assert_joins(model, inputs)
-    assert layer.mask.valid is not None
-    assert layer.mask.valid.sum(-1).tolist() == [[LENGTH], [7]]
-    each = torch.ones(2, 4, LENGTH, LENGTH, dtype=torch.bool).tril()
-    each[:, 3] = True  # head 3 sees everything
-    with capture_scores(model) as layers:
-        run(model, {"input_ids": inputs["input_ids"], "attention_mask": each})
-    allowed = layers[0].mask.allowed(LENGTH, torch.device("cpu"))
-    assert allowed is not None
-    assert torch.equal(allowed.expand(2, 2, -1, -1), each[:, [1, 3]])
-
-
 def test_calls_of_one_module_are_joined_along_the_batch() -> None:
     model = tiny_jump_model("albert")
     inputs = tiny_inputs("albert", (LENGTH, 7))

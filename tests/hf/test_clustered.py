@@ -2,6 +2,7 @@
 
 import copy
 import gc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,73 @@ def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -
     with pytest.warns(UserWarning, match="run on SDPA"):
         attach(model, JatConfig.clustered(**SETTINGS, heads=2))
     attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
+
+
+def test_dropout_is_drawn_in_training_alone() -> None:
+    model = tiny_model("distilbert", dropout=0.0, attention_dropout=0.5)
+    model.config.clustered = SETTINGS
+    model.set_attn_implementation("clustered")
+    inputs = tiny_inputs("distilbert", LENGTHS)
+    want = run(model, inputs)
+    model.train()
+    outputs = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        outputs.append(run(model, inputs))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(outputs[0], want)
+
+
+def test_a_compiled_model_follows_its_settings() -> None:
+    torch._dynamo.reset()
+    model = tiny_model("bert", num_hidden_layers=1)
+    model.set_attn_implementation("clustered")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    outputs = []
+    for settings in ({}, SETTINGS, SETTINGS | {"keys": 4}, SETTINGS | {"propagate": False}):
+        model.config.clustered = settings
+        outputs.append(run(compiled, tiny_inputs("bert", LENGTHS)))
+        assert torch.equal(outputs[-1], run(model, tiny_inputs("bert", LENGTHS)))
+    assert not any(torch.equal(one, other) for one, other in pairwise(outputs))
+
+
+def test_what_is_compiled_warns_too() -> None:
+    torch._dynamo.reset()
+    model = FAMILIES["t5"].build()
+    model.set_attn_implementation(register_clustered(keys=5, size=1, segment=2, dense_below=0))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    inputs = tiny_inputs("roberta", LENGTHS)
+    with pytest.warns(UserWarning, match="T5Attention runs on SDPA instead of clusters") as seen:
+        got = run(compiled, inputs)
+    assert len(seen) == 1
+    model.set_attn_implementation("sdpa")
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say() -> None:
+    torch._dynamo.reset()
+    model = clustered_model("bert")
+    band = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs() <= 3
+    inputs = tiny_inputs("bert") | {"attention_mask": band.expand(3, 1, -1, -1).clone()}
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with pytest.warns(UserWarning, match="its mask has more than padding and documents"):
+        got = run(compiled, inputs)
+    model.set_attn_implementation("sdpa")
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_sentence_transformers_take_the_name(minilm_path: str) -> None:
+    sbert: Any = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is missing"
+    )
+    texts = ["The keys to the cabinet are on the table. " * 12, "A dog runs."]
+    vectors = []
+    for name in ("sdpa", register_clustered(keys=4, size=4, dense_below=0)):
+        model = sbert.SentenceTransformer(
+            minilm_path, device="cpu", model_kwargs={"attn_implementation": name}
+        )
+        vectors.append(model.encode(texts, convert_to_tensor=True))
+    near = torch.nn.functional.cosine_similarity(*vectors, dim=-1)
+    assert 0.9 < float(near[0]) < 1 - 1e-4
+    assert_close(vectors[0][1], vectors[1][1], rtol=0, atol=1e-5)  # a short one

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from jat_graph import JatConfig, PairGraph, attach
+from jat_graph.hf import register_clustered
 from tests.hf.models import PAD, VOCABULARY, run, strengthened, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -33,6 +34,7 @@ CASES = [
     *(("llama", heads) for heads in ("standard scores", "pairs", "every third key")),
     *(("llama", heads) for heads in ("stones in a window", "clusters")),
     *((name, "pairs") for name in ("gpt2", "modernbert")),
+    *((name, "clusters by name") for name in ("bert", "modernbert", "llama")),
 ]
 DEPTHS = {"gpt2": {"n_layer": 1}, "modernbert": {"num_hidden_layers": 2}}  # the second is local
 
@@ -52,6 +54,10 @@ def inputs_of(length: int, batch: int) -> dict[str, torch.Tensor]:
 
 def model_with(name: str, heads: str) -> PreTrainedModel:
     depth = DEPTHS.get(name, {"num_hidden_layers": 1})
+    if heads == "clusters by name":
+        model = tiny_model(name, **depth)
+        model.set_attn_implementation(register_clustered(dense_below=0, keys=2, size=2, segment=2))
+        return model
     return strengthened(attach(tiny_model(name, **depth), HEADS[heads]))
 
 

@@ -8,24 +8,13 @@ import pytest
 import torch
 import transformers as hf
 from torch import nn
-from torch.testing import assert_close
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
 
-from jat_graph import JatConfig, attach, calibrate, detach, disabled, from_pretrained
+from jat_graph import JatConfig, attach, calibrate, detach, from_pretrained
 from jat_graph.hf import attached_config
-from jat_graph.nn import JumpConv, StoneConv
-from tests.hf.models import (
-    ARCHITECTURES,
-    LENGTH,
-    run,
-    strengthened,
-    tiny_config,
-    tiny_inputs,
-    tiny_model,
-)
+from jat_graph.nn import StoneConv
+from tests.hf.models import LENGTH, run, strengthened, tiny_config, tiny_inputs, tiny_model
 from tests.hf.test_interface_training import gradients
-
-PROPAGATION = partial(JumpConv, out_channels=None)
 
 
 def custom(dim: int) -> nn.Module:
@@ -36,18 +25,6 @@ def custom(dim: int) -> nn.Module:
 def jumping(name: str, conv: Any, **settings: Any) -> hf.PreTrainedModel:
     config = tiny_config(**settings)
     return strengthened(attach(tiny_model(name), config, conv=conv))
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_jump_conv_is_the_fast_path(name: str) -> None:
-    layered, inputs = jumping(name, PROPAGATION), tiny_inputs(name, (LENGTH, 7, 3))
-    fast = strengthened(attach(tiny_model(name), tiny_config(strength="learned")))
-    layered, fast = layered.double(), fast.double()
-    inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
-    kwargs = {"use_cache": False} if name in ("gpt2", "llama", "bart") else {}
-    assert_close(run(layered, inputs, **kwargs), run(fast, inputs, **kwargs), rtol=1e-9, atol=1e-9)
-    with disabled(fast):
-        assert not torch.allclose(run(fast, inputs, **kwargs), run(layered, inputs, **kwargs))
 
 
 @pytest.mark.parametrize("conv", [partial(APPNP, K=3, alpha=0.1), custom])

@@ -131,19 +131,6 @@ def test_every_way_to_generate(name: str, kind: str, settings: dict[str, Any]) -
     assert_same(*subject(name, kind), **settings)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "width", "settings"),
-    [((1, 1), 4, {}), ((6, 4), 18, {"prefill_chunk_size": 5})],
-    ids=["one token", "chunks of padding"],
-)
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_prompt_may_begin_with_much_padding(
-    name: str, lengths: tuple[int, int], width: int, settings: dict[str, Any]
-) -> None:
-    inputs = tiny_inputs(name, lengths, side="left", padded_to=width)
-    assert_same(tiny_jump_model(name), inputs, **settings)
-
-
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("kind", ["all", "strided", "stones", "strided stones", *CLUSTERED])
 def test_guessed_tokens_are_cropped_again(name: str, kind: str) -> None:

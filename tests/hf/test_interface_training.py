@@ -11,6 +11,8 @@ from transformers import PreTrainedModel
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, disabled
+from tests.hf.causal import decoder, decoder_inputs
+from tests.hf.encoders import SETTINGS, clustered_model
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
@@ -31,7 +33,7 @@ def weighted(output: Tensor) -> Tensor:
     return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
 
 
-def gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def gradients(model: PreTrainedModel, inputs: dict[str, Any]) -> dict[str, Tensor]:
     model.zero_grad()
     torch.manual_seed(3)  # dropout
     weighted(main_output(model(**inputs))).backward()
@@ -51,15 +53,31 @@ def test_gradients_reach_queries_and_keys(name: str) -> None:
     assert len(changed) > len(base) / 2
 
 
+WAYS = [("pairs", name) for name in ("bert", "modernbert", "gpt2", "llama")]
+WAYS += [("clusters", name) for name in ("bert", "gpt2", "llama")]
+WAYS += [("clusters by name", name) for name in ("electra", "modernbert", "gpt2", "llama")]
+
+
+def model_with(kind: str, name: str) -> PreTrainedModel:
+    """Return a tiny model with heads of a kind."""
+    if kind == "pairs":
+        return tiny_jump_model(name)
+    if name in DECODERS:
+        return decoder(name, kind == "clusters by name")
+    if kind == "clusters":
+        return attach(tiny_model(name), JatConfig.clustered(**SETTINGS))
+    return clustered_model(name)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama"])
-def test_gradient_checkpointing_changes_no_gradient(name: str, reentrant: bool) -> None:
-    model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7))
-    assert_joins(model, inputs)
-    model.train()
+@pytest.mark.parametrize(("kind", "name"), WAYS)
+def test_gradient_checkpointing_changes_no_gradient(kind: str, name: str, reentrant: bool) -> None:
+    model, inputs = model_with(kind, name).train(), tiny_inputs(name, (LENGTH, 9, 7))
     if name in DECODERS:  # a cache, which checkpointing switches off, changes SDPA's last bits
-        inputs |= {"use_cache": False}
+        inputs = decoder_inputs(name) | {"use_cache": False}
     wanted = gradients(model, inputs)
+    stock = gradients(tiny_model(name).to(model.dtype).train(), inputs)
+    assert any(not torch.allclose(stock[key], grad, rtol=1e-2) for key, grad in wanted.items())
     model.activation_checkpointing_enable({"use_reentrant": reentrant})
     model.enable_input_require_grads()
     got = gradients(model, inputs)
@@ -71,6 +89,7 @@ def test_gradient_checkpointing_changes_no_gradient(name: str, reentrant: bool) 
 TRAINED = {
     "pairs": tiny_config(backend="dense", threshold=3.0),
     "stones": JatConfig.stones(excluded_token_ids=(17, 29)),
+    "clusters": JatConfig.clustered(**SETTINGS),
 }
 
 
@@ -126,22 +145,26 @@ def autocast_error(model: PreTrainedModel, inputs: dict[str, Tensor]) -> float:
         return float((run(model, inputs).float() - exact).abs().max())
 
 
-# Votes near ρ flip in bfloat16, so soft ones are compared; stones have soft links anyway.
-@pytest.mark.parametrize("kind", ["pairs", "stones"])
+AUTOCAST = {  # votes near ρ flip in bfloat16, so soft ones are compared
+    "pairs": tiny_config(soft_temperature=1.0, backend="dense"),
+    "stones": JatConfig.stones(excluded_token_ids=(17, 29), strength=(0.5, 0.4, 0.3)),
+    "clusters": JatConfig.clustered(keys=4, size=2, segment=4, dense_below=0),
+}
+
+
+@pytest.mark.parametrize("kind", AUTOCAST)
 @pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool, kind: str) -> None:
-    if kind == "pairs":
-        config = tiny_config(soft_temperature=1.0, backend="dense")
-    else:
-        config = JatConfig.stones(excluded_token_ids=(17, 29), strength=(0.5, 0.4, 0.3))
-    model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 8))
+    model, inputs = attach(tiny_model(name), AUTOCAST[kind]), tiny_inputs(name, (LENGTH, 8))
     if name != "bert":
         inputs |= {"use_cache": use_cache}  # with a cache Llama's values are float32, too
     jumping, moved = autocast_error(model, inputs), run(model, inputs)
     with disabled(model):
         assert not torch.allclose(run(model, inputs), moved, atol=1e-3)
-        assert jumping <= 2 * autocast_error(model, inputs) + 1e-3
+        # Clusters choose otherwise where scores are near.
+        often, more = (3, 1e-2) if kind == "clusters" else (2, 1e-3)
+        assert jumping <= often * autocast_error(model, inputs) + more
 
 
 @pytest.mark.parametrize("config", [tiny_config(), JatConfig.stones()], ids=["pairs", "stones"])

@@ -24,7 +24,6 @@ from tests.hf.decoders import in_chunks
 from tests.hf.encoders import Call, calls
 from tests.hf.models import VOCABULARY, run
 from tests.hf.test_generation_cache import assert_moved, filled, generate
-from tests.hf.test_interface_training import gradients
 from tests.oracles import reference_tree_attention
 from tests.support import count_operations
 
@@ -422,23 +421,6 @@ def test_precisions_and_modes(kind: str) -> None:
         got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (42, 1, 9))
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-@WAYS
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_gradients_and_checkpointing(name: str, by_name: bool, reentrant: bool) -> None:
-    model, inputs = decoder(name, by_name).train(), decoder_inputs(name)
-    base = FAMILIES[name]().double().train()
-    for other in (model, base):
-        for module in other.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-    wanted, stock = (gradients(other, inputs) for other in (model, base))
-    assert any(not torch.allclose(stock[key], grad, rtol=1e-3) for key, grad in wanted.items())
-    model.activation_checkpointing_enable({"use_reentrant": reentrant})
-    model.enable_input_require_grads()
-    assert all(torch.equal(x, wanted[key]) for key, x in gradients(model, inputs).items())
 
 
 @WAYS
