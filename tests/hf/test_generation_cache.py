@@ -275,7 +275,7 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("num_beams", [1, 2])
-@pytest.mark.parametrize("kind", ["all", "stones"])
+@pytest.mark.parametrize("kind", ["all", "stones", *CLUSTERED])
 def test_a_quantized_cache_changes_little(kind: str, num_beams: int) -> None:
     model, inputs, _ = subject("llama", kind)
     options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": num_beams}

@@ -5,7 +5,6 @@ import math
 import pickle
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,20 +17,17 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig, attach, detach
-from jat_graph.hf import from_pretrained, save_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, RULE, SERVED, decoder, decoder_inputs
 from tests.hf.decoders import in_chunks
 from tests.hf.encoders import Call, calls
 from tests.hf.models import VOCABULARY, run
-from tests.hf.test_generation_cache import assert_moved, filled, generate
+from tests.hf.test_generation_cache import assert_moved, filled
 from tests.oracles import reference_tree_attention
 from tests.support import count_operations
 
 __all__ = ["calls"]
 WAYS = pytest.mark.parametrize("by_name", [True, False], ids=["by name", "attached"])
 MIXED = (5, 1, 1, 19, 3, 23)
-QUANTIZED: dict[str, Any] = {"fp8": {}, "quanto": {"residual_length": 9, "q_group_size": 8}}
-QUANTA = 1e-4  # by how much logits are apart where rounding leads to another quantum
 ELSEWHERE = "ignore:.* where its keys come from elsewhere:UserWarning"
 
 
@@ -78,11 +74,9 @@ def mask_of(inputs: dict[str, Tensor]) -> Tensor:
 
 def new_cache(model: Any, kind: str = "dynamic") -> Any:
     """Return an empty cache of a kind, whose layers are as the model's."""
-    if kind == "dynamic":
-        return hf.DynamicCache(config=model.config)
     if kind == "static":
         return hf.StaticCache(config=model.config, max_cache_len=200)
-    return hf.QuantizedCache(kind, model.config, **QUANTIZED[kind])
+    return hf.DynamicCache(config=model.config)
 
 
 def chunks(
@@ -262,31 +256,6 @@ def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name: boo
 
 
 @WAYS
-@pytest.mark.parametrize("backend", QUANTIZED)
-def test_a_quantized_cache_loses_what_it_loses_on_sdpa(
-    backend: str, by_name: bool, calls: list[Call]
-) -> None:
-    if backend == "quanto":
-        pytest.importorskip("optimum.quanto", reason="optimum-quanto compiles a library of its own")
-    base, inputs = FAMILIES["llama"]().double(), decoder_inputs("llama")
-    every, model = (decoder("llama", by_name, keys=number) for number in (LONG, 4))
-    valid, whole = mask_of(inputs), run(model, inputs, use_cache=False)
-    want = chunks(base, inputs, MIXED, backend)
-    got = chunks(every, inputs, MIXED, backend)
-    assert_close(got[valid], want[valid], rtol=0, atol=QUANTA)
-    error = float((want - run(base, inputs))[valid].abs().max())
-    calls.clear()
-    away = (chunks(model, inputs, MIXED, backend) - whole)[valid].abs().max()
-    assert 100 * QUANTA < float(away) < 4 * error
-    for call in calls if backend == "fp8" else ():  # whose keys are the same from then on
-        assert_near(call.output, by_oracle(call))
-    options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": 3}
-    options["cache_config"] = {"backend": backend} | QUANTIZED[backend]
-    found = [torch.stack(generate(x, inputs, **options).logits) for x in (every, base)]
-    assert_close(*found, rtol=0, atol=QUANTA)
-
-
-@WAYS
 def test_an_offloaded_layer_leaves_nothing_behind(by_name: bool) -> None:
     """By its own method alone: transformers moves layers on CUDA's streams."""
     model, cache, start = decoder("llama", by_name), hf.DynamicCache(), 0
@@ -398,19 +367,6 @@ def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> No
     assert torch.equal(model.generate(IDS, **options), ours)
 
 
-def test_saved_models_generate(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
-    wanted = decoder("llama").generate(IDS[:1, :LONG], **options)
-    save_pretrained(decoder("llama", False), tmp_path / "attached")
-    loaded = from_pretrained(hf.AutoModelForCausalLM, tmp_path / "attached")
-    assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), wanted)
-    decoder("llama").save_pretrained(tmp_path / "named")
-    loaded = hf.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "named", attn_implementation="clustered"
-    )
-    assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), wanted)
-
-
 @pytest.mark.parametrize("kind", ["bfloat16", "autocast", "inference mode"])
 def test_precisions_and_modes(kind: str) -> None:
     model, ids = decoder("llama").float(), IDS[:, :LONG]
@@ -421,17 +377,3 @@ def test_precisions_and_modes(kind: str) -> None:
         got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (42, 1, 9))
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
-
-
-@WAYS
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_compiled_forward_is_the_model(name: str, by_name: bool) -> None:
-    torch._dynamo.reset()
-    model = decoder(name, by_name)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    packed = {"input_ids": IDS[:1, :LONG], "position_ids": torch.arange(26).repeat(1, 2)}
-    for inputs in ({"input_ids": IDS[:, :31]}, decoder_inputs(name), packed):
-        valid = mask_of(inputs) if "attention_mask" in inputs else ...
-        got, want = (run(some, inputs, use_cache=False)[valid] for some in (compiled, model))
-        assert_near(got, want)
-    torch._dynamo.reset()

@@ -16,7 +16,7 @@ from tests.oracles import (
     reference_block_length,
     reference_source_to_token,
 )
-from tests.support import assert_within_budget
+from tests.support import assert_equal, assert_within_budget
 
 CHANNELS, HIDDEN = 3, 4
 LENGTHS = [1, 2, 5, None]
@@ -43,10 +43,6 @@ def oracle(layer: BlockSelfAttention, x: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1)
 
 
-def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tensor, ...]) -> None:
-    assert_close(got, want, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("block_length", LENGTHS)
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
 def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
@@ -69,7 +65,7 @@ def test_padding_changes_nothing_whatever_it_holds(
     got = layer(x, mask)
     assert not got[~mask].any()
     for row, valid, out in zip(x, mask, got, strict=True):
-        assert_all_close(out[valid], oracle(layer, row[valid]))
+        assert_equal(out[valid], oracle(layer, row[valid]))
 
 
 def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
@@ -85,7 +81,7 @@ def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -
     got = layer(x, mask)
     weights = dict(layer.named_parameters())
     for row, valid, out in zip(x, mask, got, strict=True):
-        assert_all_close(out, reference_source_to_token(row[valid], weights))
+        assert_equal(out, reference_source_to_token(row[valid], weights))
     assert not layer(x, torch.zeros_like(mask)).any()
 
 

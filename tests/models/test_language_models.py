@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.testing import assert_close
 
 from jat_graph import JatConfig
 from jat_graph.nn import DecoderSelfAttention
@@ -15,6 +14,7 @@ from models.jat_decoder import JatDecoder
 from models.memory_compressed import MemoryCompressedModel
 from models.music_transformer import MusicTransformer, RelativeAttention
 from models.sparse_transformer import SparseTransformer
+from tests.support import assert_equal
 
 VOCABULARY, LENGTH = 11, 14
 JUMPS = JatConfig.paper(threshold=0.02, heads=2, key_selection="strided", key_step=2)
@@ -56,7 +56,7 @@ def test_no_token_is_told_of_later_ones(name: str) -> None:
         changed = tokens.clone()
         changed[:, end:] = (tokens[:, end:] + 1) % VOCABULARY
         assert torch.equal(model(changed)[:, :end], logits[:, :end])
-        assert_close(model(tokens[:, :end]), logits[:, :end], rtol=1e-10, atol=1e-10)
+        assert_equal(model(tokens[:, :end]), logits[:, :end])
 
 
 @each_model
@@ -76,7 +76,7 @@ def test_padding_after_the_end_changes_nothing(name: str) -> None:
     together = model(tokens, mask)
     for row, count in enumerate(mask.sum(-1).tolist()):
         alone = model(tokens[row : row + 1, :count])
-        assert_close(together[row, :count], alone[0], rtol=1e-10, atol=1e-10)
+        assert_equal(together[row, :count], alone[0])
 
 
 def test_only_the_attention_tells_the_two_music_models_apart() -> None:

@@ -11,6 +11,7 @@ from models.triplet_attention import TripletAttention
 from tests.inputs import random_padding_mask
 from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles import reference_triplet_attention
+from tests.support import assert_equal
 
 CHANNELS, HEADS = 18, 3  # six heads in three dimensions: more than there are kinds of partners
 
@@ -55,7 +56,7 @@ def test_padding_changes_nothing_whatever_it_holds(side: str, length: int, seed:
     got = layer(x, mask)
     assert not got[~mask].any()
     for row, valid, out in zip(x, mask, got, strict=True):
-        assert_close(out[valid], oracle(layer, row[valid]), rtol=1e-10, atol=1e-10)
+        assert_equal(out[valid], oracle(layer, row[valid]))
 
 
 def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
@@ -78,7 +79,7 @@ def test_random_partners_come_from_the_seed_and_leave_the_global_state_alone() -
 def test_fewer_heads_than_kinds_of_partners_run() -> None:
     torch.manual_seed(0)
     layer, x = TripletAttention(6, 2, head_channels=3).double(), torch.randn(4, 6).double()
-    assert_close(layer(x), oracle(layer, x), rtol=1e-10, atol=1e-10)
+    assert_equal(layer(x), oracle(layer, x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

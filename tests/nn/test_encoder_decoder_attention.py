@@ -10,7 +10,6 @@ from jat_graph import JatConfig
 from jat_graph.nn import EncoderDecoderAttention
 from tests.nn.support import CHANNELS, HEADS, assert_same, features, padded_features, split
 from tests.oracles import reference_attention
-from tests.support import assert_equal
 
 
 def cross(memory_channels: int = 5) -> EncoderDecoderAttention:
@@ -48,18 +47,6 @@ def test_a_memory_without_tokens_is_finite() -> None:
     assert_close(out, layer.attn_out.bias.expand(2, 4, -1))
     gradients = torch.autograd.grad(out.sum(), [*leaves, *layer.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_it_is_torchs_own_with_the_same_weights() -> None:
-    layer, x, memory = cross(CHANNELS), features(2, 4), features(2, 6, seed=1)
-    stock = torch.nn.MultiheadAttention(CHANNELS, HEADS, bias=False, batch_first=True).double()
-    with torch.no_grad():
-        stock.in_proj_weight.copy_(torch.cat([lin.weight for lin in (layer.q, layer.k, layer.v)]))
-        stock.out_proj.weight.copy_(layer.attn_out.weight)
-        layer.attn_out.bias.zero_()
-    memory_mask = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
-    want, _ = stock(x, memory, memory, key_padding_mask=~memory_mask)
-    assert_equal(layer(x, memory, None, memory_mask), want)
 
 
 X = torch.zeros(2, 4, CHANNELS)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import MixHopConv, Sequential, SGConv, SimpleConv
+from torch_geometric.nn import MixHopConv, Sequential, SimpleConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.testing import assert_module
 from torch_geometric.typing import SparseTensor
@@ -123,15 +123,6 @@ def test_it_is_mixhop_with_the_same_weights() -> None:
     torch.nn.init.normal_(mixhop.bias)
     conv.load_state_dict(mixhop.state_dict())
     assert_close(conv(x, STAR), mixhop(x, STAR), rtol=1e-5, atol=1e-6)
-
-
-def test_one_power_is_sgconv() -> None:
-    x = torch.randn(4, 16)
-    sgc = SGConv(16, 8, K=2)
-    conv = JumpConv(16, 8, powers=(2,))
-    conv.lins[0].weight.data = sgc.lin.weight.data
-    conv.bias.data = sgc.lin.bias.data
-    assert_close(conv(x, STAR), sgc(x, STAR), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
