@@ -1,16 +1,20 @@
 """Models with jump heads: the base where nothing jumps, the reference where something does."""
 
+import gc
 import math
 import sys
+import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from jat_graph import JatConfig
-from jat_graph.hf import attach, detach
+from jat_graph.hf import attach, detach, disabled
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -92,35 +96,6 @@ def test_dropout_draws_what_the_base_draws(name: str) -> None:
     assert not torch.equal(run(model, inputs), base)
 
 
-@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_attention_is_the_reference(
-    name: str, lengths: tuple[int, ...], side: str, device: torch.device
-) -> None:
-    model, inputs = tiny_model(name).to(device), on(device, tiny_inputs(name, lengths, side=side))
-    base = run(model, inputs)
-    attach(model, tiny_config())
-    layers = assert_joins(model, inputs)
-    with torch.no_grad():
-        outputs = model(**inputs, output_attentions=True)
-    assert not torch.allclose(main_output(outputs), base, atol=1e-3)
-    if name == "albert":  # one module, three calls
-        rows = torch.cat(outputs.attentions)
-        found = {0: rows}
-    elif name == "bart":
-        found = dict(enumerate((*outputs.encoder_attentions, *outputs.decoder_attentions)))
-    else:
-        found = dict(enumerate(outputs.attentions))
-    assert len(found) == len(layers)
-    for layer in layers:
-        wanted = reference_rows(layer)
-        got = found[layer.layer][:, list(layer.heads)]
-        if layer.mask.valid is not None:
-            valid = layer.mask.valid.unsqueeze(-1)
-            wanted, got = wanted * valid, got * valid
-        assert_close(got.double(), wanted, rtol=0, atol=2e-5)
-
-
 KINDS: dict[str, dict[str, Any]] = {
     "pairs": {},
     "pattern": {"pattern": "window:3+global:1"},
@@ -183,3 +158,147 @@ def test_the_pretrained_model(plain: Any, tokenizer: Any) -> None:
     assert lengths[1] < lengths[0]
     assert_padding_changes_nothing(model, inputs, lengths, "right", 1e-5)
     assert torch.equal(run(detach(model), inputs), base)
+
+
+CALLS = {"albert": 3, "bart": 6}  # BART: two encoder layers, two of self- and cross-attention each
+
+
+def rows_of(outputs: Any) -> list[Tensor]:
+    """Return all attention rows in the order of the calls, BART's cross-attention last."""
+    if "encoder_attentions" in outputs:
+        return [*outputs.encoder_attentions, *outputs.decoder_attentions, *outputs.cross_attentions]
+    return list(outputs.attentions)
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Values, outputs and rows of every call of the attention function."""
+    calls: list[Any] = []
+    inner = ALL_ATTENTION_FUNCTIONS["jat"]
+
+    def spy(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        output, rows = inner(module, query, key, value, mask, **kwargs)
+        groups = query.size(1) // value.size(1)
+        calls.append((value.repeat_interleave(groups, dim=1), output, rows))
+        return output, rows
+
+    monkeypatch.setitem(type(ALL_ATTENTION_FUNCTIONS)._global_mapping, "jat", spy)
+    return calls
+
+
+@pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("name", (*ARCHITECTURES, "opt"))
+def test_rows_times_values_are_the_outputs(
+    name: str, enabled: bool, lengths: tuple[int, ...], seen: list[Any]
+) -> None:
+    model = tiny_jump_model(name, layers=None if name == "albert" else (1,))
+    inputs = tiny_inputs(name, lengths)
+    with torch.no_grad(), nullcontext() if enabled else disabled(model):
+        without = model(**inputs)
+        seen.clear()
+        outputs = model(**inputs, output_attentions=True)
+    rows = rows_of(outputs)
+    if enabled:
+        assert torch.equal(main_output(outputs), main_output(without))
+    assert len(rows) == len(seen) == CALLS.get(name, 3)
+    for value, output, weights in seen:
+        assert any(weights is row for row in rows)
+        assert_close((weights @ value).transpose(1, 2), output, rtol=0, atol=1e-5)
+    with torch.no_grad():
+        assert model(**inputs).get("attentions") is None  # the next forward does not ask
+
+
+def test_a_part_of_the_model_called_alone_gives_rows() -> None:
+    model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2")
+    with torch.no_grad():
+        outputs = model.transformer(**inputs, output_attentions=True)
+        wanted = model(**inputs, output_attentions=True)
+    assert len(outputs.attentions) == 3
+    assert torch.equal(outputs.attentions[2], wanted.attentions[2])
+    assert main_output(outputs).shape == (3, LENGTH, 32)
+
+
+FORWARD = ALL_ATTENTION_FUNCTIONS["jat"]
+
+
+@pytest.mark.parametrize("name", ["softcap", "position_bias", "cache", "s_aux", "sinks", "indices"])
+def test_arguments_that_change_scores_are_refused(name: str) -> None:
+    module = tiny_jump_model("bert").encoder.layer[0].attention.self
+    query, key, value = torch.randn(3, 1, 4, LENGTH, 8).unbind()
+    FORWARD(module, query, key, value, None, **{name: None})
+    with pytest.raises(ValueError, match=f"BertSelfAttention passes {name}, which heads of"):
+        FORWARD(module, query, key, value, None, **{name: torch.ones(1)})
+
+
+def test_another_number_of_heads_is_refused() -> None:
+    module = tiny_jump_model("bert").encoder.layer[0].attention.self
+    query = torch.randn(1, 3, LENGTH, 8)
+    with pytest.raises(ValueError, match=r"must have 4 heads.* got 3"):
+        FORWARD(module, query, query, query, None)
+
+
+def given(length: int, odd: bool = False) -> Tensor:
+    """Return a mask of padding, or one that is neither padding nor causal."""
+    valid = (torch.arange(LENGTH) < length).expand(3, 1, LENGTH, -1)
+    return valid | torch.eye(LENGTH, dtype=torch.bool) if odd else valid.clone()
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_mask_that_was_written_to_is_read_anew(inference: bool) -> None:
+    model, ids = tiny_jump_model("bert"), tiny_inputs("bert")["input_ids"]
+    with torch.inference_mode(inference):
+        mask = given(7)
+        first = run(model, {"input_ids": ids, "attention_mask": mask})
+        mask[:] = given(9)
+        got = run(model, {"input_ids": ids, "attention_mask": mask})
+        assert torch.equal(got, run(model, {"input_ids": ids, "attention_mask": given(9)}))
+        assert not torch.equal(got, first)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_mask_is_not_kept_alive(odd: bool) -> None:
+    mask = given(7, odd)
+    run(tiny_jump_model("bert"), tiny_inputs("bert") | {"attention_mask": mask})
+    alive = weakref.ref(mask)
+    del mask
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_the_last_queries_alone_are_refused(tokens: int) -> None:
+    module = tiny_jump_model("gpt2").transformer.h[1].attn
+    query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 4, LENGTH, 8)
+    with pytest.raises(ValueError, match=f"use_cache=False.* .got {tokens} queries for 12 keys"):
+        FORWARD(module, query, key, key, None)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_mask_of_the_callers_own(name: str, side: str, additive: bool) -> None:
+    model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7), side=side)
+    assert_joins(model, inputs)
+    valid = inputs.pop("attention_mask").bool()
+    mask = valid[:, None, None, :].expand(-1, 1, LENGTH, -1)
+    if name != "bert":
+        mask = mask & torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    given = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+    got = run(model, inputs | {"attention_mask": given if additive else mask})
+    wanted = run(model, inputs | {"attention_mask": valid.long()})
+    assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
+
+
+def test_biases_of_an_additive_mask_do_not_vote() -> None:
+    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
+    bias = torch.linspace(-1, 1, LENGTH).expand(3, 1, LENGTH, LENGTH)
+    plain = run(model, inputs)
+    (first, *_) = assert_joins(model, inputs | {"attention_mask": bias})
+    assert first.mask.pairs is None
+    assert first.mask.bias is not None
+    assert not torch.allclose(run(model, inputs | {"attention_mask": bias}), plain, atol=1e-3)
+    shifted = run(model, inputs | {"attention_mask": torch.full_like(bias, 0.5).contiguous()})
+    assert_close(shifted, plain, rtol=0, atol=1e-5)  # softmax does not see a constant
