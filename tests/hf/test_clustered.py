@@ -18,7 +18,6 @@ from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
 from tests.hf.models import (
     LENGTH,
-    assert_padding_changes_nothing,
     run,
     tiny_config,
     tiny_inputs,
@@ -89,14 +88,6 @@ def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[s
         model.config.clustered = {"dense_below": 0} | settings
     model.set_attn_implementation("clustered")
     assert torch.equal(run(model, inputs), want)
-
-
-# Other models' positions count padding on the left.
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "modernbert", "nomic"])
-def test_padding_and_batch_change_no_token(name: str, side: str) -> None:
-    model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, side)
-    assert_padding_changes_nothing(model, inputs, LENGTHS, side, 1e-5)
 
 
 def four(pairs: Tensor) -> dict[str, Tensor]:
