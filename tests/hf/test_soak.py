@@ -188,8 +188,7 @@ class Trial:
         return JatConfig.clustered(**chosen, **self._places())
 
 
-def read(trial: Trial, layer: int, parts: tuple[Tensor, ...], mask: Tensor | None, scale: float,
-         learned: nn.Module) -> Tensor:  # fmt: skip
+def read(trial: Trial, layer: int, parts: Any, mask: Any, scale: float, learned: Any) -> Tensor:
     """Return what the heads of a layer read, by the slow functions: ``[B, H, L, Dv]``."""
     query, key, value = parts
     repeats = query.size(1) // key.size(1)
@@ -222,18 +221,15 @@ def read_pairs(trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, 
 def read_stones(
     trial: Trial, parts: Any, rows: Tensor, mask: Any, scale: float, learned: Any
 ) -> Tensor:
-    graph, triples = trial.config.graph, list(zip(*trial.config.strengths(), strict=True))
+    graph, size = trial.config.graph, (trial.config.hops, rows.size(1))
     own = dict(learned.named_parameters()).get("strength.theta")
-    zeros = rows.new_zeros(3, trial.config.hops, rows.size(1)) if own is None else own * 0
+    (triple, *_) = trial.config.strengths()  # which all hops share
     strength = torch.stack(
         [
-            torch.stack(
-                [own[side, hop] if number == "learned" else zeros[side, hop] + number
-                 for hop, number in enumerate(numbers)]
-            )
-            for side, numbers in enumerate(triples)
+            own[side] if number == "learned" else rows.new_full(size, number)
+            for side, number in enumerate(triple)
         ]
-    )  # fmt: skip
+    )
     return stone_attention(
         *parts,
         strength,
