@@ -1,7 +1,5 @@
 """AttentionToGraph against attention_graph, alone and in PyG's pipelines."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -39,7 +37,7 @@ def _assert_same_graph(got: Data, wanted: Data) -> None:
 
 @pytest.mark.parametrize("head", [0, 2])
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.4, "max_neighbors": 3}])
-def test_the_head_of_queries_and_keys(head: int, options: dict[str, Any]) -> None:
+def test_the_head_of_queries_and_keys(head, options):
     data = _data()
     query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
     wanted = attention_graph(query, key, config=PAPER, **options)[head]
@@ -50,7 +48,7 @@ def test_the_head_of_queries_and_keys(head: int, options: dict[str, Any]) -> Non
     assert_close(result.dropped_weight, float(wanted.dropped_weight))
 
 
-def test_maps_of_scores_and_of_probabilities() -> None:
+def test_maps_of_scores_and_of_probabilities():
     data = _data()
     transform = AttentionToGraph(PAPER, head=1)
     _assert_same_graph(transform(Data(scores=_scores(data))), transform(data))
@@ -61,7 +59,7 @@ def test_maps_of_scores_and_of_probabilities() -> None:
     _assert_same_graph(result, graphs[2])
 
 
-def test_each_head_has_its_own_threshold() -> None:
+def test_each_head_has_its_own_threshold():
     data = _data()
     table = JatConfig(PairGraph(threshold=((6.0, float("inf"), 2.0),)))
     assert AttentionToGraph(table, head=1)(data).num_edges == 0
@@ -71,7 +69,7 @@ def test_each_head_has_its_own_threshold() -> None:
         AttentionToGraph(JatConfig(PairGraph(threshold=((6.0, 2.0),))))(data)
 
 
-def test_all_else_stays_and_the_input_is_not_changed() -> None:
+def test_all_else_stays_and_the_input_is_not_changed():
     data = _data()
     data.edge_index = torch.tensor([[0, 1], [1, 0]])
     data.edge_attr = torch.ones(2, 5)
@@ -84,14 +82,14 @@ def test_all_else_stays_and_the_input_is_not_changed() -> None:
     }
 
 
-def test_nodes_without_an_edge_stay() -> None:
+def test_nodes_without_an_edge_stay():
     data = _data()
     del data.x
     result = AttentionToGraph(JatConfig(PairGraph(threshold=float("inf"))))(data)
     assert result.num_nodes == 10 and result.num_edges == 0
 
 
-def test_in_a_pipeline_and_a_layer() -> None:
+def test_in_a_pipeline_and_a_layer():
     pipeline = Compose([AttentionToGraph(PAPER), AddSelfLoops(attr="edge_weight")])
     data = pipeline(_data())
     assert data.has_self_loops()
@@ -116,7 +114,7 @@ def test_in_a_pipeline_and_a_layer() -> None:
         ({"query": torch.full((10, 3, 8), torch.nan).double()}, "query must be finite"),
     ],
 )
-def test_data_that_does_not_fit(changes: dict[str, Tensor], message: str) -> None:
+def test_data_that_does_not_fit(changes, message):
     data = _data()
     for name, value in changes.items():
         data[name] = value
@@ -134,12 +132,12 @@ def test_data_that_does_not_fit(changes: dict[str, Tensor], message: str) -> Non
         (HeteroData(), "data must be the Data of one graph, got HeteroData"),
     ],
 )
-def test_other_data(data: object, message: str) -> None:
+def test_other_data(data, message):
     with pytest.raises(ValueError, match=message):
         AttentionToGraph(PAPER)(data)
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     with pytest.raises(ValueError, match="head must be below the 3 heads of query, got 3"):
         AttentionToGraph(PAPER, head=3)(_data())
     with pytest.raises(ValueError, match="head must be at least 0, got -1"):

@@ -3,8 +3,6 @@
 import copy
 import math
 import pickle
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +44,7 @@ def traces(model: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("before", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_attach_returns_the_model_and_detach_leaves_no_trace(name: str, before: str) -> None:
+def test_attach_returns_the_model_and_detach_leaves_no_trace(name, before):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
     model.set_attn_implementation(before)
     base, settings, weights = run(model, inputs), model.config.to_dict(), list(model.state_dict())
@@ -69,7 +67,7 @@ def test_attach_returns_the_model_and_detach_leaves_no_trace(name: str, before: 
     assert torch.equal(run(model, inputs), base)
 
 
-def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
+def test_attaching_twice_and_taking_off_nothing_are_refused():
     model = tiny_jump_model("bert")
     with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
         attach(model, tiny_config())
@@ -85,7 +83,7 @@ def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
     assert attached_config(model.embeddings) is None
 
 
-def test_a_part_cannot_be_detached_alone() -> None:
+def test_a_part_cannot_be_detached_alone():
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config)
     attach(model, tiny_config())
@@ -96,7 +94,7 @@ def test_a_part_cannot_be_detached_alone() -> None:
 
 
 @pytest.mark.parametrize("way", ["deepcopy", "pickle"])
-def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
+def test_copies_keep_their_jump_heads_to_themselves(way):
     model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2")
     assert_joins(model, inputs)
     jumping = run(model, inputs)
@@ -114,7 +112,7 @@ def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
     assert torch.equal(run(twin, inputs), base)
 
 
-def test_a_table_goes_to_the_jump_layers_in_order() -> None:
+def test_a_table_goes_to_the_jump_layers_in_order():
     table = ((0.5, 1.0), (2.0, 3.0))
     model = attach(tiny_model("distilbert"), tiny_config(layers=(0, 2), threshold=table))
     with capture_scores(model) as layers:
@@ -125,7 +123,7 @@ def test_a_table_goes_to_the_jump_layers_in_order() -> None:
         attach(tiny_model("distilbert"), tiny_config(threshold=table))
 
 
-def test_one_module_for_all_layers_takes_no_layers() -> None:
+def test_one_module_for_all_layers_takes_no_layers():
     with pytest.raises(ValueError, match="layers must be None, because one AlbertAttention serves"):
         attach(tiny_model("albert"), tiny_config(layers=(0,)))
     with pytest.raises(ValueError, match="threshold"):
@@ -147,9 +145,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "overrides", "message"), REFUSED)
-def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
-    name: str, overrides: dict[str, Any], message: str
-) -> None:
+def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(name, overrides, message):
     model = tiny_model(name)
     settings = model.config.to_dict()
     with pytest.raises(ValueError, match=message):
@@ -168,7 +164,7 @@ def lora(model: nn.Module) -> Any:
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA on jump heads", "jump heads on LoRA"])
-def test_lora(order: str) -> None:
+def test_lora(order):
     inputs, base = tiny_inputs("bert"), run(tiny_model("bert"), tiny_inputs("bert"))
     if order == "LoRA on jump heads":
         model = lora(tiny_jump_model("bert"))
@@ -191,7 +187,7 @@ def test_lora(order: str) -> None:
     assert torch.equal(run(model, inputs), adapted)
 
 
-def test_two_towers_have_one_numbering() -> None:
+def test_two_towers_have_one_numbering():
     model, inputs = tiny_clip()
     base = run_clip(model, inputs)
     attach(model, JatConfig(PairGraph(threshold=0.0), heads=2, layers=(0, 3)))
@@ -228,7 +224,7 @@ SWITCHED = pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
 
 @SWITCHED
 @pytest.mark.parametrize("wanted", ["eager", {"": "sdpa"}])
-def test_another_attention_is_noticed_until_the_heads_are_off(name: str, wanted: Any) -> None:
+def test_another_attention_is_noticed_until_the_heads_are_off(name, wanted):
     model, inputs = tiny_jump_model(name), tiny_inputs(name)
     jumping = run(model, inputs)
     twins = (copy.deepcopy(model), pickle.loads(pickle.dumps(model)))
@@ -244,7 +240,7 @@ def test_another_attention_is_noticed_until_the_heads_are_off(name: str, wanted:
 
 
 @SWITCHED
-def test_a_configuration_that_was_written_to_is_noticed(name: str, tmp_path: Path) -> None:
+def test_a_configuration_that_was_written_to_is_noticed(name, tmp_path):
     model, inputs = tiny_jump_model(name), tiny_inputs(name)
     jumping = run(model, inputs)
     model.config._attn_implementation = "sdpa"
@@ -267,7 +263,7 @@ class Transformer(nn.Module):
         self.model = model
 
 
-def test_the_model_inside_gets_heads_and_positions() -> None:
+def test_the_model_inside_gets_heads_and_positions():
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     base, outer = run(model, inputs), nn.Sequential(Transformer(model), nn.Identity()).eval()
     assert attach(resize_position_embeddings(outer, 100), tiny_config()) is outer
@@ -279,7 +275,7 @@ def test_the_model_inside_gets_heads_and_positions() -> None:
     assert torch.equal(run(detach(outer)[0].model, inputs), base)
 
 
-def test_the_model_inside_is_calibrated_and_looked_at(plain: Any, tokenizer: Any) -> None:
+def test_the_model_inside_is_calibrated_and_looked_at(plain, tokenizer):
     outer, text = nn.Sequential(Transformer(plain)), "Book costs more than pencil."
     batch, clusters = tokenizer(text, return_tensors="pt"), JatConfig.clustered(dense_below=0)
     assert fidelity(outer, [batch], clusters) == fidelity(plain, [batch], clusters)
@@ -288,13 +284,13 @@ def test_the_model_inside_is_calibrated_and_looked_at(plain: Any, tokenizer: Any
 
 
 @pytest.mark.parametrize("work", [detach, attached_config, summary, calibrate, save_pretrained])
-def test_what_is_no_model_is_named(work: Callable[..., object]) -> None:
+def test_what_is_no_model_is_named(work):
     given = {calibrate: [[]], save_pretrained: ["folder"]}.get(work, [])
     with pytest.raises(ValueError, match=r"^model must be a model of transformers, got str$"):
         work("abc", *given)
 
 
-def test_what_holds_no_model_or_two_is_refused_and_so_is_what_is_no_config() -> None:
+def test_what_holds_no_model_or_two_is_refused_and_so_is_what_is_no_config():
     with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
         attach(nn.Linear(2, 2), tiny_config())
     with pytest.raises(ValueError, match="or hold one, got BertModel, GPT2LMHeadModel"):

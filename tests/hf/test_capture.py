@@ -18,7 +18,7 @@ from tests.hf.models import (
 )
 
 
-def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
+def test_heads_that_read_by_clusters_are_recorded_apart():
     model, inputs = tiny_jump_model("bert", layers=(0, 2), heads=(1, 3)), tiny_inputs("bert")
     config = JatConfig.clustered(
         keys=[[2, 3], [4, 5]], size=1, segment=2, layers=(1, 2), heads=(0, 2)
@@ -40,7 +40,7 @@ def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
             assert torch.equal(alone["opened_by"].edge_index, graphs[index]["opened_by"].edge_index)
 
 
-def test_recording_stops_at_the_end_and_is_detached() -> None:
+def test_recording_stops_at_the_end_and_is_detached():
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     with capture_scores(model) as layers:
         model(**inputs)
@@ -52,7 +52,7 @@ def test_recording_stops_at_the_end_and_is_detached() -> None:
     model(**inputs)
 
 
-def test_calls_of_one_module_are_joined_along_the_batch() -> None:
+def test_calls_of_one_module_are_joined_along_the_batch():
     model = tiny_jump_model("albert")
     inputs = tiny_inputs("albert", (LENGTH, 7))
     (layer,) = assert_joins(model, inputs)
@@ -65,7 +65,7 @@ def test_calls_of_one_module_are_joined_along_the_batch() -> None:
     assert_close((rows * valid).double(), reference_rows(layer) * valid, rtol=0, atol=2e-5)
 
 
-def test_learned_strengths_are_recorded_as_they_are() -> None:
+def test_learned_strengths_are_recorded_as_they_are():
     model, inputs = attach(tiny_model("bert"), JatConfig.stones(heads=(1, 3))), tiny_inputs("bert")
     with capture_scores(model) as layers:
         run(model, inputs)
@@ -83,7 +83,7 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
     assert not any(layer.strength.any() for layer in layers)  # those of then
 
 
-def test_forwards_of_one_length_are_joined() -> None:
+def test_forwards_of_one_length_are_joined():
     model = tiny_jump_model("bert")
     with capture_scores(model) as layers:
         run(model, tiny_inputs("bert"))

@@ -37,7 +37,7 @@ def step(model: PreTrainedModel, inputs: dict[str, Any]) -> tuple[Counter[str], 
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_graphs_are_made_once_and_gradients_stay(name: str, kind: str) -> None:
+def test_graphs_are_made_once_and_gradients_stay(name, kind):
     model, inputs = tiny_jump_model(name, **SETTINGS[kind]), tiny_inputs(name, (LENGTH, 7))
     if name in DECODERS:
         inputs |= {"use_cache": False}
@@ -65,7 +65,7 @@ def run(heads: list[Tensor]) -> Tensor:
     return output
 
 
-def test_a_second_backward_pass_says_why_it_cannot() -> None:
+def test_a_second_backward_pass_says_why_it_cannot():
     heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
     output = run(heads)
     torch.autograd.grad(output.sum(), heads, retain_graph=True)
@@ -73,7 +73,7 @@ def test_a_second_backward_pass_says_why_it_cannot() -> None:
         torch.autograd.grad(output.sum(), heads)
 
 
-def test_two_forward_passes_before_two_backward_passes() -> None:
+def test_two_forward_passes_before_two_backward_passes():
     first, second = (random_heads(1, 2, 8, 4, seed=seed)[:3] for seed in (0, 1))
     leaves = [[tensor.requires_grad_() for tensor in heads] for heads in (first, second)]
     outputs = [run(heads) for heads in leaves]
@@ -84,7 +84,7 @@ def test_two_forward_passes_before_two_backward_passes() -> None:
         assert all(map(torch.equal, got, wanted))
 
 
-def test_compiled_code_keeps_graphs() -> None:
+def test_compiled_code_keeps_graphs():
     heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
     wanted = torch.autograd.grad(run(heads).sum(), heads)
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)

@@ -4,7 +4,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,9 +62,7 @@ def both(*configs: Any) -> hf.PreTrainedModel:
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-def test_chosen_heads_read_as_the_function_does_and_others_as_before(
-    lengths: tuple[int, ...], side: str
-) -> None:
+def test_chosen_heads_read_as_the_function_does_and_others_as_before(lengths, side):
     inputs = tiny_inputs("bert", lengths, side=side)
     parts, got = heads_read(attach(tiny_model("bert"), SOME), inputs)
     mask = inputs.get("attention_mask")
@@ -77,7 +74,7 @@ def test_chosen_heads_read_as_the_function_does_and_others_as_before(
     assert not torch.allclose(want[:, [1, 3]], base[:, [1, 3]], atol=1e-3)
 
 
-def test_tables_give_each_layer_and_head_its_own(tmp_path: Path) -> None:
+def test_tables_give_each_layer_and_head_its_own(tmp_path):
     keys = ((4, 0, 2, 2), (1, 1, 1, 1), (2, 4, 2, 4))
     dense = ((0, 0, 0, math.inf), (0, 0, 0, 0), (math.inf,) * 4)
     config = ALL.replace(keys=keys, dense_below=dense)
@@ -99,9 +96,7 @@ def test_tables_give_each_layer_and_head_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("configs", [pytest.param((ALL,), id="cluster heads"), *ORDERS])
 @pytest.mark.parametrize("name", NAMES)
-def test_heads_are_saved_copied_switched_off_and_taken_off(
-    name: str, configs: tuple[Any, ...], tmp_path: Path
-) -> None:
+def test_heads_are_saved_copied_switched_off_and_taken_off(name, configs, tmp_path):
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
     base, settings, weights = run(model, inputs), model.config.to_dict(), list(model.state_dict())
     for config in configs:
@@ -128,13 +123,13 @@ def test_heads_are_saved_copied_switched_off_and_taken_off(
     "settings", [{}, {"size": 32, "segment": 32, "dense_below": 0}, {"dense_below": math.inf}]
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_short_inputs_are_the_base_to_the_bit(name: str, settings: dict[str, float]) -> None:
+def test_short_inputs_are_the_base_to_the_bit(name, settings):
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
     base = run(model, inputs)
     assert torch.equal(run(attach(model, JatConfig.clustered(**settings)), inputs), base)
 
 
-def test_layers_are_chosen_and_windows_of_a_models_own_are_left() -> None:
+def test_layers_are_chosen_and_windows_of_a_models_own_are_left():
     model = attach(tiny_model("bert"), SOME.replace(layers=(0, 2)))
     assert "layers 0, 2: cluster heads 1, 3 of 4" in summary(model)
     model = attach(tiny_model("modernbert"), ALL)  # two of its layers are local
@@ -144,7 +139,7 @@ def test_layers_are_chosen_and_windows_of_a_models_own_are_left() -> None:
 
 
 @pytest.mark.parametrize("configs", ORDERS)
-def test_each_kind_reads_what_it_reads_alone_and_learns(configs: tuple[Any, Any]) -> None:
+def test_each_kind_reads_what_it_reads_alone_and_learns(configs):
     inputs = tiny_inputs("bert", LENGTHS)
     model = both(*configs)
     words = ["jump heads 0 of 4", "cluster heads 1, 3 of 4"]
@@ -163,7 +158,7 @@ def test_each_kind_reads_what_it_reads_alone_and_learns(configs: tuple[Any, Any]
         assert all(bool(rows.any()) for rows in grad.split(8))  # of each head
 
 
-def test_one_kind_is_taken_off_and_the_other_keeps_what_it_learned() -> None:
+def test_one_kind_is_taken_off_and_the_other_keeps_what_it_learned():
     learning, inputs = JatConfig.stones(heads=1), tiny_inputs("bert")
     model = both(learning, SOME)
     with torch.no_grad():
@@ -183,7 +178,7 @@ def test_one_kind_is_taken_off_and_the_other_keeps_what_it_learned() -> None:
         detach(model, PairGraph)
 
 
-def test_a_kind_is_attached_once_and_a_head_given_once() -> None:
+def test_a_kind_is_attached_once_and_a_head_given_once():
     model, inputs = both(), tiny_inputs("bert")
     before = run(model, inputs)
     for config, word in ((JUMP, "jump"), (SOME, "cluster")):
@@ -203,7 +198,7 @@ def test_a_kind_is_attached_once_and_a_head_given_once() -> None:
     attach(jumping, tiny_config(layers=(1,)))  # other layers
 
 
-def test_only_the_whole_model_gets_another_kind() -> None:
+def test_only_the_whole_model_gets_another_kind():
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     attach(model, tiny_config(layers=(1,)))
@@ -217,7 +212,7 @@ def test_only_the_whole_model_gets_another_kind() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "albert", "modernbert"])
-def test_transformers_alone_loads_a_saved_model(name: str, tmp_path: Path) -> None:
+def test_transformers_alone_loads_a_saved_model(name, tmp_path):
     model, inputs = attach(tiny_model(name), ALL), tiny_inputs(name, LENGTHS)
     save_pretrained(model, tmp_path)
     for options in ({}, {"attn_implementation": "jat"}):
@@ -226,7 +221,7 @@ def test_transformers_alone_loads_a_saved_model(name: str, tmp_path: Path) -> No
         assert summary(loaded) == summary(model)
 
 
-def test_no_attentions_are_given_and_scores_of_jump_heads_are_recorded() -> None:
+def test_no_attentions_are_given_and_scores_of_jump_heads_are_recorded():
     model, inputs = both(), tiny_inputs("bert")
     with torch.no_grad(), capture_scores(model) as layers:
         outputs = model(**inputs, output_attentions=True)
@@ -270,13 +265,13 @@ REFUSALS: list[tuple[str, Callable[[], Any]]] = [
 
 
 @pytest.mark.parametrize(("message", "call"), REFUSALS)
-def test_what_does_not_go_is_said_in_one_line(message: str, call: Callable[[], Any]) -> None:
+def test_what_does_not_go_is_said_in_one_line(message, call):
     with pytest.raises(ValueError, match=message) as seen:
         call()
     assert "\n" not in str(seen.value)
 
 
-def test_folders_that_name_the_kind_as_their_attention_load(tmp_path: Path) -> None:
+def test_folders_that_name_the_kind_as_their_attention_load(tmp_path):
     """Folders of version 0.1 name ``"jat"``."""
     model, inputs = attach(tiny_model("bert"), JUMP), tiny_inputs("bert")
     model.save_pretrained(tmp_path)
@@ -295,9 +290,7 @@ def test_folders_that_name_the_kind_as_their_attention_load(tmp_path: Path) -> N
         ("attention_filter", {"rule": "gfsa", "order": 3, "restart": None, "layers": [0]}),
     ],
 )
-def test_kinds_of_version_0_2_are_refused_in_a_line(
-    name: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_kinds_of_version_0_2_are_refused_in_a_line(name, settings, tmp_path):
     model = attach(tiny_model("bert"), JUMP)
     setattr(model.config, name, settings)
     model.save_pretrained(tmp_path)
@@ -318,7 +311,7 @@ class Fixed(hf.BertModel):
         """Leave it as it is."""
 
 
-def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was() -> None:
+def test_a_model_whose_attention_is_fixed_is_refused_and_left_as_it_was():
     model = Fixed(tiny_model("bert").config)
     before = (model.config.to_dict(), list(model.state_dict()))
     with pytest.raises(ValueError, match="cannot change the attention of BertSelfAttention"):

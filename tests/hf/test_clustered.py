@@ -3,7 +3,6 @@
 import copy
 import gc
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
-from tests.hf.models import (
-    LENGTH,
-    run,
-    tiny_config,
-    tiny_inputs,
-    tiny_jump_model,
-    tiny_model,
-)
+from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
 from tests.hf.test_adapter import tiny_clip
 from tests.support import count_operations
 
@@ -58,9 +50,7 @@ def by_function(call: Call, **settings: Any) -> Tensor:
 
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize(("name", "lengths", "side"), CASES)
-def test_each_family_reads_as_the_function_does(
-    name: str, lengths: tuple[int, ...], side: str, calls: list[Call]
-) -> None:
+def test_each_family_reads_as_the_function_does(name, lengths, side, calls):
     family, model = FAMILIES[name], clustered_model(name)
     inputs = family.inputs(lengths, side)
     run(model, inputs)
@@ -81,7 +71,7 @@ def dense_output(call: Call) -> Tensor:
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize("settings", [{}, {"size": 32, "segment": 32}], ids=str)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[str, int]) -> None:
+def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name, settings):
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
     want = on_sdpa(model, inputs)
     if settings:
@@ -97,7 +87,7 @@ def four(pairs: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_packed_documents_are_sequences_of_their_own_and_named_once(inference: bool) -> None:
+def test_packed_documents_are_sequences_of_their_own_and_named_once(inference):
     model, sizes = clustered_model("bert", keys=0, segment=2), (5, 7)
     pairs = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     inputs = four(pairs)
@@ -130,7 +120,7 @@ MASKS: dict[str, Tensor] = {
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None:
+def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask):
     model, inputs = clustered_model("bert"), four(MASKS[mask])
     wanted = "BertSelfAttention runs on SDPA instead of clusters where its mask has more than pad"
     with pytest.warns(UserWarning, match=wanted) as seen:
@@ -146,7 +136,7 @@ def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None
         ("t5", "T5Attention runs on SDPA instead of clusters where it adds a position bias to its"),
     ],
 )
-def test_each_model_warns_once_of_what_clusters_do_not_serve(name: str, wanted: str) -> None:
+def test_each_model_warns_once_of_what_clusters_do_not_serve(name, wanted):
     for _ in range(2):  # two models
         model = tiny_model("bart") if name == "bart" else FAMILIES[name].build()
         model.set_attn_implementation("clustered")
@@ -160,7 +150,7 @@ def test_each_model_warns_once_of_what_clusters_do_not_serve(name: str, wanted: 
 
 
 @pytest.mark.parametrize("argument", ["softcap", "s_aux", "sinks", "indices"])
-def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
+def test_what_sdpa_would_leave_out_is_refused(argument):
     model = tiny_model("bert")
     module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
     wanted = f"BertSelfAttention passes {argument}, which neither clusters nor SDPA can use"
@@ -170,9 +160,7 @@ def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
         )
 
 
-def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
-    calls: list[Call],
-) -> None:
+def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(calls):
     """An encoder's states of as many tokens as its own cannot be told by their shape."""
     torch.manual_seed(0)
     settings = {"is_decoder": True, "add_cross_attention": True}
@@ -188,7 +176,7 @@ def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
     assert dense == ["Cross" in type(call.module).__name__ for call in calls]
 
 
-def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
+def test_asking_for_attentions_gives_none_as_with_sdpa():
     model, inputs = clustered_model("bert"), tiny_inputs("bert")
     found = []
     wanted = "BertSelfAttention gives no attention probabilities with clusters: take 'eager'"
@@ -211,7 +199,7 @@ def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
         ({"keys": [[1, 2]]}, "keys must be one number for all heads, got a table, which"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> None:
+def test_settings_that_do_not_fit_are_one_line(settings, wanted):
     model = clustered_model("bert")
     model.config.clustered = settings
     with pytest.raises(ValueError, match=wanted):
@@ -221,7 +209,7 @@ def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> No
             register_clustered(**settings)
 
 
-def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -> None:
+def test_a_name_brings_settings_that_count_before_those_of_the_configuration():
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
     del model.config.clustered
@@ -239,7 +227,7 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -
     assert torch.equal(run(model, inputs), on_sdpa(model, inputs))  # a short input
 
 
-def test_a_name_reaches_every_part_of_a_model() -> None:
+def test_a_name_reaches_every_part_of_a_model():
     model, inputs = tiny_clip()
     outputs = []
     for name in ("sdpa", register_clustered(**SETTINGS)):
@@ -250,7 +238,7 @@ def test_a_name_reaches_every_part_of_a_model() -> None:
         assert not torch.equal(outputs[0][part], outputs[1][part])
 
 
-def test_nothing_is_kept_but_the_settings(tmp_path: Path) -> None:
+def test_nothing_is_kept_but_the_settings(tmp_path):
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     plain = tiny_model("bert")
     assert list(model.state_dict()) == list(plain.state_dict())
@@ -268,7 +256,7 @@ def test_nothing_is_kept_but_the_settings(tmp_path: Path) -> None:
     assert torch.equal(run(loaded, inputs), want)
 
 
-def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -> None:
+def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them():
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
     with pytest.warns(UserWarning, match="heads of BertModel, on clusters by name until now"):
@@ -280,7 +268,7 @@ def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -
     attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
 
 
-def test_dropout_is_drawn_in_training_alone() -> None:
+def test_dropout_is_drawn_in_training_alone():
     model = tiny_model("distilbert", dropout=0.0, attention_dropout=0.5)
     model.config.clustered = SETTINGS
     model.set_attn_implementation("clustered")
@@ -296,7 +284,7 @@ def test_dropout_is_drawn_in_training_alone() -> None:
     assert not torch.equal(outputs[0], want)
 
 
-def test_a_compiled_model_follows_its_settings() -> None:
+def test_a_compiled_model_follows_its_settings():
     torch._dynamo.reset()
     model = tiny_model("bert", num_hidden_layers=1)
     model.set_attn_implementation("clustered")
@@ -309,7 +297,7 @@ def test_a_compiled_model_follows_its_settings() -> None:
     assert not any(torch.equal(one, other) for one, other in pairwise(outputs))
 
 
-def test_what_is_compiled_warns_too() -> None:
+def test_what_is_compiled_warns_too():
     torch._dynamo.reset()
     model = FAMILIES["t5"].build()
     model.set_attn_implementation(register_clustered(keys=5, size=1, segment=2, dense_below=0))
@@ -322,7 +310,7 @@ def test_what_is_compiled_warns_too() -> None:
     assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
 
 
-def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say() -> None:
+def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say():
     torch._dynamo.reset()
     model = clustered_model("bert")
     band = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs() <= 3
@@ -334,7 +322,7 @@ def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say() -> None:
     assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
 
 
-def test_sentence_transformers_take_the_name(minilm_path: str) -> None:
+def test_sentence_transformers_take_the_name(minilm_path):
     sbert: Any = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is missing"
     )

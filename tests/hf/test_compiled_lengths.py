@@ -62,7 +62,7 @@ def model_with(name: str, heads: str) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
+def test_lengths_and_batches_share_three_graphs(name, heads):
     model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     for shape in SHAPES:
@@ -82,7 +82,7 @@ def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
         ("llama", "pairs"),
     ],
 )
-def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
+def test_an_exported_model_takes_any_length(name, heads):
     model, inputs = model_with(name, heads), inputs_of(20, 2)
     length = torch.export.Dim("length", min=4, max=60)
     shapes = {key: {1: length} for key in inputs}
@@ -97,7 +97,7 @@ def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
         assert_close(got, want, rtol=0, atol=1e-5)
 
 
-def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal() -> None:
+def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal():
     model = model_with("llama", "stones")
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     band = torch.ones(1, 1, 9, 9, dtype=torch.bool).triu(-2).tril()

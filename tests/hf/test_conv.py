@@ -1,7 +1,6 @@
 """Layers of PyG in the heads of pretrained models."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def jumping(name: str, conv: Any, **settings: Any) -> hf.PreTrainedModel:
 
 
 @pytest.mark.parametrize("conv", [partial(APPNP, K=3, alpha=0.1), custom])
-def test_at_strength_0_it_is_the_base_and_detach_brings_that_back(conv: Any) -> None:
+def test_at_strength_0_it_is_the_base_and_detach_brings_that_back(conv):
     base, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 7))
     wanted, names = run(base, inputs), dict(base.named_parameters()).keys()
     model = attach(base, tiny_config(), conv=conv)
@@ -50,7 +49,7 @@ def test_at_strength_0_it_is_the_base_and_detach_brings_that_back(conv: Any) -> 
         (custom, "given"),
     ],
 )
-def test_layers_are_saved_and_loaded(conv: Any, kept: Any, tmp_path: Path) -> None:
+def test_layers_are_saved_and_loaded(conv, kept, tmp_path):
     model, inputs = jumping("bert", conv), tiny_inputs("bert", (LENGTH, 7))
     assert attached_config(model).conv == kept
     model.save_pretrained(tmp_path)
@@ -62,7 +61,7 @@ def test_layers_are_saved_and_loaded(conv: Any, kept: Any, tmp_path: Path) -> No
             from_pretrained(hf.AutoModel, tmp_path)
 
 
-def test_layers_train_and_are_drawn_from_a_seed_of_their_own() -> None:
+def test_layers_train_and_are_drawn_from_a_seed_of_their_own():
     state = torch.random.get_rng_state()
     model = jumping("bert", GATv2Conv).train()
     again = jumping("bert", GATv2Conv)
@@ -78,7 +77,7 @@ def test_layers_train_and_are_drawn_from_a_seed_of_their_own() -> None:
     assert any(found[name].abs().max() > 1e-8 for name in own)
 
 
-def test_a_model_generates_without_a_cache_only() -> None:
+def test_a_model_generates_without_a_cache_only():
     model, inputs = jumping("llama", GCNConv), tiny_inputs("llama", (5,))
     options = {"max_new_tokens": 3, "do_sample": False}
     assert model.generate(**inputs, use_cache=False, **options).shape == (1, 8)
@@ -86,7 +85,7 @@ def test_a_model_generates_without_a_cache_only() -> None:
         model.generate(**inputs, **options)
 
 
-def test_only_jump_heads_have_layers() -> None:
+def test_only_jump_heads_have_layers():
     with pytest.raises(ValueError, match="conv needs a JatConfig of jump heads, got cluster heads"):
         attach(tiny_model("bert"), JatConfig.clustered(), conv=GCNConv)
     with pytest.raises(ValueError, match="causal: a layer on stones would use later tokens"):
@@ -100,7 +99,7 @@ def test_only_jump_heads_have_layers() -> None:
 
 
 @pytest.mark.parametrize("conv", [GCNConv, lambda dim: GCNConv(dim, dim)])
-def test_layers_stay_where_other_settings_are_tried(conv: Any) -> None:
+def test_layers_stay_where_other_settings_are_tried(conv):
     model, inputs = jumping("bert", conv), tiny_inputs("bert")
     config, before = attached_config(model), run(model, inputs)
     assert calibrate(model, [inputs], density=0.3) != config

@@ -4,7 +4,6 @@ import copy
 import json
 import pickle
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ ONE = JatConfig(PairGraph(threshold=4.0), heads=1, layers=(1,))
 
 
 @pytest.mark.parametrize(("config", "parts"), CASES)
-def test_a_summary_says_which_heads_jump_and_how(config: Any, parts: list[str]) -> None:
+def test_a_summary_says_which_heads_jump_and_how(config, parts):
     said = summary(attach(tiny_model("bert"), config))
     first, *lines = said.splitlines()
     assert first == "BertModel has heads of jat_graph"
@@ -59,7 +58,7 @@ def learned(layers: Any) -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_learned_strengths_are_said_as_they_are_now() -> None:
+def test_learned_strengths_are_said_as_they_are_now():
     line = "stones, threshold 1, learned, queries -0.25 to 0.1, keys 0, values 0.5"
     model = learned((1,))
     for twin in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), lora(model)):
@@ -69,7 +68,7 @@ def test_learned_strengths_are_said_as_they_are_now() -> None:
 
 
 @pytest.mark.parametrize("config", [ONE, JatConfig.stones()], ids=["pairs", "stones"])
-def test_a_card_loads_the_model_that_it_is_about(config: JatConfig, tmp_path: Path) -> None:
+def test_a_card_loads_the_model_that_it_is_about(config, tmp_path):
     attached = attach(tiny_model("bert"), config)
     save_pretrained(attached, tmp_path)
     card = ModelCard.load(tmp_path / "README.md")
@@ -84,7 +83,7 @@ def test_a_card_loads_the_model_that_it_is_about(config: JatConfig, tmp_path: Pa
     assert str(tmp_path) not in card.content
 
 
-def test_a_card_is_that_of_the_last_save(tmp_path: Path) -> None:
+def test_a_card_is_that_of_the_last_save(tmp_path):
     attached = attach(tiny_model("bert"), ONE)
     save_pretrained(attached, tmp_path)
     first = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -97,7 +96,7 @@ def test_a_card_is_that_of_the_last_save(tmp_path: Path) -> None:
     assert not (tmp_path / "plain").exists()
 
 
-def test_what_somebody_else_wrote_stays(tmp_path: Path) -> None:
+def test_what_somebody_else_wrote_stays(tmp_path):
     (tmp_path / "README.md").write_bytes(b"my own\xff")
     save_pretrained(attach(tiny_model("bert"), ONE), tmp_path)
     assert (tmp_path / "README.md").read_bytes() == b"my own\xff"

@@ -114,9 +114,7 @@ def subject(name: str, kind: str, lengths: Any = None, side: str = "left") -> tu
 
 @pytest.mark.parametrize("rule", [*RULES, pytest.param({"threshold": TABLE}, id="table")])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_greedy_tokens_of_padded_batches_are_those_without_a_cache(
-    name: str, rule: dict[str, Any]
-) -> None:
+def test_greedy_tokens_of_padded_batches_are_those_without_a_cache(name, rule):
     assert_same(*prepared(name, rule, LEFT, "left")[:2])
 
 
@@ -127,13 +125,13 @@ WAYS += [(name, kind) for name in ("gpt2", "llama", "gemma3") for kind in CLUSTE
 
 @pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(("name", "kind"), WAYS)
-def test_every_way_to_generate(name: str, kind: str, settings: dict[str, Any]) -> None:
+def test_every_way_to_generate(name, kind, settings):
     assert_same(*subject(name, kind), **settings)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("kind", ["all", "strided", "stones", "strided stones", *CLUSTERED])
-def test_guessed_tokens_are_cropped_again(name: str, kind: str) -> None:
+def test_guessed_tokens_are_cropped_again(name, kind):
     model, inputs, _ = subject(name, kind, (44,))
     other = tiny_model(name).to(model.dtype)
     ids, many = inputs["input_ids"], {"max_new_tokens": 15}  # there are 64 positions
@@ -147,7 +145,7 @@ def test_guessed_tokens_are_cropped_again(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("rule", ["all", "strided"])
-def test_an_encoder_and_a_decoder(rule: str, num_beams: int) -> None:
+def test_an_encoder_and_a_decoder(rule, num_beams):
     config = tiny_model("bart").config
     model = hf.BartForConditionalGeneration(config).eval()
     model.model.load_state_dict(tiny_model("bart").state_dict())
@@ -162,9 +160,7 @@ def test_an_encoder_and_a_decoder(rule: str, num_beams: int) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("gpt2", "all"), ("llama", "all"), ("gpt2", "strided stones")]
 )
-def test_chunks_of_any_size_give_the_whole(
-    name: str, kind: str, side: str, sizes: tuple[int, ...]
-) -> None:
+def test_chunks_of_any_size_give_the_whole(name, kind, side, sizes):
     model, inputs, atol = subject(name, kind, side=side)
     with torch.no_grad():
         whole = model(**inputs, output_attentions=True)
@@ -184,9 +180,7 @@ def test_chunks_of_any_size_give_the_whole(
 @pytest.mark.parametrize("kind", ["all", "strided", "selected", *STONES])
 @settings(max_examples=6)
 @given(data=st.data(), length=st.integers(2, 150), seed=st.integers(0, 99))
-def test_cropped_and_reordered_caches_go_on_as_the_whole(
-    kind: str, data: st.DataObject, length: int, seed: int
-) -> None:
+def test_cropped_and_reordered_caches_go_on_as_the_whole(kind, data, length, seed):
     """Up to 150 tokens, of which a crop takes away few or many."""
     rules = {} if kind in STONES else SETTINGS[kind]
     model = stone_model("llama", **STONES[kind]) if kind in STONES else None
@@ -237,7 +231,7 @@ def forward(
 
 
 @pytest.mark.parametrize("over_stones", [False, True])
-def test_gradients_reach_the_tokens_in_the_cache(over_stones: bool) -> None:
+def test_gradients_reach_the_tokens_in_the_cache(over_stones):
     if over_stones:
         model = stone_model("gpt2", excluded_token_ids=())
     else:
@@ -260,7 +254,7 @@ def filled(model: hf.PreTrainedModel, ids: Tensor, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["all", "stones", *CLUSTERED])
-def test_a_copy_of_a_cache_is_a_start_of_its_own(kind: str) -> None:
+def test_a_copy_of_a_cache_is_a_start_of_its_own(kind):
     model, inputs, _ = subject("llama", kind, (44, 44))
     ids = inputs["input_ids"]
     wanted = run(model, {"input_ids": ids})
@@ -276,7 +270,7 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(kind: str) -> None:
 
 @pytest.mark.parametrize("num_beams", [1, 2])
 @pytest.mark.parametrize("kind", ["all", "stones", *CLUSTERED])
-def test_a_quantized_cache_changes_little(kind: str, num_beams: int) -> None:
+def test_a_quantized_cache_changes_little(kind, num_beams):
     model, inputs, _ = subject("llama", kind)
     options: dict[str, Any] = {"cache_implementation": "quantized", "num_beams": num_beams}
     got = generate(model, inputs, **options, cache_config={"backend": "fp8"})
@@ -284,7 +278,7 @@ def test_a_quantized_cache_changes_little(kind: str, num_beams: int) -> None:
     assert 1e-4 < float(away.abs().max()) < 0.02
 
 
-def test_a_sliding_cache_takes_the_first_tokens_only() -> None:
+def test_a_sliding_cache_takes_the_first_tokens_only():
     model, inputs = tiny_jump_model("llama"), tiny_inputs("llama")
     cache = hf.DynamicCache(config=hf.MistralConfig(sliding_window=5))
     ones = torch.ones(1, 1, LENGTH, LENGTH, dtype=torch.bool).tril().expand(3, -1, -1, -1)
@@ -294,7 +288,7 @@ def test_a_sliding_cache_takes_the_first_tokens_only() -> None:
         model(inputs["input_ids"][:, :1], past_key_values=cache)
 
 
-def test_pairs_within_a_window_of_the_models_own_say_how_to_go_on() -> None:
+def test_pairs_within_a_window_of_the_models_own_say_how_to_go_on():
     shape = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 8}
     settings = hf.MistralConfig(sliding_window=8, num_hidden_layers=1, **shape)
     model = attach(hf.MistralForCausalLM(settings).eval(), tiny_config())
@@ -306,7 +300,7 @@ def test_pairs_within_a_window_of_the_models_own_say_how_to_go_on() -> None:
 
 
 @pytest.mark.parametrize("how", ["detached", "disabled", "another config", "another mask"])
-def test_a_cache_of_other_heads_is_refused(how: str) -> None:
+def test_a_cache_of_other_heads_is_refused(how):
     model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
     if how == "detached":
         detach(model)
@@ -331,7 +325,7 @@ def test_a_cache_of_other_heads_is_refused(how: str) -> None:
         cache.reset()
 
 
-def test_a_mask_that_contradicts_the_cache_is_refused() -> None:
+def test_a_mask_that_contradicts_the_cache_is_refused():
     model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2", LEFT, side="left")
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
     cache = filled(model, ids, attention_mask=mask)
@@ -339,7 +333,7 @@ def test_a_mask_that_contradicts_the_cache_is_refused() -> None:
         filled(model, ids[:, :1], past_key_values=cache)
 
 
-def test_the_base_continues_what_jump_heads_began() -> None:
+def test_the_base_continues_what_jump_heads_began():
     model, ids = tiny_jump_model("gpt2", layers=(1,)), tiny_inputs("gpt2")["input_ids"]
     cache = filled(model, ids[:, :8])
     with disabled(model):
@@ -351,7 +345,7 @@ def test_the_base_continues_what_jump_heads_began() -> None:
         filled(model, torch.full((3, 1), PAD + 3), past_key_values=cache)
 
 
-def test_no_cache_is_kept_alive() -> None:
+def test_no_cache_is_kept_alive():
     model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
     cache = weakref.ref(filled(model, ids).layers[0])
     gc.collect()

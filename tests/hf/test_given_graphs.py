@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -40,7 +39,7 @@ def chain(nodes: int, causal: bool = False) -> Data:
 
 @pytest.mark.parametrize("name", TEXT)
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
+def test_a_model_jumps_along_graphs_from_outside(name, side):
     causal = name in ("gpt2", "llama", "bart")
     model = attach(tiny_model(name), tiny_config())
     inputs = tiny_inputs(name, LENGTHS, side=side)
@@ -63,7 +62,7 @@ def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
     assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
 
 
-def test_graphs_of_words_reach_their_tokens() -> None:
+def test_graphs_of_words_reach_their_tokens():
     model = attach(tiny_model("bert"), tiny_config())
     inputs = tiny_inputs("bert", (6,))
     words = [[None, 0, 0, 1, 2, None]]
@@ -86,7 +85,7 @@ def test_graphs_of_words_reach_their_tokens() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-def test_every_form_of_the_same_graphs_gives_the_same() -> None:
+def test_every_form_of_the_same_graphs_gives_the_same():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs = [chain(length) for length in LENGTHS]
     with using_graphs(model, graphs):
@@ -110,7 +109,7 @@ def test_every_form_of_the_same_graphs_gives_the_same() -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "vit"])
-def test_backward_may_come_later(name: str, reentrant: bool) -> None:
+def test_backward_may_come_later(name, reentrant):
     model = attach(tiny_model(name), tiny_config(strength=0.5)).train()
     inputs = tiny_inputs(name, LENGTHS) | ({"use_cache": False} if name in DECODERS else {})
     lengths = (17, 17) if name == "vit" else LENGTHS
@@ -130,7 +129,7 @@ def later_gradients(model: hf.PreTrainedModel, inputs: Any, graphs: Any) -> dict
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_one_thread_at_a_time_is_inside() -> None:
+def test_one_thread_at_a_time_is_inside():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs, seen = [chain(length) for length in LENGTHS], []
 
@@ -149,7 +148,7 @@ def test_one_thread_at_a_time_is_inside() -> None:
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between: bool) -> None:
+def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between):
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     wanted = run(model, inputs)
 
@@ -166,7 +165,7 @@ def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between: bool) -> None:
     assert torch.equal(run(model, inputs), wanted)
 
 
-def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -> None:
+def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     with torch.no_grad(), using_graphs(model, [chain(7)]):
         assert torch.equal(main_output(model.forward(**inputs)), run(model, inputs))
@@ -174,7 +173,7 @@ def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -
             model.encoder.layer[0].attention(torch.zeros(1, 7, 32))
 
 
-def test_a_compiled_model_takes_other_graphs() -> None:
+def test_a_compiled_model_takes_other_graphs():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     compiled = torch.compile(model, backend="eager")
     for causal in (False, True):
@@ -186,7 +185,7 @@ def test_a_compiled_model_takes_other_graphs() -> None:
     assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
 
 
-def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
+def test_a_model_generates_along_a_graph_of_the_prompt():
     model, inputs = attach(tiny_model("gpt2"), tiny_config()), tiny_inputs("gpt2", (6,))
     options = {"max_new_tokens": 3, "do_sample": False}
     prompt = chain(6, causal=True)
@@ -202,7 +201,7 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
     assert not torch.equal(out, model.generate(**inputs, **options))
 
 
-def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
+def test_models_that_cannot_use_graphs_refuse_them(tmp_path):
     inputs, graphs = tiny_inputs("bert", LENGTHS), [chain(n) for n in LENGTHS]
     stones = attach(tiny_model("bert"), JatConfig.stones())
     for model, message in (
@@ -244,9 +243,7 @@ WORDS_OF = "word_ids must be the word of each token, from 0, or None, got "
         ([chain(3)], [[0, 1, -2]], rf"{WORDS_OF}\[0, 1, -2\]"),
     ],
 )
-def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
-    graphs: Any, words: Any, message: str
-) -> None:
+def test_what_is_no_graph_or_no_words_is_refused_in_one_line(graphs, words, message):
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
     with pytest.raises(ValueError, match=message) as caught:
         run(model, inputs, graphs=graphs, word_ids=words)
@@ -255,7 +252,7 @@ def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
     assert_close(*(run(model, inputs, graphs=graphs) for graphs in good))
 
 
-def test_edges_of_words_without_a_token_are_not_left_out_unsaid() -> None:
+def test_edges_of_words_without_a_token_are_not_left_out_unsaid():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
     want = run(model, inputs, graphs=[chain(3)], word_ids=WORDS)
     with pytest.warns(UserWarning, match="edges of words without a token, which are left out"):

@@ -70,7 +70,7 @@ def refused(what: str) -> Any:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("way", WAYS)
-def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> None:
+def test_heads_read_global_tokens_and_these_read_all(way, side):
     inputs, mask = tiny_inputs("bert", LENGTHS, side=side), everywhere(side=side)
     valid, model = inputs["attention_mask"].bool(), model_with(way)
     with using_global_tokens(model, mask):
@@ -94,9 +94,7 @@ def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> Non
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
 @pytest.mark.parametrize("way", WAYS)
-def test_padding_and_neighbours_change_nothing(
-    way: str, lengths: tuple[int, ...], side: str
-) -> None:
+def test_padding_and_neighbours_change_nothing(way, lengths, side):
     model, mask = model_with(way), everywhere(lengths, side)
     inputs = tiny_inputs("bert", lengths, side=side) | {"global_attention_mask": mask.long()}
     assert_padding_changes_nothing(model, inputs, lengths, side, atol=1e-5)
@@ -109,7 +107,7 @@ def test_padding_and_neighbours_change_nothing(
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "electra"])
 @pytest.mark.parametrize("way", WAYS)
-def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
+def test_models_take_them_as_an_argument_too(way, name):
     inputs, mask, model = tiny_inputs(name, LENGTHS), everywhere(), model_with(way, name)
     none = globally(model, inputs, torch.zeros_like(mask))
     got = globally(model, inputs, mask)
@@ -120,7 +118,7 @@ def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_backward_may_come_later_with_checkpointing(way: str) -> None:
+def test_backward_may_come_later_with_checkpointing(way):
     inputs, found = tiny_inputs("bert", LENGTHS), []
     for checkpointing in (False, True):
         model = model_with(way).train()
@@ -139,7 +137,7 @@ def test_backward_may_come_later_with_checkpointing(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["clusters", "name"])
-def test_a_compiled_model_reads_them(way: str) -> None:
+def test_a_compiled_model_reads_them(way):
     inputs = tiny_inputs("bert", LENGTHS) | {"global_attention_mask": everywhere()}
     model = model_with(way)
     want = run(model, inputs)
@@ -147,7 +145,7 @@ def test_a_compiled_model_reads_them(way: str) -> None:
     assert_close(run(compiled, inputs), want, rtol=0, atol=1e-5)
 
 
-def test_disabled_heads_and_inner_masks() -> None:
+def test_disabled_heads_and_inner_masks():
     model, inputs, mask = model_with("clusters"), tiny_inputs("bert", LENGTHS), everywhere()
     base = run(FAMILIES["bert"].build(), inputs)
     with using_global_tokens(model, ~mask):
@@ -160,7 +158,7 @@ def test_disabled_heads_and_inner_masks() -> None:
     assert torch.equal(inside, globally(model, inputs, mask))
 
 
-def test_what_cannot_use_them_is_one_line() -> None:
+def test_what_cannot_use_them_is_one_line():
     bert, inputs, mask = tiny_model("bert"), tiny_inputs("bert", LENGTHS), everywhere()
     jumping = attach(tiny_model("bert"), tiny_config())
     for model, got in (
@@ -195,7 +193,7 @@ def test_what_cannot_use_them_is_one_line() -> None:
 @pytest.mark.filterwarnings("ignore:BartAttention runs on SDPA:UserWarning")
 @pytest.mark.parametrize("way", ["clusters", "name"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
-def test_decoders_have_none(name: str, way: str) -> None:
+def test_decoders_have_none(name, way):
     model, inputs = tiny_model(name), tiny_inputs(name, LENGTHS)
     if way == "name":
         model.set_attn_implementation(register_clustered(**SETTINGS))

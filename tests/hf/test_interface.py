@@ -47,7 +47,7 @@ def on(device: torch.device, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "config", [JatConfig.paper(threshold=0.5), JatConfig.stones(strength=0.5), CLUSTERS]
 )
-def test_a_forward_is_a_short_way_through_the_library(config: JatConfig) -> None:
+def test_a_forward_is_a_short_way_through_the_library(config):
     model, inputs = attach(tiny_model("bert"), config), tiny_inputs("bert")
     run(model, inputs)
     called = set[tuple[str, str, int]]()
@@ -67,8 +67,8 @@ def test_a_forward_is_a_short_way_through_the_library(config: JatConfig) -> None
 @pytest.mark.parametrize("overrides", IDENTITIES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_where_nothing_jumps_the_model_is_its_base_to_the_bit(
-    name: str, overrides: Any, lengths: tuple[int, ...], side: str, device: torch.device
-) -> None:
+    name, overrides, lengths, side, device
+):
     model, inputs = tiny_model(name).to(device), on(device, tiny_inputs(name, lengths, side=side))
     base = run(model, inputs)
     attach(model, tiny_config(**overrides))
@@ -76,7 +76,7 @@ def test_where_nothing_jumps_the_model_is_its_base_to_the_bit(
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
-def test_dropout_draws_what_the_base_draws(name: str) -> None:
+def test_dropout_draws_what_the_base_draws(name):
     rates = {"attention_dropout": 0.3} if name == "llama" else {}
     model, inputs = tiny_model(name, **rates).train(), tiny_inputs(name)
     torch.manual_seed(5)
@@ -104,9 +104,7 @@ PADDED = [
 
 
 @pytest.mark.parametrize(("kind", "name", "side"), PADDED)
-def test_padding_changes_no_valid_token(
-    kind: str, name: str, side: str, device: torch.device
-) -> None:
+def test_padding_changes_no_valid_token(kind, name, side, device):
     model, lengths = tiny_jump_model(name, **KINDS[kind]).double().to(device), (LENGTH, 9, 1)
     inputs = on(device, tiny_inputs(name, lengths, side=side, padded_to=LENGTH + 3))
     if kind == "pairs":
@@ -116,9 +114,7 @@ def test_padding_changes_no_valid_token(
 
 @pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5)])
 @pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
-def test_jump_heads_and_ordinary_ones_take_one_fast_call_each(
-    hop_weights: tuple[float, ...], lengths: tuple[int, ...]
-) -> None:
+def test_jump_heads_and_ordinary_ones_take_one_fast_call_each(hop_weights, lengths):
     model, inputs = tiny_jump_model("bert", hop_weights=hop_weights), tiny_inputs("bert", lengths)
     assert_joins(model, inputs)
     with count_operations() as seen:
@@ -127,7 +123,7 @@ def test_jump_heads_and_ordinary_ones_take_one_fast_call_each(
     assert seen["aten._scaled_dot_product_flash_attention_for_cpu.default"] == 3 * 2  # layers
 
 
-def test_the_pretrained_model(plain: Any, tokenizer: Any) -> None:
+def test_the_pretrained_model(plain, tokenizer):
     texts = ["Book costs more than pencil. Book costs less than computer.", "Keys."]
     inputs = dict(tokenizer(texts, padding=True, return_tensors="pt"))
     base = run(plain, inputs)
@@ -178,9 +174,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("name", (*ARCHITECTURES, "opt"))
-def test_rows_times_values_are_the_outputs(
-    name: str, enabled: bool, lengths: tuple[int, ...], seen: list[Any]
-) -> None:
+def test_rows_times_values_are_the_outputs(name, enabled, lengths, seen):
     model = tiny_jump_model(name, layers=None if name == "albert" else (1,))
     inputs = tiny_inputs(name, lengths)
     with torch.no_grad(), nullcontext() if enabled else disabled(model):
@@ -198,7 +192,7 @@ def test_rows_times_values_are_the_outputs(
         assert model(**inputs).get("attentions") is None  # the next forward does not ask
 
 
-def test_a_part_of_the_model_called_alone_gives_rows() -> None:
+def test_a_part_of_the_model_called_alone_gives_rows():
     model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2")
     with torch.no_grad():
         outputs = model.transformer(**inputs, output_attentions=True)
@@ -212,7 +206,7 @@ FORWARD = ALL_ATTENTION_FUNCTIONS["jat"]
 
 
 @pytest.mark.parametrize("name", ["softcap", "position_bias", "cache", "s_aux", "sinks", "indices"])
-def test_arguments_that_change_scores_are_refused(name: str) -> None:
+def test_arguments_that_change_scores_are_refused(name):
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query, key, value = torch.randn(3, 1, 4, LENGTH, 8).unbind()
     FORWARD(module, query, key, value, None, **{name: None})
@@ -220,7 +214,7 @@ def test_arguments_that_change_scores_are_refused(name: str) -> None:
         FORWARD(module, query, key, value, None, **{name: torch.ones(1)})
 
 
-def test_another_number_of_heads_is_refused() -> None:
+def test_another_number_of_heads_is_refused():
     module = tiny_jump_model("bert").encoder.layer[0].attention.self
     query = torch.randn(1, 3, LENGTH, 8)
     with pytest.raises(ValueError, match=r"must have 4 heads.* got 3"):
@@ -234,7 +228,7 @@ def given(length: int, odd: bool = False) -> Tensor:
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_a_mask_that_was_written_to_is_read_anew(inference: bool) -> None:
+def test_a_mask_that_was_written_to_is_read_anew(inference):
     model, ids = tiny_jump_model("bert"), tiny_inputs("bert")["input_ids"]
     with torch.inference_mode(inference):
         mask = given(7)
@@ -246,7 +240,7 @@ def test_a_mask_that_was_written_to_is_read_anew(inference: bool) -> None:
 
 
 @pytest.mark.parametrize("odd", [False, True])
-def test_a_mask_is_not_kept_alive(odd: bool) -> None:
+def test_a_mask_is_not_kept_alive(odd):
     mask = given(7, odd)
     run(tiny_jump_model("bert"), tiny_inputs("bert") | {"attention_mask": mask})
     alive = weakref.ref(mask)
@@ -256,7 +250,7 @@ def test_a_mask_is_not_kept_alive(odd: bool) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_the_last_queries_alone_are_refused(tokens: int) -> None:
+def test_the_last_queries_alone_are_refused(tokens):
     module = tiny_jump_model("gpt2").transformer.h[1].attn
     query, key = torch.randn(1, 4, tokens, 8), torch.randn(1, 4, LENGTH, 8)
     with pytest.raises(ValueError, match=f"use_cache=False.* .got {tokens} queries for 12 keys"):
@@ -266,7 +260,7 @@ def test_the_last_queries_alone_are_refused(tokens: int) -> None:
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("additive", [False, True])
-def test_a_mask_of_the_callers_own(name: str, side: str, additive: bool) -> None:
+def test_a_mask_of_the_callers_own(name, side, additive):
     model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7), side=side)
     assert_joins(model, inputs)
     valid = inputs.pop("attention_mask").bool()
@@ -279,7 +273,7 @@ def test_a_mask_of_the_callers_own(name: str, side: str, additive: bool) -> None
     assert_close(got[valid], wanted[valid], rtol=0, atol=1e-5)
 
 
-def test_biases_of_an_additive_mask_do_not_vote() -> None:
+def test_biases_of_an_additive_mask_do_not_vote():
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     bias = torch.linspace(-1, 1, LENGTH).expand(3, 1, LENGTH, LENGTH)
     plain = run(model, inputs)

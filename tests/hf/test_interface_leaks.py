@@ -1,7 +1,5 @@
 """In a decoder, no earlier output depends on a later token."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch.testing import assert_close
@@ -25,9 +23,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "rule", "lengths", "side"), CASES)
-def test_later_tokens_change_no_earlier_one(
-    name: str, rule: dict[str, Any], lengths: tuple[int, ...], side: str
-) -> None:
+def test_later_tokens_change_no_earlier_one(name, rule, lengths, side):
     model, inputs, output = prepared(name, rule, lengths, side)
     mine = "decoder_" if name == "bart" else ""
     ids = inputs[f"{mine}input_ids"]
@@ -46,7 +42,7 @@ def test_later_tokens_change_no_earlier_one(
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_packed_documents_do_not_see_each_other(name: str) -> None:
+def test_packed_documents_do_not_see_each_other(name):
     model, inputs = tiny_jump_model(name), tiny_inputs(name)
     first, second = 5, LENGTH - 5
     position = torch.cat([torch.arange(first), torch.arange(second)]).expand(3, -1)
@@ -59,9 +55,7 @@ def test_packed_documents_do_not_see_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("hops", [(1,), (0.0, 1.0)])
 @pytest.mark.parametrize("pattern", ["window:4", "window:3+global:1", "strided:16"])
-def test_long_inputs_leak_nothing_through_blocks_of_a_pattern(
-    pattern: str, hops: tuple[float, ...]
-) -> None:
+def test_long_inputs_leak_nothing_through_blocks_of_a_pattern(pattern, hops):
     length = 300  # long enough for blocks
     model = tiny_jump_model("llama", pattern=pattern, hop_weights=hops, **STRIDED)
     generator = torch.Generator().manual_seed(2)

@@ -57,7 +57,7 @@ def model_with(kind: str, name: str) -> PreTrainedModel:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize(("kind", "name"), WAYS)
-def test_gradient_checkpointing_changes_no_gradient(kind: str, name: str, reentrant: bool) -> None:
+def test_gradient_checkpointing_changes_no_gradient(kind, name, reentrant):
     model, inputs = model_with(kind, name).train(), tiny_inputs(name, (LENGTH, 9, 7))
     if name in DECODERS:  # a cache, which checkpointing switches off, changes SDPA's last bits
         inputs = decoder_inputs(name) | {"use_cache": False}
@@ -81,7 +81,7 @@ TRAINED = {
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("kind", TRAINED)
-def test_a_compiled_model_trains_and_can_be_disabled(kind: str) -> None:
+def test_a_compiled_model_trains_and_can_be_disabled(kind):
     torch._dynamo.reset()
     model = strengthened(attach(tiny_model("bert", num_hidden_layers=1), TRAINED[kind]))
     inputs = tiny_inputs("bert", (LENGTH, 7))
@@ -98,7 +98,7 @@ def test_a_compiled_model_trains_and_can_be_disabled(kind: str) -> None:
 
 
 @pytest.mark.parametrize("rule", [{"key_selection": "significance"}, {"vote_rate": 0.1}], ids=str)
-def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]) -> None:
+def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule):
     torch._dynamo.reset()
     model = attach(tiny_model("bert", num_hidden_layers=1), tiny_config(backend="dense", **rule))
     inputs = tiny_inputs("bert")
@@ -117,7 +117,7 @@ def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name: str) -> None:
+def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 7))
     with torch.autocast("cpu", torch.bfloat16):
         base = run(model, inputs)
@@ -141,7 +141,7 @@ AUTOCAST = {  # votes near ρ flip in bfloat16, so soft ones are compared
 @pytest.mark.parametrize("kind", AUTOCAST)
 @pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
-def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool, kind: str) -> None:
+def test_autocast_errs_no_more_than_the_base_does(name, use_cache, kind):
     model, inputs = attach(tiny_model(name), AUTOCAST[kind]), tiny_inputs(name, (LENGTH, 8))
     if name != "bert":
         inputs |= {"use_cache": use_cache}  # with a cache Llama's values are float32, too
@@ -155,7 +155,7 @@ def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool, ki
 
 @pytest.mark.parametrize("config", [tiny_config(), JatConfig.stones()], ids=["pairs", "stones"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_autocast_trains(name: str, config: JatConfig) -> None:
+def test_autocast_trains(name, config):
     model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 7))
     with torch.autocast("cpu", torch.bfloat16):
         loss = weighted(main_output(model(**inputs)).float())
@@ -168,7 +168,7 @@ def test_autocast_trains(name: str, config: JatConfig) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_takes_the_strengths_along(dtype: torch.dtype) -> None:
+def test_half_precision_takes_the_strengths_along(dtype):
     for model in (
         attach(tiny_model("bert"), JatConfig.stones()).to(dtype),
         attach(tiny_model("bert").to(dtype), JatConfig.stones()),

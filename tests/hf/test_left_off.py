@@ -1,7 +1,6 @@
 """A model that was saved with heads never runs without them unsaid, whoever loads it."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +41,7 @@ WAYS += [("pairs", "eager", load) for load in (as_sentence_transformers_does, in
 
 
 @pytest.mark.parametrize(("kind", "attention", "loader"), WAYS)
-def test_whoever_loads_a_model_without_its_heads_is_told(
-    kind: str, attention: str, loader: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_whoever_loads_a_model_without_its_heads_is_told(kind, attention, loader, tmp_path):
     model = attach(tiny_model("bert"), KINDS[kind])
     model.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"runs without them: jat_graph\.from_pretrained") as said:
@@ -60,7 +57,7 @@ def test_whoever_loads_a_model_without_its_heads_is_told(
     assert torch.equal(run(again, INPUTS), run(model, INPUTS))
 
 
-def test_peft_alone_refuses_adapters_and_ours_come_side_by_side(tmp_path: Path) -> None:
+def test_peft_alone_refuses_adapters_and_ours_come_side_by_side(tmp_path):
     tiny_model("bert").save_pretrained(tmp_path / "base")
     base, folder = hf.BertModel.from_pretrained(tmp_path / "base"), tmp_path / "adapters"
     options = {"init_lora_weights": False, "task_type": "FEATURE_EXTRACTION"}

@@ -46,9 +46,7 @@ BY_NAME = [(name, {}) for name in ARCHITECTURES] + [
 
 
 @pytest.mark.parametrize(("name", "fields"), BY_NAME, ids=str)
-def test_heads_without_weights_come_back_and_by_name_too(
-    name: str, fields: dict[str, Any], tmp_path: Path
-) -> None:
+def test_heads_without_weights_come_back_and_by_name_too(name, fields, tmp_path):
     model, inputs = tiny_jump_model(name, **fields), tiny_inputs(name)
     config, jumping = attached_config(model), run(model, inputs)
     with disabled(model):
@@ -104,7 +102,7 @@ def in_a_fresh_process(code: str, *arguments: Path) -> str:
     return done.stdout.strip()
 
 
-def test_without_the_library_every_save_refuses_to_load(tmp_path: Path) -> None:
+def test_without_the_library_every_save_refuses_to_load(tmp_path):
     folders = [saved(tiny_jump_model("bert"), tmp_path / "first")]
     for again in ("second", "third"):
         folders.append(saved(from_pretrained(AutoModel, folders[-1]), tmp_path / again))
@@ -125,14 +123,14 @@ print("ready")
 """
 
 
-def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path: Path) -> None:
+def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     (tmp_path / "model").write_bytes(pickle.dumps((model, inputs, run(model, inputs))))
     assert in_a_fresh_process(STARTED, tmp_path / "model") == "ready"
 
 
 @pytest.mark.parametrize("first", [summary, attached_config, None])
-def test_by_name_they_are_saved_before_any_call(first: Any, tmp_path: Path) -> None:
+def test_by_name_they_are_saved_before_any_call(first, tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     loaded = AutoModel.from_pretrained(saved(model, tmp_path / "first"))
     assert first is None or first(loaded) == first(model)  # whoever asks for them attaches them
@@ -143,7 +141,7 @@ def test_by_name_they_are_saved_before_any_call(first: Any, tmp_path: Path) -> N
     assert torch.equal(run(again, inputs), run(model, inputs))
 
 
-def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path) -> None:
+def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path):
     wanted = "jat_graph.from_pretrained"
     silent = tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,))
     cases = [
@@ -173,7 +171,7 @@ def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["strengths", "layers"])
-def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
+def test_what_heads_have_learned_comes_back(kind, tmp_path):
     settings: dict[str, Any] = {
         "strengths": JatConfig.stones(excluded_token_ids=(17, 29)),
         "layers": tiny_config(conv="GCNConv", strength="learned"),
@@ -192,7 +190,7 @@ def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
     assert torch.equal(run(loaded, inputs), want)
 
 
-def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path: Path) -> None:
+def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     built = AutoModel.from_config(hf.AutoConfig.from_pretrained(saved(model, tmp_path))).eval()
     built.load_state_dict(model.state_dict())
@@ -201,7 +199,7 @@ def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path: Path) 
     assert torch.equal(run(built, inputs), run(model, inputs))
 
 
-def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
+def test_arguments_of_transformers_are_passed_on(tmp_path):
     folder = saved(tiny_jump_model("bert"), tmp_path)
     half = from_pretrained(AutoModel, str(folder), dtype=torch.bfloat16)
     assert half.dtype == torch.bfloat16
@@ -218,7 +216,7 @@ def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
     assert not report["missing_keys"]
 
 
-def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_jump_heads_is_refused(tmp_path):
     folder = saved(tiny_model("bert"), tmp_path)
     with pytest.raises(ValueError, match=r"saved without heads of jat_graph"):
         from_pretrained(AutoModel, folder)
@@ -231,7 +229,7 @@ def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("folder",), (None, "folder"), (AutoModel,), (AutoModel, "")]
 )
-def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> None:
+def test_what_cannot_load_anything_is_refused_in_one_line(arguments):
     wanted = r"takes a class of transformers and a folder, as in from_pretrained\(AutoModel, '.*'\)"
     with pytest.raises(ValueError, match=wanted) as caught:
         from_pretrained(*arguments)
@@ -246,9 +244,7 @@ def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> Non
         ("red", "saved without heads of jat_graph"),
     ],
 )
-def test_settings_of_another_version_are_refused(
-    settings: Any, message: str, tmp_path: Path
-) -> None:
+def test_settings_of_another_version_are_refused(settings, message, tmp_path):
     folder = saved(tiny_jump_model("bert"), tmp_path)
     config = settings_in(folder)
     config["jat"] = config["jat"] | settings if isinstance(settings, dict) else settings

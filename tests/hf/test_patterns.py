@@ -1,7 +1,5 @@
 """Attached models read the scores of the reference, within a pattern or everywhere."""
 
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
@@ -68,9 +66,7 @@ READ += [(*case, hops) for case in WITHIN for hops in ((1,), (0.0, 1.0))]
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
 @pytest.mark.parametrize(("name", "pattern", "hops"), READ)
-def test_attention_is_the_reference(
-    name: str, pattern: str | None, hops: Any, lengths: tuple[int, ...], side: str, device: Any
-) -> None:
+def test_attention_is_the_reference(name, pattern, hops, lengths, side, device):
     inputs = {key: x.to(device) for key, x in tiny_inputs(name, lengths, side=side).items()}
     model = tiny_model(name).to(device)
     base = run(model, inputs)
@@ -101,12 +97,12 @@ def test_attention_is_the_reference(
 @pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
 @pytest.mark.parametrize("pattern", RULES)
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_generation_within_a_pattern(name: str, pattern: str, hops: tuple[float, ...]) -> None:
+def test_generation_within_a_pattern(name, pattern, hops):
     config = tiny_config(pattern=pattern, hop_weights=hops, **SETTINGS["strided"])
     assert_same(attach(tiny_model(name), config), tiny_inputs(name, LEFT, side="left"))
 
 
-def test_an_additive_mask_hides_what_a_pattern_shows() -> None:
+def test_an_additive_mask_hides_what_a_pattern_shows():
     # The first block is joined with later ones only: its queries may read nothing.
     model = attach(tiny_model("gpt2"), tiny_config(pattern="random:4:1", hop_weights=(1,)))
     ids = tiny_inputs("gpt2")["input_ids"]
@@ -122,7 +118,7 @@ def test_an_additive_mask_hides_what_a_pattern_shows() -> None:
     assert_close(rest.logits, whole.logits[:, 2:], rtol=0, atol=1e-5)
 
 
-def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
+def test_a_window_of_the_models_own_is_not_taken_for_padding():
     """Its mask of a new token hides what has left the window, as it would hide padding."""
     shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -141,7 +137,7 @@ def test_a_window_of_the_models_own_is_not_taken_for_padding() -> None:
             model(ids[:, 5:6], past_key_values=cache)
 
 
-def test_a_long_padded_batch_stores_nothing_of_its_squared_length() -> None:
+def test_a_long_padded_batch_stores_nothing_of_its_squared_length():
     length = 2048
     model = resize_position_embeddings(tiny_model("bert"), length)
     strided = {"key_selection": "strided", "num_keys": 8, "backend": "threshold"}

@@ -52,7 +52,7 @@ def trained(model: Any, folder: Path) -> Path:
 
 # The trainer of sentence-transformers uses what transformers has renamed.
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_it_trains_strengths_and_comes_back_with_them(tmp_path: Path) -> None:
+def test_it_trains_strengths_and_comes_back_with_them(tmp_path):
     model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
     base = encoded(model)
     attach(model[0].model, JatConfig.stones(), model.tokenizer)
@@ -73,7 +73,7 @@ def test_it_trains_strengths_and_comes_back_with_them(tmp_path: Path) -> None:
         assert torch.equal(encoded(again), want)
 
 
-def test_heads_without_weights_come_by_name(tmp_path: Path) -> None:
+def test_heads_without_weights_come_by_name(tmp_path):
     model = sbert.SentenceTransformer(str(get_model_path()), device="cpu")
     base = encoded(model)
     attach(model[0].model, JatConfig(PairGraph(vote_rate=0.05)))
@@ -88,7 +88,7 @@ def test_heads_without_weights_come_by_name(tmp_path: Path) -> None:
 
 # The trainer of sentence-transformers uses what transformers renamed, and pins memory for no GPU.
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*(pin_mem|runs without):UserWarning")
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

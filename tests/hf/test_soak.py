@@ -308,9 +308,7 @@ def loaded(model: Any, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(TRIALS))
-def test_a_model_is_what_the_slow_functions_say(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_what_the_slow_functions_say(seed, tmp_path, monkeypatch):
     trial = Trial(seed)
     model = attach(trial.model(), trial.config)
     learn(model, seed)

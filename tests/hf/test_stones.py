@@ -1,7 +1,6 @@
 """Stepping stones in pretrained models: learned strengths, excluded tokens, and what they leave."""
 
 from collections import Counter
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -59,7 +58,7 @@ def stones_inputs(name: str, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_until_it_learns_a_model_is_its_base_to_the_bit(name: str) -> None:
+def test_until_it_learns_a_model_is_its_base_to_the_bit(name):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
     with count_operations() as before:
         base = run(model, inputs)
@@ -81,7 +80,7 @@ def test_until_it_learns_a_model_is_its_base_to_the_bit(name: str) -> None:
     assert torch.equal(run(model, inputs), base)
 
 
-def test_what_a_folder_lacks_begins_at_no_jump(tmp_path: Path) -> None:
+def test_what_a_folder_lacks_begins_at_no_jump(tmp_path):
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     base = run(model, inputs)
     model.save_pretrained(tmp_path)
@@ -96,7 +95,7 @@ def test_what_a_folder_lacks_begins_at_no_jump(tmp_path: Path) -> None:
     assert all(not bool(theta.any()) for theta in strengths(loaded))
 
 
-def test_pairs_learn_strengths_too() -> None:
+def test_pairs_learn_strengths_too():
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     base = run(model, inputs)
     attach(
@@ -110,7 +109,7 @@ def test_pairs_learn_strengths_too() -> None:
     assert not torch.allclose(moved, base, atol=1e-3)
 
 
-def test_fixed_strengths_bring_no_parameters() -> None:
+def test_fixed_strengths_bring_no_parameters():
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     base = run(model, inputs)
     attach(model, stones(strength=0.0))
@@ -132,7 +131,7 @@ def excluded_masks(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor | No
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if name not in ("bart", "modernbert")])
-def test_every_layer_knows_the_excluded_tokens(name: str) -> None:
+def test_every_layer_knows_the_excluded_tokens(name):
     model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
     want = torch.isin(inputs["input_ids"], torch.tensor(EXCLUDED))[:, None]
     assert 0 < int(want.sum()) < want.numel()
@@ -144,7 +143,7 @@ def test_every_layer_knows_the_excluded_tokens(name: str) -> None:
     assert excluded_masks(model, embedded) == [None] * len(masks)
 
 
-def test_encoder_and_decoder_have_excluded_tokens_of_their_own() -> None:
+def test_encoder_and_decoder_have_excluded_tokens_of_their_own():
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     strengthened(attach(model, stones(excluded_token_ids=EXCLUDED)))
@@ -157,7 +156,7 @@ def test_encoder_and_decoder_have_excluded_tokens_of_their_own() -> None:
     assert all(torch.equal(mask, want) for mask, want in zip(masks, wanted, strict=True))
 
 
-def test_choices_are_sequences_of_the_batch() -> None:
+def test_choices_are_sequences_of_the_batch():
     torch.manual_seed(0)
     model = hf.BertForMultipleChoice(tiny_model("bert").config).eval()
     strengthened(attach(model, stones(excluded_token_ids=EXCLUDED, layers=(0,))))
@@ -174,7 +173,7 @@ class Marks:
     unk_token_id, mask_token_id = 3, 4
 
 
-def test_a_tokenizer_says_what_is_excluded(tmp_path: Path) -> None:
+def test_a_tokenizer_says_what_is_excluded(tmp_path):
     model = attach(tiny_model("bert"), stones(), tokenizer=Marks())
     assert model.config.jat["excluded_token_ids"] == [0, 2, 5]
     model.save_pretrained(tmp_path)
@@ -194,7 +193,7 @@ def test_a_tokenizer_says_what_is_excluded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_value", [0.0, 0.5])
-def test_values_come_from_beyond_the_pattern(by_value: float) -> None:
+def test_values_come_from_beyond_the_pattern(by_value):
     """Scores are read within it, features and values have gone along stones from everywhere."""
     near = 2
     config = JatConfig.stones(
@@ -213,7 +212,7 @@ def test_values_come_from_beyond_the_pattern(by_value: float) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
+def test_strengths_are_saved_with_a_lora_adapter(tmp_path):
     peft = pytest.importorskip("peft")
     base, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     plain = run(base, inputs)
@@ -249,7 +248,7 @@ def forward(model: Any, inputs: dict[str, Any]) -> Tensor:
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_forward_alone_knows_the_excluded_tokens(name: str) -> None:
+def test_forward_alone_knows_the_excluded_tokens(name):
     model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
     want = run(model, inputs)
     assert not torch.equal(run(tiny_stones(name, tokens=()), inputs), want)
@@ -263,7 +262,7 @@ def test_forward_alone_knows_the_excluded_tokens(name: str) -> None:
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_checkpointing_remembers_the_tokens_of_each_forward(name: str, reentrant: bool) -> None:
+def test_checkpointing_remembers_the_tokens_of_each_forward(name, reentrant):
     model = tiny_stones(name).train()
     first = stones_inputs(name, (LENGTH, LENGTH))
     second = first | {"input_ids": first["input_ids"].flip(1)}
@@ -287,7 +286,7 @@ def test_checkpointing_remembers_the_tokens_of_each_forward(name: str, reentrant
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if name not in DECODERS])
-def test_of_embeddings_nobody_knows_the_excluded_tokens(name: str) -> None:
+def test_of_embeddings_nobody_knows_the_excluded_tokens(name):
     model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
     forward(model, inputs)
     embeddings = model.get_input_embeddings()
@@ -300,7 +299,7 @@ def test_of_embeddings_nobody_knows_the_excluded_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "stones"])
-def test_another_thread_takes_nothing(name: str) -> None:
+def test_another_thread_takes_nothing(name):
     """Run a second forward in a thread, just before the first one's attention runs."""
     if name == "stones":  # which exclude tokens
         model = tiny_stones("bert")

@@ -72,7 +72,7 @@ print(changed, added, ours)
 """
 
 
-def test_importing_all_of_it_changes_no_attribute_of_other_libraries() -> None:
+def test_importing_all_of_it_changes_no_attribute_of_other_libraries():
     command = [sys.executable, "-c", IMPORTED]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout.strip()) == (0, "[] [] []"), done.stderr[-2000:]
@@ -82,9 +82,7 @@ def test_importing_all_of_it_changes_no_attribute_of_other_libraries() -> None:
     ("name", "value"),
     [("triplet", {"heads": 3}), ("jat", {"heads": 2, "color": "red"}), ("attention_filter", "low")],
 )
-def test_what_somebody_else_keeps_in_a_configuration_stays(
-    name: str, value: Any, tmp_path: Path
-) -> None:
+def test_what_somebody_else_keeps_in_a_configuration_stays(name, value, tmp_path):
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     setattr(model.config, name, value)
     model.save_pretrained(tmp_path / "plain")
@@ -103,7 +101,7 @@ def test_what_somebody_else_keeps_in_a_configuration_stays(
             attach(loaded, tiny_config())
 
 
-def test_models_of_one_configuration_are_each_right(tmp_path: Path) -> None:
+def test_models_of_one_configuration_are_each_right(tmp_path):
     shared = tiny_model("bert").config
     before = shared.to_dict()
     models = []
@@ -137,7 +135,7 @@ def test_models_of_one_configuration_are_each_right(tmp_path: Path) -> None:
     assert attached_config(hf.BertModel(shared)) is None
 
 
-def test_two_towers_share_no_settings_with_their_twins() -> None:
+def test_two_towers_share_no_settings_with_their_twins():
     model, inputs = tiny_clip()
     twin = hf.CLIPModel(model.config).eval()
     want = run_clip(twin, inputs)
@@ -145,7 +143,7 @@ def test_two_towers_share_no_settings_with_their_twins() -> None:
     assert torch.equal(run_clip(twin, inputs), want)
 
 
-def test_what_a_configuration_learns_while_heads_are_on_stays(tmp_path: Path) -> None:
+def test_what_a_configuration_learns_while_heads_are_on_stays(tmp_path):
     model = tiny_jump_model("bert")
     model.resize_token_embeddings(60)
     detach(model).save_pretrained(tmp_path)

@@ -4,7 +4,6 @@ import copy
 import math
 import pickle
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ def by_oracle(call: Call, **fields: Any) -> Tensor:
 @pytest.mark.filterwarnings(ELSEWHERE)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_each_family_reads_what_the_oracle_says(name: str, side: str, calls: list[Call]) -> None:
+def test_each_family_reads_what_the_oracle_says(name, side, calls):
     inputs = decoder_inputs(name, side=side)
     run(decoder(name), inputs, **{} if name == "clip text" else {"use_cache": False})
     own = [call for call in calls if in_order(call)]
@@ -93,7 +92,7 @@ def chunks(
 @WAYS
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", CACHED)
-def test_chunks_and_single_tokens_are_the_whole(name: str, side: str, by_name: bool) -> None:
+def test_chunks_and_single_tokens_are_the_whole(name, side, by_name):
     model, inputs = decoder(name, by_name), decoder_inputs(name, side=side)
     valid = mask_of(inputs)
     whole = run(model, inputs, use_cache=False)[valid]
@@ -118,9 +117,7 @@ def test_chunks_and_single_tokens_are_the_whole(name: str, side: str, by_name: b
         }
     ),
 )
-def test_cropped_and_reordered_caches_go_on_as_the_whole(
-    by_name: bool, data: st.DataObject, length: int, rule: dict[str, int]
-) -> None:
+def test_cropped_and_reordered_caches_go_on_as_the_whole(by_name, data, length, rule):
     assert_moved(decoder("llama", by_name, **rule), data, length, length)
 
 
@@ -130,7 +127,7 @@ FIRST = 12  # tokens that read all before them
 @pytest.mark.filterwarnings(ELSEWHERE)
 @WAYS
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
-def test_the_first_tokens_read_as_on_sdpa(name: str, by_name: bool) -> None:
+def test_the_first_tokens_read_as_on_sdpa(name, by_name):
     """To the bit where all are such tokens, whether a cache keeps what they leave behind or not."""
     inputs = decoder_inputs(name, (FIRST, FIRST - 3))
     base = FAMILIES[name]().double()
@@ -141,7 +138,7 @@ def test_the_first_tokens_read_as_on_sdpa(name: str, by_name: bool) -> None:
             assert torch.equal(run(model, inputs, use_cache=use_cache), want)
 
 
-def test_later_tokens_read_by_clusters_from_their_position_on(calls: list[Call]) -> None:
+def test_later_tokens_read_by_clusters_from_their_position_on(calls):
     model, inputs = decoder("llama", dense_below=FIRST), decoder_inputs("llama")
     valid, whole = mask_of(inputs), run(model, inputs, use_cache=False)
     for call in calls:
@@ -152,7 +149,7 @@ def test_later_tokens_read_by_clusters_from_their_position_on(calls: list[Call])
 
 @pytest.mark.parametrize("heads", ["all", (1, 3)])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_heads_may_have_rules_of_their_own(name: str, heads: Any) -> None:
+def test_heads_may_have_rules_of_their_own(name, heads):
     number = 4 if heads == "all" else 2
     tables: dict[str, Any] = {
         "keys": ((3, 1, 1, 5)[:number],) * 3,
@@ -208,9 +205,7 @@ FILLS = [with_prefix, recorded, other_mask, densely, of_other_heads, with_room]
 
 
 @pytest.mark.parametrize("fill", FILLS)
-def test_a_prefix_of_any_kind_is_read_by_its_keys(
-    fill: Callable[[Any], Any], calls: list[Call]
-) -> None:
+def test_a_prefix_of_any_kind_is_read_by_its_keys(fill, calls):
     model, logits = decoder("llama"), []
     for own in (model, model, decoder("llama", False)):  # a model's first call sees no cache
         cache = fill(model)
@@ -223,7 +218,7 @@ def test_a_prefix_of_any_kind_is_read_by_its_keys(
         assert_near(other, logits[0])
 
 
-def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas() -> None:
+def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas():
     base = FAMILIES["llama"]().double()
     windows = filled(base, IDS[:, :20], past_key_values=hf.DynamicCache(config=hf.MistralConfig()))
     text = r"need a cache that keeps all tokens, got a DynamicCache \(DynamicSlidingWindowLayer\)"
@@ -238,7 +233,7 @@ def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas() -> None:
 
 
 @WAYS
-def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name: bool) -> None:
+def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name):
     model, start = decoder("llama", by_name), 0
     cache = new_cache(model, "static")
     for ids in (IDS, IDS.flip(1), torch.cat([IDS.flip(1)[:, :50], IDS], 1)):
@@ -256,7 +251,7 @@ def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name: boo
 
 
 @WAYS
-def test_an_offloaded_layer_leaves_nothing_behind(by_name: bool) -> None:
+def test_an_offloaded_layer_leaves_nothing_behind(by_name):
     """By its own method alone: transformers moves layers on CUDA's streams."""
     model, cache, start = decoder("llama", by_name), hf.DynamicCache(), 0
     whole = run(model, {"input_ids": IDS[:, :60]}, use_cache=False)
@@ -268,7 +263,7 @@ def test_an_offloaded_layer_leaves_nothing_behind(by_name: bool) -> None:
         start = end
 
 
-def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls: list[Call]) -> None:
+def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls):
     torch._dynamo.reset()
     model, base = decoder("llama"), FAMILIES["llama"]().double()
     for way in ("ignore", "error"):  # as all are warned once, and the first call sees no cache
@@ -285,7 +280,7 @@ def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls: list[Call]) ->
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_windows_of_a_models_own_stay_as_they_are(kind: str) -> None:
+def test_windows_of_a_models_own_stay_as_they_are(kind):
     model, inputs = FAMILIES["mistral"]().double(), decoder_inputs("mistral")
     model.config.sliding_window, model.config.clustered = 9, CLUSTERS
     want = chunks(model, inputs, MIXED, kind)
@@ -295,7 +290,7 @@ def test_windows_of_a_models_own_stay_as_they_are(kind: str) -> None:
 
 
 @WAYS
-def test_gradients_through_a_cache_are_refused_or_left_to_sdpa(by_name: bool) -> None:
+def test_gradients_through_a_cache_are_refused_or_left_to_sdpa(by_name):
     model, text = decoder("llama", by_name), "heads with gradients, dropout or torch.compile need"
     cache = filled(model, IDS[:, :35])
     if not by_name:
@@ -307,7 +302,7 @@ def test_gradients_through_a_cache_are_refused_or_left_to_sdpa(by_name: bool) ->
 
 
 @WAYS
-def test_packed_documents_are_sequences_of_their_own(by_name: bool) -> None:
+def test_packed_documents_are_sequences_of_their_own(by_name):
     model, sizes = decoder("llama", by_name), (50, 30)
     positions = torch.cat([torch.arange(size) for size in sizes])[None]
     packed = {"input_ids": IDS[:1, :80], "position_ids": positions}
@@ -326,7 +321,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("kind", MASKS)
-def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind: str) -> None:
+def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind):
     mask, text = MASKS[kind]
     inputs = {"input_ids": IDS[:1, :40], "attention_mask": mask[None, None].to(torch.float64)}
     if mask.dtype == torch.bool:
@@ -340,7 +335,7 @@ def test_masks_that_say_more_are_left_to_sdpa_or_refused(kind: str) -> None:
 
 
 @WAYS
-def test_a_new_token_moves_no_key_of_others(by_name: bool) -> None:
+def test_a_new_token_moves_no_key_of_others(by_name):
     model, cache = decoder("llama", by_name), hf.DynamicCache()
     places = set()
     for end in range(30, 50):
@@ -350,7 +345,7 @@ def test_a_new_token_moves_no_key_of_others(by_name: bool) -> None:
 
 
 @WAYS
-def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> None:
+def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name):
     model, base = decoder("llama", by_name), FAMILIES["llama"]().double()
     options = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": None}
     ours = model.generate(IDS, **options)
@@ -368,7 +363,7 @@ def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name: bool) -> No
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "autocast", "inference mode"])
-def test_precisions_and_modes(kind: str) -> None:
+def test_precisions_and_modes(kind):
     model, ids = decoder("llama").float(), IDS[:, :LONG]
     wanted = run(model, {"input_ids": ids}, use_cache=False)
     model = model.bfloat16() if kind == "bfloat16" else model

@@ -45,7 +45,7 @@ def oracle(layer: BlockSelfAttention, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("block_length", LENGTHS)
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
-def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
+def test_values_and_gradients_are_the_oracles(length, block_length):
     layer, x = make_layer(block_length), tokens(length).requires_grad_()
     assert_same(layer(x[None])[0], oracle(layer, x), (x, *layer.parameters()))
 
@@ -56,9 +56,7 @@ def test_values_and_gradients_are_the_oracles(length: int, block_length: int | N
     length=st.integers(2, 14),
     seed=st.integers(0, 99),
 )
-def test_padding_changes_nothing_whatever_it_holds(
-    block_length: int | None, side: str, length: int, seed: int
-) -> None:
+def test_padding_changes_nothing_whatever_it_holds(block_length, side, length, seed):
     layer = make_layer(block_length)
     mask = random_padding_mask(3, length, side=side, min_valid=1, seed=seed)
     x = tokens(3, length, seed=seed).masked_fill(~mask.unsqueeze(-1), torch.nan)
@@ -68,12 +66,12 @@ def test_padding_changes_nothing_whatever_it_holds(
         assert_equal(out[valid], oracle(layer, row[valid]))
 
 
-def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
+def test_a_sequence_of_padding_gives_zeros_and_finite_gradients():
     assert_finite_without_tokens(make_layer(None), tokens(2, 5))
 
 
 @given(side=st.sampled_from(["left", "right", "scattered"]), seed=st.integers(0, 99))
-def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -> None:
+def test_a_sequence_becomes_one_token_as_the_oracle_says(side, seed):
     torch.manual_seed(0)
     layer = SourceToToken(CHANNELS).double()
     mask = random_padding_mask(3, 6, side=side, seed=seed)
@@ -88,12 +86,12 @@ def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -
 @pytest.mark.parametrize(
     "counts", [range(1, 3000), (r**3 // 2 + d for r in (200, 999) for d in (0, 1))]
 )
-def test_the_block_length_is_exact(counts: range) -> None:
+def test_the_block_length_is_exact(counts):
     for count in counts:
         assert int(least_memory(torch.tensor(count))) == reference_block_length(count), count
 
 
-def test_single_precision_is_within_its_budget() -> None:
+def test_single_precision_is_within_its_budget():
     layer, x = make_layer(3), tokens(11)
     single = make_layer(3).float()
     truth = oracle(layer, x.float().double())
@@ -101,7 +99,7 @@ def test_single_precision_is_within_its_budget() -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
-def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+def test_bfloat16_autocast(monkeypatch, wide):
     if wide:  # autocast's softmax gives float32 there
         wrapped = biblosa.softmax_where
         monkeypatch.setattr(biblosa, "softmax_where", lambda *a: wrapped(*a).float())
@@ -112,7 +110,7 @@ def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
     assert_close(got.float(), layer(x), rtol=0, atol=0.05)
 
 
-def test_the_classifier_learns_which_word_came_first() -> None:
+def test_the_classifier_learns_which_word_came_first():
     torch.manual_seed(0)
     words, rows = torch.zeros(256, 12, dtype=torch.long), torch.arange(256)
     # Where words 1 and 2 are: mostly in different blocks.
@@ -130,6 +128,6 @@ def test_the_classifier_learns_which_word_came_first() -> None:
     assert (model(words).argmax(-1) == label).float().mean() > 0.95
 
 
-def test_a_block_has_tokens() -> None:
+def test_a_block_has_tokens():
     with pytest.raises(ValueError, match="block_length"):
         make_layer(0)

@@ -25,7 +25,7 @@ def tokens() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("config", [None, JUMPS, *LAYERS])
-def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> None:
+def test_every_token_counts_and_padding_does_not(config):
     model = make(config).double()
     mask = torch.arange(24) < torch.tensor([[24], [9], [17]])
     together = model(tokens(), mask)  # [B, classes]
@@ -39,7 +39,7 @@ def test_every_token_counts_and_padding_does_not(config: JatConfig | None) -> No
 
 
 @pytest.mark.parametrize("config", LAYERS)
-def test_layers_in_the_heads_begin_at_nothing_and_learn(config: JatConfig) -> None:
+def test_layers_in_the_heads_begin_at_nothing_and_learn(config):
     base, model = make(None), make(config, strength=0.0)
     model.load_state_dict(base.state_dict(), strict=False)
     with torch.no_grad():

@@ -46,19 +46,13 @@ def make(max_distance: int = 5, **options: object) -> RelativeAttention:
     st.sampled_from((None, 1, 2, 4, 30)),
     st.booleans(),
 )
-def test_the_layer_follows_the_oracle(
-    case: tuple[Tensor, Tensor | None],
-    max_distance: int,
-    far: str,
-    block: int | None,
-    is_causal: bool,
-) -> None:
+def test_the_layer_follows_the_oracle(case, max_distance, far, block, is_causal):
     layer = make(max_distance, far=far, block=block, is_causal=is_causal)
     assert_follows(layer, *case, oracle)
 
 
 @pytest.mark.parametrize(("block", "is_causal"), FORMS)
-def test_precision_and_padding(block: int | None, is_causal: bool) -> None:
+def test_precision_and_padding(block, is_causal):
     assert_ignores_padding(make(block=block, is_causal=is_causal), features(2, 7))
     assert_finite_without_tokens(make(block=block, is_causal=is_causal), features(2, 7))
     assert_precise(make(block=block, is_causal=is_causal), features(2, 13), oracle)
@@ -66,12 +60,12 @@ def test_precision_and_padding(block: int | None, is_causal: bool) -> None:
 
 @pytest.mark.parametrize("block", [None, 3])
 @pytest.mark.parametrize("far", ["clip", "zero"])
-def test_nothing_leaks_from_later_tokens(far: str, block: int | None) -> None:
+def test_nothing_leaks_from_later_tokens(far, block):
     assert_leaks_nothing(make(3, far=far, block=block, is_causal=True), features(2, 11))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_no_row_of_a_table_is_kept_for_each_pair(is_causal: bool) -> None:
+def test_no_row_of_a_table_is_kept_for_each_pair(is_causal):
     """The largest tensors are scores; one with a row of E a pair would be D times as large."""
     length = 64
     layer, x = make(length, is_causal=is_causal), features(1, length)
@@ -80,7 +74,7 @@ def test_no_row_of_a_table_is_kept_for_each_pair(is_causal: bool) -> None:
     assert meter.largest <= HEADS * length * 2 * length
 
 
-def test_blocks_need_memory_in_proportion_to_the_length() -> None:
+def test_blocks_need_memory_in_proportion_to_the_length():
     peaks = []
     for length in (128, 256, 512):
         layer, x = make(8, block=8, is_causal=True), features(1, length)
@@ -90,7 +84,7 @@ def test_blocks_need_memory_in_proportion_to_the_length() -> None:
     assert peaks[2] - peaks[1] == pytest.approx(2 * (peaks[1] - peaks[0]), rel=0.05)
 
 
-def test_tables_have_a_row_for_each_distance_and_are_drawn_anew() -> None:
+def test_tables_have_a_row_for_each_distance_and_are_drawn_anew():
     assert make(7, is_causal=True).table.shape == (HEADS, 7, 4)
     assert make(7).table.shape == (HEADS, 13, 4)
     layer = RelativeAttention(512, 2, 64)
@@ -101,6 +95,6 @@ def test_tables_have_a_row_for_each_distance_and_are_drawn_anew() -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_distance": 0}, {"far": "wrap"}, {"block": 0}])
-def test_bad_arguments_are_refused(options: dict[str, object]) -> None:
+def test_bad_arguments_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         make(**options)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from hypothesis import given
-from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
@@ -18,9 +17,7 @@ def cross(memory_channels: int = 5) -> EncoderDecoderAttention:
 
 
 @given(case=padded_features(), other=padded_features())
-def test_every_token_reads_the_valid_memory_whatever_padding_holds(
-    case: tuple[Tensor, Tensor | None], other: tuple[Tensor, Tensor | None]
-) -> None:
+def test_every_token_reads_the_valid_memory_whatever_padding_holds(case, other):
     batch = min(len(case[0]), len(other[0]))
     x, mask, memory, memory_mask = (None if t is None else t[:batch] for t in (*case, *other))
     memory = memory[..., :5]
@@ -40,7 +37,7 @@ def test_every_token_reads_the_valid_memory_whatever_padding_holds(
     assert_same(got, torch.stack(rows), (*leaves, *layer.parameters()))
 
 
-def test_a_memory_without_tokens_is_finite() -> None:
+def test_a_memory_without_tokens_is_finite():
     layer = cross(CHANNELS)
     leaves = [features(2, 4).requires_grad_(), features(2, 6).requires_grad_()]
     out = layer(*leaves, None, torch.zeros(2, 6, dtype=torch.bool))
@@ -63,12 +60,12 @@ X = torch.zeros(2, 4, CHANNELS)
         {"memory": X + torch.nan},
     ],
 )
-def test_bad_input_is_named(arguments: dict[str, Tensor]) -> None:
+def test_bad_input_is_named(arguments):
     layer = EncoderDecoderAttention(CHANNELS, HEADS)
     with pytest.raises(ValueError, match=f"^{next(iter(arguments))} "):
         layer(**{"x": X, "memory": X, **arguments})
 
 
-def test_jumps_are_refused_between_two_sequences() -> None:
+def test_jumps_are_refused_between_two_sequences():
     with pytest.raises(ValueError, match="JatConfig"):
         EncoderDecoderAttention(CHANNELS, HEADS, JatConfig.paper())

@@ -96,9 +96,7 @@ FEATURES = features(2, LENGTH)
 
 @both_kinds
 @given(case=padded_features())
-def test_heads_are_the_oracles(
-    kind: type[JumpSelfAttention], case: tuple[Tensor, Tensor | None]
-) -> None:
+def test_heads_are_the_oracles(kind, case):
     plain = make(kind=kind)
     assert plain.jump_heads == ()
     assert_follows(plain, *case, plain_oracle)
@@ -108,7 +106,7 @@ def test_heads_are_the_oracles(
 
 
 @both_kinds
-def test_hop_zero_is_plain_to_the_bit_and_jumps_matter(kind: type[JumpSelfAttention]) -> None:
+def test_hop_zero_is_plain_to_the_bit_and_jumps_matter(kind):
     plain = make(kind=kind)
     for heads, hops, close in (((0, 2), (0, 1), False), (2, (1,), True)):
         other = make(JatConfig.paper(heads=heads, hop_weights=hops, threshold=THRESHOLD), kind)
@@ -116,7 +114,7 @@ def test_hop_zero_is_plain_to_the_bit_and_jumps_matter(kind: type[JumpSelfAttent
     assert torch.equal(other(FEATURES), plain(FEATURES))
 
 
-def test_a_layer_stands_beside_convolutions(device: torch.device) -> None:
+def test_a_layer_stands_beside_convolutions(device):
     layers = [
         (JumpConv(CHANNELS, CHANNELS), "x, edge_index -> near"),
         (make(JatConfig.paper(heads=2, vote_rate=0.05)).float(), "x, batch -> far"),
@@ -132,26 +130,26 @@ def test_a_layer_stands_beside_convolutions(device: torch.device) -> None:
 
 
 @both_kinds
-def test_lower_precision_stays_within_the_budget(kind: type[JumpSelfAttention]) -> None:
+def test_lower_precision_stays_within_the_budget(kind):
     assert_precise(make(kind=kind), FEATURES, plain_oracle)
 
 
 @pytest.mark.parametrize("changes", CAUSAL_CONFIGS, ids=str)
-def test_nothing_leaks_from_later_tokens(changes: dict[str, object]) -> None:
+def test_nothing_leaks_from_later_tokens(changes):
     assert_leaks_nothing(jumping(DecoderSelfAttention, **changes), FEATURES)
     assert_leaks_nothing(make(kind=DecoderSelfAttention), FEATURES)
 
 
 @both_kinds
 @pytest.mark.parametrize("changes", [{}, {"pattern": "window:3"}], ids=str)
-def test_padding_changes_nothing(kind: type[JumpSelfAttention], changes: dict[str, object]) -> None:
+def test_padding_changes_nothing(kind, changes):
     assert_ignores_padding(make(kind=kind), FEATURES)
     assert_ignores_padding(jumping(kind, **changes), FEATURES)
     assert_finite_without_tokens(jumping(kind, **changes), FEATURES)
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(0, 2**31))
-def test_a_batch_gives_what_its_graphs_give(sizes: list[int], seed: int) -> None:
+def test_a_batch_gives_what_its_graphs_give(sizes, seed):
     sizes = [8, *sizes]
     x, attention = features(sum(sizes), seed=seed), jumping()
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
@@ -164,12 +162,12 @@ def test_a_batch_gives_what_its_graphs_give(sizes: list[int], seed: int) -> None
 
 
 @given(st.permutations(range(LENGTH)))
-def test_nodes_may_come_in_any_order(order: list[int]) -> None:
+def test_nodes_may_come_in_any_order(order):
     x, attention = FEATURES[0], jumping()
     assert_equal(attention(x[order]), attention(x)[order])
 
 
-def test_graphs_without_nodes_are_finite() -> None:
+def test_graphs_without_nodes_are_finite():
     x, attention = FEATURES[0], jumping()
     out = attention(x, batch=torch.tensor([0] * 5 + [2] * 6))  # graph 1 has no node
     out.sum().backward()
@@ -177,14 +175,14 @@ def test_graphs_without_nodes_are_finite() -> None:
     assert all(p.grad.isfinite().all() for p in attention.parameters())
 
 
-def test_a_table_and_a_mapping_are_by_jump_head() -> None:
+def test_a_table_and_a_mapping_are_by_jump_head():
     first = jumping(heads=(0,))(FEATURES)
     assert_close(jumping(threshold=((THRESHOLD, float("inf")),))(FEATURES), first)
     assert_close(jumping(hop_weights={(0,): (0, 1), (2,): (1,)})(FEATURES), first)
     assert not torch.allclose(jumping()(FEATURES), first)
 
 
-def test_bfloat16_autocast() -> None:
+def test_bfloat16_autocast():
     attention, x = jumping().float(), FEATURES.float()
     with torch.autocast("cpu", torch.bfloat16):
         out = attention(x)
@@ -192,7 +190,7 @@ def test_bfloat16_autocast() -> None:
 
 
 @pytest.mark.parametrize("conv", [None, "SAGEConv"])
-def test_reset_draws_all_parameters_anew(conv: str | None) -> None:
+def test_reset_draws_all_parameters_anew(conv):
     config = JatConfig.paper(heads=2, conv=conv)
     attention = JumpSelfAttention(CHANNELS, HEADS, config, qkv_bias=True)
     before = {name: p.detach().clone() for name, p in attention.named_parameters()}
@@ -202,7 +200,7 @@ def test_reset_draws_all_parameters_anew(conv: str | None) -> None:
     assert same == (["strength.theta"] if conv else [])  # which is 0
 
 
-def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load() -> None:
+def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load():
     stones = JatConfig.stones(heads=2, conv="StoneConv")
     pairs = JatConfig.paper(heads=2, strength="learned", conv="GATv2Conv")
     for own in (torch.nn.Sequential(make(config)) for config in (stones, pairs)):
@@ -218,7 +216,7 @@ def test_what_heads_learn_has_the_names_of_attached_models_and_old_files_load() 
         assert_close(dict(own.state_dict()), state)
 
 
-def test_sizes_and_repr() -> None:
+def test_sizes_and_repr():
     attention = JumpSelfAttention(10, 4, JatConfig.paper(heads="even:2"), head_channels=8)
     assert attention(torch.randn(2, 5, 10)).shape == (2, 5, 10)
     assert attention(torch.randn(5, 10)).shape == (5, 10)
@@ -239,7 +237,7 @@ def test_sizes_and_repr() -> None:
         ({"config": JatConfig.paper(heads=2, threshold=((1.0,),))}, "threshold"),
     ],
 )
-def test_bad_arguments(options: dict[str, object], word: str) -> None:
+def test_bad_arguments(options, word):
     with pytest.raises(ValueError, match=word):
         JumpSelfAttention(**{"channels": CHANNELS, "heads": HEADS, "config": None} | options)
 
@@ -263,6 +261,6 @@ MASK, BATCH = torch.ones(5, dtype=torch.bool), torch.zeros(5, dtype=torch.long)
         ((FLAT, MASK, BATCH), "mask"),
     ],
 )
-def test_bad_input(arguments: tuple[Tensor | None, ...], word: str) -> None:
+def test_bad_input(arguments, word):
     with pytest.raises(ValueError, match=f"^{word} "):
         make().float()(*arguments)

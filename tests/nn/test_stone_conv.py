@@ -19,7 +19,7 @@ def links(seed: int, nodes: int, stones: int) -> torch.Tensor:
 
 
 @given(st.integers(0, 2**20), st.integers(1, 9), st.integers(1, 7), st.sampled_from((0.0, 0.1)))
-def test_it_is_the_walk_of_the_reference(seed, nodes, stones, self_weight) -> None:
+def test_it_is_the_walk_of_the_reference(seed, nodes, stones, self_weight):
     matrix = links(seed, nodes, stones)
     x = torch.randn(nodes, 3, generator=torch.Generator().manual_seed(seed)).double()
     x.requires_grad_()
@@ -35,7 +35,7 @@ def test_it_is_the_walk_of_the_reference(seed, nodes, stones, self_weight) -> No
     assert_equal(found[1][on], expected[1][on])
 
 
-def test_without_weights_it_is_pygs_hypergraph_convolution() -> None:
+def test_without_weights_it_is_pygs_hypergraph_convolution():
     matrix = links(0, 8, 5)
     index = matrix.nonzero().mT
     x = torch.randn(8, 3).double()
@@ -50,7 +50,7 @@ def test_without_weights_it_is_pygs_hypergraph_convolution() -> None:
     assert_equal((ours(x, index) - bias)[on], (theirs(x, index) - bias)[on])
 
 
-def test_it_runs_on_a_stone_graph() -> None:
+def test_it_runs_on_a_stone_graph():
     query, key = torch.randn(2, 2, 3, 9, 4).double()
     config = JatConfig.stones()
     graph = stone_graph(query, key, config=config)
@@ -60,7 +60,7 @@ def test_it_runs_on_a_stone_graph() -> None:
     assert_equal(out, wanted.flatten(0, 2))
 
 
-def test_weights_that_cancel_share_out_nothing() -> None:
+def test_weights_that_cancel_share_out_nothing():
     index = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
     for weights in ((1, -2, 1, 0.5, -0.5), (-1, -1, 0.5, 0.5, -1), (-0.5, 1, 1, -1.5, 0)):
         assert StoneConv(3, self_weight=1.0)(X, index, torch.tensor(weights)).isfinite().all()
@@ -78,6 +78,6 @@ X = torch.randn(4, 3)
         (X, [[0], [0]], torch.ones(2), "link_weight"),
     ],
 )
-def test_what_does_not_fit_is_named(x, index, weight, name) -> None:
+def test_what_does_not_fit_is_named(x, index, weight, name):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         StoneConv(3)(x, torch.tensor(index), weight)

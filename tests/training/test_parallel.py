@@ -87,6 +87,6 @@ def work(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def test_processes_learn_what_one_does(tmp_path: Path) -> None:
+def test_processes_learn_what_one_does(tmp_path):
     torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=PROCESSES)
     assert len(list(tmp_path.glob("*-in_*"))) == 2 * 3 * PROCESSES
