@@ -255,32 +255,25 @@ def test_a_configuration_that_was_written_to_is_noticed(name, tmp_path):
     assert detach(model).config._attn_implementation == "sdpa"
 
 
-class Transformer(nn.Module):
-    """What holds a model, as a SentenceTransformer does."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-
 def test_the_model_inside_gets_heads_and_positions():
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
-    base, outer = run(model, inputs), nn.Sequential(Transformer(model), nn.Identity()).eval()
+    base, outer = run(model, inputs), nn.Sequential(nn.Sequential(model), nn.Identity()).eval()
     assert attach(resize_position_embeddings(outer, 100), tiny_config()) is outer
     run(model, {"input_ids": torch.arange(90)[None] % 40 + 3})
     assert torch.equal(run(model, inputs), run(tiny_jump_model("bert"), inputs))
     assert attached_config(outer) == attached_config(model) == tiny_config()
     with disabled(outer):
         assert torch.equal(run(model, inputs), base)
-    assert torch.equal(run(detach(outer)[0].model, inputs), base)
+    assert torch.equal(run(detach(outer)[0][0], inputs), base)
 
 
 def test_the_model_inside_is_calibrated_and_looked_at(plain, tokenizer):
-    outer, text = nn.Sequential(Transformer(plain)), "Book costs more than pencil."
+    outer, text = nn.Sequential(plain), "Book costs more than pencil."
     batch, clusters = tokenizer(text, return_tensors="pt"), JatConfig.clustered(dense_below=0)
     assert fidelity(outer, [batch], clusters) == fidelity(plain, [batch], clusters)
     attach(outer, calibrate(outer, [batch] * 2, density=0.2, config=JatConfig(layers=(1,))))
     assert inspect_text(outer, tokenizer, text) == inspect_text(plain, tokenizer, text)
+    detach(outer)
 
 
 @pytest.mark.parametrize("work", [detach, attached_config, summary, calibrate, save_pretrained])
