@@ -97,27 +97,6 @@ def test_stones_say_which_key_and_which_side(sides, causal, seed):
         assert set(graph.side.tolist()) <= ({1, -1} if sides == "both" else {1})
 
 
-def test_a_batch_numbers_tokens_and_stones_on(device):
-    query, key, _, _ = random_heads(2, 3, 7, 4, device=device)
-    mask = torch.tensor([[True] * 7, [False] * 3 + [True] * 4], device=device)
-    batch = stone_graph(query, key, config=CONFIG, attention_mask=mask)
-    graphs = batch.to_data_list()
-    assert batch.num_graphs == 6
-    assert batch.sequence.tolist() == [0, 0, 0, 1, 1, 1]
-    assert batch.head.tolist() == [0, 1, 2] * 2
-    assert batch.token.tolist() == list(range(7)) * 3 + [3, 4, 5, 6] * 3
-    assert batch.num_stones == sum(graph.num_stones for graph in graphs) == len(batch.side)
-    assert batch.hyperedge_index.device.type == device.type
-    tokens = stones = 0
-    for graph in graphs:
-        own = batch.hyperedge_index[:, : graph.hyperedge_index.size(1)]
-        offset = torch.tensor([[tokens], [stones]], device=device)
-        assert torch.equal(own, graph.hyperedge_index + offset)
-        batch.hyperedge_index = batch.hyperedge_index[:, own.size(1) :]
-        tokens, stones = tokens + graph.num_nodes, stones + graph.num_stones
-    assert batch.hyperedge_index.size(1) == 0
-
-
 def test_graphs_can_be_stored_and_loaded_in_batches(tmp_path):
     query, key, _, _ = random_heads(1, 4, 8, 4)
     batch = stone_graph(query, key, config=CONFIG)
@@ -158,18 +137,6 @@ def test_gradients_are_those_of_the_operator(kind, causal):
 
 
 # --- edges of it ---------------------------------------------------------------------------------
-
-
-def test_silent_tokens_are_no_stones_but_stand_on_some():
-    query, key, _, _ = random_heads(1, 2, 9, 4)
-    excluded = torch.zeros(1, 9, dtype=torch.bool)
-    excluded[:, [0, 8]] = True
-    everyone = stone_graph(query, key, config=CONFIG)
-    batch = stone_graph(query, key, config=CONFIG, excluded=excluded)
-    assert {0, 8} & set(everyone.stone.tolist())
-    assert not {0, 8} & set(batch.stone.tolist())
-    on_stones = batch.token[batch.hyperedge_index[0]]
-    assert {0, 8} & set(on_stones.tolist())
 
 
 @pytest.mark.parametrize("tokens", [0, 1])

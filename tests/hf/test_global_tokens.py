@@ -20,8 +20,6 @@ from jat_graph import (
 from jat_graph.hf import capture_scores, register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS
 from tests.hf.models import (
-    PADDINGS,
-    assert_padding_changes_nothing,
     heads_read,
     main_output,
     place,
@@ -90,19 +88,6 @@ def test_heads_read_global_tokens_and_these_read_all(way, side):
     _, none = heads_read(model, inputs | {"global_attention_mask": torch.zeros_like(mask)})
     assert not torch.allclose(got[0], none[0], atol=1e-3)
     assert torch.equal(got[1], none[1])
-
-
-@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("way", WAYS)
-def test_padding_and_neighbours_change_nothing(way, lengths, side):
-    model, mask = model_with(way), everywhere(lengths, side)
-    inputs = tiny_inputs("bert", lengths, side=side) | {"global_attention_mask": mask.long()}
-    assert_padding_changes_nothing(model, inputs, lengths, side, atol=1e-5)
-    whole = run(model, inputs)
-    others = {name: x.clone() for name, x in inputs.items()}
-    others["input_ids"][1:] = others["input_ids"][1:].flip(-1)
-    others["global_attention_mask"][1:] = 1
-    assert torch.equal(run(model, others)[0], whole[0])
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "electra"])

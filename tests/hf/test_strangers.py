@@ -119,19 +119,15 @@ def test_models_of_one_configuration_are_each_right(tmp_path):
     for number, model in enumerate(models):
         assert not torch.equal(jumping[number], plain[number])
         model.save_pretrained(tmp_path / str(number))
-    for order in ((1, 0, 2), (2, 1, 0)):
-        for gone in order:
-            detach(models[gone])
-            assert torch.equal(run(models[gone], inputs), plain[gone])
-            models[gone].save_pretrained(tmp_path / "plain")
-            assert "jat" not in (tmp_path / "plain" / "config.json").read_text()
-            for number, model in enumerate(models):
-                if jat_graph.summary(model) != "BertModel has no jump heads":
-                    assert torch.equal(run(model, inputs), jumping[number])
-        for number, config in enumerate(configs):
-            attach(models[number], config)
-            loaded = from_pretrained(hf.AutoModel, tmp_path / str(number))
-            assert torch.equal(run(loaded, inputs), jumping[number])
+    left = set(range(3))
+    for gone in (1, 0, 2):
+        detach(models[gone]).save_pretrained(tmp_path / "plain")
+        assert "jat" not in (tmp_path / "plain" / "config.json").read_text()
+        assert torch.equal(run(models[gone], inputs), plain[gone])
+        left.remove(gone)
+        assert all(torch.equal(run(models[number], inputs), jumping[number]) for number in left)
+        loaded = from_pretrained(hf.AutoModel, tmp_path / str(gone))
+        assert torch.equal(run(loaded, inputs), jumping[gone])
     assert attached_config(hf.BertModel(shared)) is None
 
 

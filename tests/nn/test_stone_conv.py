@@ -50,11 +50,11 @@ def test_without_weights_it_is_pygs_hypergraph_convolution():
     assert_equal((ours(x, index) - bias)[on], (theirs(x, index) - bias)[on])
 
 
-def test_it_runs_on_a_stone_graph():
-    query, key = torch.randn(2, 2, 3, 9, 4).double()
+def test_it_runs_on_a_stone_graph(device):
+    query, key = torch.randn(2, 2, 3, 9, 4, device=device).double()
     config = JatConfig.stones()
     graph = stone_graph(query, key, config=config)
-    x = torch.randn(2, 3, 9, 5).double()
+    x = torch.randn(2, 3, 9, 5, device=device).double()
     out = StoneConv(-1)(x.flatten(0, 2), graph.hyperedge_index, graph.hyperedge_weight)
     wanted = jump_operator(query, key, config=config).matmul(x)
     assert_equal(out, wanted.flatten(0, 2))
