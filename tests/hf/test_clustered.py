@@ -35,19 +35,6 @@ def on_sdpa(model: hf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     return run(model, inputs)
 
 
-def by_function(call: Call, **settings: Any) -> Tensor:
-    """Return what the function makes of a call's queries, keys and values."""
-    return clustered_attention(
-        call.query,
-        call.key,
-        call.value,
-        attention_mask=call.mask,
-        scale=call.options["scaling"],
-        enable_gqa=True,
-        **SETTINGS | settings,
-    )
-
-
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize(("name", "lengths", "side"), CASES)
 def test_each_family_reads_as_the_function_does(name, lengths, side, calls):
@@ -58,7 +45,10 @@ def test_each_family_reads_as_the_function_does(name, lengths, side, calls):
     assert (dense.count(False), dense.count(True)) == (family.served, family.others)
     for call, left_alone in zip(calls, dense, strict=True):
         if not left_alone:
-            assert torch.equal(call.output, by_function(call))
+            parts = (call.query, call.key, call.value)
+            options = {"attention_mask": call.mask, "scale": call.options["scaling"]} | SETTINGS
+            want = clustered_attention(*parts, enable_gqa=True, **options)
+            assert torch.equal(call.output, want)
 
 
 def dense_output(call: Call) -> Tensor:
@@ -107,13 +97,8 @@ def test_packed_documents_are_sequences_of_their_own_and_named_once(inference):
         assert_close(positions, run(model, {"input_ids": document}), rtol=0, atol=1e-5)
 
 
-def band() -> Tensor:
-    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
-    return distance.abs() <= 3
-
-
 MASKS: dict[str, Tensor] = {
-    "a band": band(),
+    "a band": torch.ones(LENGTH, LENGTH).triu(-3).tril(3).bool(),
     "causal order": torch.ones(LENGTH, LENGTH).tril().bool(),
     "biases": torch.linspace(0, 1, LENGTH * LENGTH).view(LENGTH, LENGTH),
 }
@@ -313,8 +298,7 @@ def test_what_is_compiled_warns_too():
 def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say():
     torch._dynamo.reset()
     model = clustered_model("bert")
-    band = (torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)).abs() <= 3
-    inputs = tiny_inputs("bert") | {"attention_mask": band.expand(3, 1, -1, -1).clone()}
+    inputs = four(MASKS["a band"])
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with pytest.warns(UserWarning, match="its mask has more than padding and documents"):
         got = run(compiled, inputs)
