@@ -72,6 +72,7 @@ print(changed, added, ours)
 """
 
 
+@pytest.mark.slow
 def test_importing_all_of_it_changes_no_attribute_of_other_libraries():
     command = [sys.executable, "-c", IMPORTED]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

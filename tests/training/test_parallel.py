@@ -4,6 +4,7 @@ import copy
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -87,6 +88,7 @@ def work(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_processes_learn_what_one_does(tmp_path):
     torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=PROCESSES)
     assert len(list(tmp_path.glob("*-in_*"))) == 2 * 3 * PROCESSES
