@@ -13,8 +13,8 @@ pytest.importorskip("datasets", reason="its trainer takes data sets of datasets"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto_sentence_transformers.md"
 
 
-@pytest.mark.slow
 # The trainer of sentence-transformers uses what transformers renamed, and pins memory for no GPU.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*(pin_mem|runs without):UserWarning")
 def test_the_page_runs_and_strengths_learn(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
