@@ -36,41 +36,30 @@ def _assert_same_graph(got: Data, wanted: Data) -> None:
 
 
 @pytest.mark.parametrize("head", [0, 2])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_the_head_of_queries_and_keys(head: int, is_causal: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.4, "max_neighbors": 3}])
+def test_the_head_of_queries_and_keys(head, options):
     data = _data()
     query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
-    graphs = attention_graph(query, key, config=PAPER, is_causal=is_causal)
-    result = AttentionToGraph(PAPER, head=head, is_causal=is_causal)(data)
-    _assert_same_graph(result, graphs[head])
+    wanted = attention_graph(query, key, config=PAPER, **options)[head]
+    result = AttentionToGraph(PAPER, head=head, **options)(data)
+    _assert_same_graph(result, wanted)
+    assert (result.dropped_edges > 0) == ("max_neighbors" in options)
+    assert result.dropped_edges == wanted.dropped_edges
+    assert_close(result.dropped_weight, float(wanted.dropped_weight))
 
 
-def test_a_map_of_scores_is_what_its_queries_and_keys_are() -> None:
+def test_maps_of_scores_and_of_probabilities():
     data = _data()
     transform = AttentionToGraph(PAPER, head=1)
     _assert_same_graph(transform(Data(scores=_scores(data))), transform(data))
-
-
-def test_probabilities_vote_by_their_products() -> None:
-    probabilities = _scores(_data()).softmax(-1)
+    probabilities = _scores(data).softmax(-1)
     config = JatConfig(PairGraph(vote_rate=0.05))
     graphs = attention_graph(scores=probabilities[None], kind="probabilities", config=config)
     result = AttentionToGraph(config, head=2)(Data(probabilities=probabilities))
     _assert_same_graph(result, graphs[2])
 
 
-def test_pruning_and_scale() -> None:
-    data = _data()
-    query, key = (tensor.transpose(0, 1)[None] for tensor in (data.query, data.key))
-    options = {"scale": 0.4, "max_neighbors": 3}
-    wanted = attention_graph(query, key, config=PAPER, **options)[1]
-    result = AttentionToGraph(PAPER, head=1, **options)(data)
-    _assert_same_graph(result, wanted)
-    assert result.dropped_edges == wanted.dropped_edges > 0
-    assert_close(result.dropped_weight, float(wanted.dropped_weight))
-
-
-def test_each_head_has_its_own_threshold() -> None:
+def test_each_head_has_its_own_threshold():
     data = _data()
     table = JatConfig(PairGraph(threshold=((6.0, float("inf"), 2.0),)))
     assert AttentionToGraph(table, head=1)(data).num_edges == 0
@@ -80,7 +69,7 @@ def test_each_head_has_its_own_threshold() -> None:
         AttentionToGraph(JatConfig(PairGraph(threshold=((6.0, 2.0),))))(data)
 
 
-def test_all_else_stays_and_the_input_is_not_changed() -> None:
+def test_all_else_stays_and_the_input_is_not_changed():
     data = _data()
     data.edge_index = torch.tensor([[0, 1], [1, 0]])
     data.edge_attr = torch.ones(2, 5)
@@ -93,14 +82,14 @@ def test_all_else_stays_and_the_input_is_not_changed() -> None:
     }
 
 
-def test_nodes_without_an_edge_stay() -> None:
+def test_nodes_without_an_edge_stay():
     data = _data()
     del data.x
     result = AttentionToGraph(JatConfig(PairGraph(threshold=float("inf"))))(data)
     assert result.num_nodes == 10 and result.num_edges == 0
 
 
-def test_in_a_pipeline_and_a_layer() -> None:
+def test_in_a_pipeline_and_a_layer():
     pipeline = Compose([AttentionToGraph(PAPER), AddSelfLoops(attr="edge_weight")])
     data = pipeline(_data())
     assert data.has_self_loops()
@@ -125,7 +114,7 @@ def test_in_a_pipeline_and_a_layer() -> None:
         ({"query": torch.full((10, 3, 8), torch.nan).double()}, "query must be finite"),
     ],
 )
-def test_data_that_does_not_fit(changes: dict[str, Tensor], message: str) -> None:
+def test_data_that_does_not_fit(changes, message):
     data = _data()
     for name, value in changes.items():
         data[name] = value
@@ -143,12 +132,12 @@ def test_data_that_does_not_fit(changes: dict[str, Tensor], message: str) -> Non
         (HeteroData(), "data must be the Data of one graph, got HeteroData"),
     ],
 )
-def test_other_data(data: object, message: str) -> None:
+def test_other_data(data, message):
     with pytest.raises(ValueError, match=message):
         AttentionToGraph(PAPER)(data)
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments():
     with pytest.raises(ValueError, match="head must be below the 3 heads of query, got 3"):
         AttentionToGraph(PAPER, head=3)(_data())
     with pytest.raises(ValueError, match="head must be at least 0, got -1"):

@@ -14,7 +14,7 @@ from jat_graph.graphs import token_graph
 
 @pytest.mark.filterwarnings("ignore:graphs have edges of words without a token")
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 2**20), st.booleans())
-def test_every_token_gets_the_mean_over_the_word(sizes, seed, weighted) -> None:
+def test_every_token_gets_the_mean_over_the_word(sizes, seed, weighted):
     words = len(sizes)
     word_ids = [None, *(w for w, size in enumerate(sizes) for _ in range(size)), None]
     generator = torch.Generator().manual_seed(seed)
@@ -36,14 +36,14 @@ def test_every_token_gets_the_mean_over_the_word(sizes, seed, weighted) -> None:
     assert tokens.edge_index.size(1) == int((wanted > 0).sum())  # none comes twice
 
 
-def test_a_token_of_an_unknown_word_is_named() -> None:
+def test_a_token_of_an_unknown_word_is_named():
     graph = Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=2)
     with pytest.raises(ValueError, match="graph must have 3 words or more, got 2"):
         token_graph(graph, [None, 0, 1, 2, None])
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-def test_weights_are_found_where_transforms_leave_them() -> None:
+def test_weights_are_found_where_transforms_leave_them():
     edges, weight = torch.tensor([[0, 2, 1], [1, 1, 2]]), torch.tensor([0.5, 2.0, 0.25])
     words = [None, 0, 0, 1, 2, None]
     wanted = token_graph(Data(edge_index=edges, edge_weight=weight, num_nodes=3), words)

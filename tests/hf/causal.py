@@ -11,7 +11,7 @@ import transformers as hf
 from torch import Tensor
 
 from jat_graph import JatConfig, attach
-from tests.hf.encoders import built
+from tests.hf.encoders import WHISPER, built
 from tests.hf.models import ENCODER, PAD, SPECIAL, VOCABULARY, place, tiny_model
 
 LONG = 52  # tokens, so that there are clusters of clusters
@@ -22,10 +22,6 @@ CLUSTERS = RULE | {"dense_below": 0}
 _GROUPED: dict[str, Any] = ENCODER | SPECIAL | {"num_key_value_heads": 2}
 _LOCAL: dict[str, Any] = _GROUPED | {"num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8}
 _LOCAL |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "query_pre_attn_scalar": 8}
-_SPEECH: dict[str, Any] = SPECIAL | {"d_model": 32, "encoder_layers": 1, "decoder_layers": 2}
-_SPEECH |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48}
-_SPEECH |= {"decoder_ffn_dim": 48, "num_mel_bins": 8, "max_source_positions": 20}
-_SPEECH |= {"decoder_start_token_id": 1, "pad_token_id": PAD, "vocab_size": VOCABULARY}
 
 
 def _bart() -> hf.PreTrainedModel:
@@ -38,7 +34,7 @@ FAMILIES: dict[str, Callable[[], hf.PreTrainedModel]] = {
     "llama": partial(tiny_model, "llama"),
     "opt": partial(tiny_model, "opt"),
     "bart": _bart,
-    "whisper": partial(built, hf.WhisperForConditionalGeneration, hf.WhisperConfig, **_SPEECH),
+    "whisper": partial(built, hf.WhisperForConditionalGeneration, hf.WhisperConfig, **WHISPER),
     "qwen2": partial(built, hf.Qwen2ForCausalLM, hf.Qwen2Config, **_GROUPED),
     "qwen3": partial(built, hf.Qwen3ForCausalLM, hf.Qwen3Config, **_GROUPED | {"head_dim": 8}),
     "gpt neox": partial(built, hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig, **ENCODER | SPECIAL),
@@ -51,7 +47,7 @@ FAMILIES: dict[str, Callable[[], hf.PreTrainedModel]] = {
 }
 CACHED = [name for name in FAMILIES if name != "clip text"]
 SERVED = {"bart": 2, "whisper": 2, "gemma3": 2}  # layers; all three of others
-_DECODERS = {"bart": (2, 3), "whisper": (1, 2)}  # layers
+_WITH_ENCODERS = ("bart", "whisper")  # whose decoders have layers 2 and 3
 
 
 def decoder(name: str, by_name: bool = True, **settings: Any) -> Any:
@@ -61,7 +57,7 @@ def decoder(name: str, by_name: bool = True, **settings: Any) -> Any:
         model.config.clustered = CLUSTERS | settings
         model.set_attn_implementation("clustered")
         return model
-    fields = CLUSTERS | {"layers": _DECODERS.get(name)} | settings
+    fields = CLUSTERS | {"layers": (2, 3) if name in _WITH_ENCODERS else None} | settings
     return attach(model, JatConfig.clustered(**fields))
 
 
@@ -77,7 +73,7 @@ def decoder_inputs(
         mask[row, place(length, width, side)] = 1
     ids[mask == 0] = PAD
     inputs = {"input_ids": ids, "attention_mask": mask}
-    if name not in _DECODERS:
+    if name not in _WITH_ENCODERS:
         return inputs | {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
     inputs = {f"decoder_{key}": value for key, value in inputs.items()}
     if name == "whisper":

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from jat_graph.hf import disabled
 from tests.hf.models import LENGTH, assert_joins, run, tiny_inputs, tiny_jump_model
@@ -46,7 +46,7 @@ SIDES = [
 
 def prepared(
     name: str, rule: dict[str, Any], lengths: tuple[int, ...], side: str
-) -> tuple[PreTrainedModel, dict[str, Tensor], Tensor]:
+) -> tuple[hf.PreTrainedModel, dict[str, Tensor], Tensor]:
     """Return a model that jumps, its inputs and its output."""
     model, inputs = tiny_jump_model(name, **rule), tiny_inputs(name, lengths, side=side)
     assert_joins(model, inputs)
@@ -54,3 +54,24 @@ def prepared(
     with disabled(model):
         assert not torch.allclose(run(model, inputs), output, atol=1e-3)
     return model, inputs, output
+
+
+def in_chunks(
+    model: Any, inputs: dict[str, Tensor], sizes: tuple[int, ...], cache: Any = None, **options: Any
+) -> tuple[Tensor, list[Any]]:
+    """Return the logits of a decoder's tokens, which come in chunks, and their attention rows."""
+    cache = hf.DynamicCache() if cache is None else cache
+    prefix = "decoder_" if "decoder_input_ids" in inputs else ""
+    end, logits, rows = 0, [], []
+    for size in sizes:
+        start, end = end, end + size
+        chunk = dict(inputs)
+        for name in (f"{prefix}input_ids", f"{prefix}position_ids"):
+            if name in inputs:
+                chunk[name] = inputs[name][:, start:end]
+        chunk[f"{prefix}attention_mask"] = inputs[f"{prefix}attention_mask"][:, :end]
+        with torch.no_grad():
+            outputs = model(**chunk, past_key_values=cache, use_cache=True, **options)
+        logits.append(outputs.logits)
+        rows.append(outputs.get("attentions"))
+    return torch.cat(logits, dim=1), rows

@@ -15,7 +15,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from tests.hf.models import (
     ENCODER,
     LENGTH,
+    PAD,
     QUERIES_AND_KEYS,
+    SIDE,
     SPECIAL,
     VOCABULARY,
     tiny_inputs,
@@ -75,10 +77,9 @@ def _sounds(name: str, shape: tuple[int, ...]) -> Callable[..., dict[str, Tensor
     return inputs
 
 
-_WHISPER = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "num_mel_bins": 8}
-_WHISPER |= {"decoder_layers": 1, "decoder_attention_heads": 4}
-_WHISPER |= {"encoder_ffn_dim": 48, "max_source_positions": 20, "vocab_size": VOCABULARY}
-_WHISPER |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+WHISPER: dict[str, Any] = SPECIAL | {"d_model": 32, "num_mel_bins": 8, "max_source_positions": 20}
+WHISPER |= {"pad_token_id": PAD, "vocab_size": VOCABULARY, "decoder_start_token_id": 1}
+WHISPER |= {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in SIDE.items()}
 _WAVES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _WAVES |= {"intermediate_size": 48, "conv_dim": (16, 16), "conv_stride": (5, 4)}
 _WAVES |= {"conv_kernel": (8, 4), "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4}
@@ -86,7 +87,8 @@ _WAVES |= {"num_conv_pos_embedding_groups": 2, "vocab_size": VOCABULARY}
 _GEMMA = SPECIAL | {"num_key_value_heads": 2, "head_dim": 8, "use_bidirectional_attention": True}
 _GEMMA |= {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2}
 _GEMMA |= {"sliding_window": 4, "query_pre_attn_scalar": 8}
-_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+T5: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+T5 |= {"vocab_size": VOCABULARY}
 
 FAMILIES: dict[str, Family] = {
     "bert": _known("bert", 3),
@@ -109,7 +111,7 @@ FAMILIES: dict[str, Family] = {
     "siglip vision": _pixels(hf.SiglipVisionModel, hf.SiglipVisionConfig, 2),
     "dinov2": _pixels(hf.Dinov2Model, hf.Dinov2Config, 2),
     "whisper": Family(
-        lambda: built(hf.WhisperModel, hf.WhisperConfig, **_WHISPER).encoder,
+        lambda: built(hf.WhisperModel, hf.WhisperConfig, **WHISPER).encoder,
         _sounds("input_features", (8, 40)),
         2,
     ),
@@ -119,7 +121,7 @@ FAMILIES: dict[str, Family] = {
         2,
     ),
     "t5": Family(
-        partial(built, hf.T5EncoderModel, hf.T5Config, vocab_size=VOCABULARY, **_T5),
+        partial(built, hf.T5EncoderModel, hf.T5Config, **T5),
         partial(_tokens, "roberta"),
         0,
         2,

@@ -44,7 +44,7 @@ ENCODER: dict[str, Any] = _WORDS | {
 
 
 SPECIAL: dict[str, Any] = {"bos_token_id": 1, "eos_token_id": 2}
-_SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+SIDE = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
 _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "bert": (hf.BertModel, hf.BertConfig, ENCODER),
     "roberta": (hf.RobertaModel, hf.RobertaConfig, ENCODER),
@@ -80,7 +80,7 @@ _CONFIGS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         hf.BartConfig,
         _WORDS
         | SPECIAL
-        | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in _SIDE.items()}
+        | {f"{part}_{k}": v for part in ("encoder", "decoder") for k, v in SIDE.items()}
         | {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 2},
     ),
     "opt": (hf.OPTForCausalLM, hf.OPTConfig, ENCODER | {"ffn_dim": 48, "word_embed_proj_dim": 32}),
@@ -237,3 +237,32 @@ def reference_scores_of(layer: CapturedLayer, hop_weights: Any = (0.0, 1.0)) -> 
         scale=layer.scale,
     )
     return layer.scale * reference_scores_propagated(query, key, graph.adj_norm, hop_weights)
+
+
+def strengths(model: nn.Module) -> list[nn.Parameter]:
+    """Return the learned strengths of a model."""
+    return [weight for name, weight in model.named_parameters() if name.endswith(".theta")]
+
+
+def strengthened(model: nn.Module) -> Any:
+    """Give all strengths of a model numbers other than 0, each another."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for theta in strengths(model):
+            theta.copy_(torch.rand(theta.shape, generator=generator) + 0.3)
+    return model
+
+
+def heads_read(model: Any, inputs: dict[str, Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Return queries, keys and values of BERT's first layer, and what its heads read of them."""
+    module, seen = model.encoder.layer[0].attention.self, {}
+    hooks = [
+        part.register_forward_hook(lambda *call, name=name: seen.update({name: call[-1]}))
+        for name, part in (("q", module.query), ("k", module.key), ("v", module.value))
+    ]
+    hooks.append(module.register_forward_hook(lambda *call: seen.update(out=call[-1][0])))
+    run(model, inputs)
+    for hook in hooks:
+        hook.remove()
+    parts = [seen[name].unflatten(-1, (4, -1)).transpose(1, 2) for name in ("q", "k", "v", "out")]
+    return parts[:3], parts[3]

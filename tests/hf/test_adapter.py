@@ -10,8 +10,19 @@ import torch
 import transformers as hf
 from torch import nn
 
-from jat_graph.hf import attach, attached_config, capture_scores, detach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
+from jat_graph import JatConfig, PairGraph, calibrate, fidelity
+from jat_graph.hf import (
+    attach,
+    attached_config,
+    capture_scores,
+    detach,
+    disabled,
+    from_pretrained,
+    resize_position_embeddings,
+    save_pretrained,
+    summary,
+)
+from jat_graph.inspection import inspect_text
 from tests.hf.models import (
     ARCHITECTURES,
     LENGTH,
@@ -33,7 +44,7 @@ def traces(model: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("before", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_attach_returns_the_model_and_detach_leaves_no_trace(name: str, before: str) -> None:
+def test_attach_returns_the_model_and_detach_leaves_no_trace(name, before):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8, 5))
     model.set_attn_implementation(before)
     base, settings, weights = run(model, inputs), model.config.to_dict(), list(model.state_dict())
@@ -56,7 +67,7 @@ def test_attach_returns_the_model_and_detach_leaves_no_trace(name: str, before: 
     assert torch.equal(run(model, inputs), base)
 
 
-def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
+def test_attaching_twice_and_taking_off_nothing_are_refused():
     model = tiny_jump_model("bert")
     with pytest.raises(ValueError, match="BertModel already has jump heads; detach them first"):
         attach(model, tiny_config())
@@ -72,7 +83,7 @@ def test_attaching_twice_and_taking_off_nothing_are_refused() -> None:
     assert attached_config(model.embeddings) is None
 
 
-def test_a_part_cannot_be_detached_alone() -> None:
+def test_a_part_cannot_be_detached_alone():
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config)
     attach(model, tiny_config())
@@ -83,7 +94,7 @@ def test_a_part_cannot_be_detached_alone() -> None:
 
 
 @pytest.mark.parametrize("way", ["deepcopy", "pickle"])
-def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
+def test_copies_keep_their_jump_heads_to_themselves(way):
     model, inputs = tiny_jump_model("gpt2"), tiny_inputs("gpt2")
     assert_joins(model, inputs)
     jumping = run(model, inputs)
@@ -101,15 +112,7 @@ def test_copies_keep_their_jump_heads_to_themselves(way: str) -> None:
     assert torch.equal(run(twin, inputs), base)
 
 
-def test_layers_are_numbered_encoder_first() -> None:
-    model, inputs = tiny_model("bart"), tiny_inputs("bart")
-    attach(model, tiny_config(layers=(1, 2)))
-    layers = assert_joins(model, inputs)
-    assert [layer.layer for layer in layers] == [1, 2]
-    assert [layer.mask.causal for layer in layers] == [False, True]
-
-
-def test_a_table_goes_to_the_jump_layers_in_order() -> None:
+def test_a_table_goes_to_the_jump_layers_in_order():
     table = ((0.5, 1.0), (2.0, 3.0))
     model = attach(tiny_model("distilbert"), tiny_config(layers=(0, 2), threshold=table))
     with capture_scores(model) as layers:
@@ -120,7 +123,7 @@ def test_a_table_goes_to_the_jump_layers_in_order() -> None:
         attach(tiny_model("distilbert"), tiny_config(threshold=table))
 
 
-def test_one_module_for_all_layers_takes_no_layers() -> None:
+def test_one_module_for_all_layers_takes_no_layers():
     with pytest.raises(ValueError, match="layers must be None, because one AlbertAttention serves"):
         attach(tiny_model("albert"), tiny_config(layers=(0,)))
     with pytest.raises(ValueError, match="threshold"):
@@ -142,9 +145,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "overrides", "message"), REFUSED)
-def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
-    name: str, overrides: dict[str, Any], message: str
-) -> None:
+def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(name, overrides, message):
     model = tiny_model(name)
     settings = model.config.to_dict()
     with pytest.raises(ValueError, match=message):
@@ -152,14 +153,6 @@ def test_a_config_that_does_not_fit_leaves_the_model_as_it_was(
     assert model.config._attn_implementation == "sdpa"
     assert model.config.to_dict() == settings
     assert traces(model) == []
-
-
-def test_what_is_no_model_or_no_config_is_refused() -> None:
-    with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
-        attach(nn.Linear(2, 2), tiny_config())
-    wanted = "config must be a JatConfig, got dict"
-    with pytest.raises(ValueError, match=wanted):
-        attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]
 
 
 def lora(model: nn.Module) -> Any:
@@ -171,7 +164,7 @@ def lora(model: nn.Module) -> Any:
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 @pytest.mark.parametrize("order", ["LoRA on jump heads", "jump heads on LoRA"])
-def test_lora(order: str) -> None:
+def test_lora(order):
     inputs, base = tiny_inputs("bert"), run(tiny_model("bert"), tiny_inputs("bert"))
     if order == "LoRA on jump heads":
         model = lora(tiny_jump_model("bert"))
@@ -194,7 +187,7 @@ def test_lora(order: str) -> None:
     assert torch.equal(run(model, inputs), adapted)
 
 
-def test_two_towers_have_one_numbering() -> None:
+def test_two_towers_have_one_numbering():
     model, inputs = tiny_clip()
     base = run_clip(model, inputs)
     attach(model, JatConfig(PairGraph(threshold=0.0), heads=2, layers=(0, 3)))
@@ -223,3 +216,77 @@ def tiny_clip() -> tuple[hf.CLIPModel, dict[str, torch.Tensor]]:
 def run_clip(model: hf.CLIPModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     with torch.no_grad():
         return model(**inputs).logits_per_text
+
+
+NOTICED = r"runs on '.*', but its model has heads that need 'jat'; take them off by jat_graph"
+SWITCHED = pytest.mark.parametrize("name", ["bert", "gpt2", "bart"])
+
+
+@SWITCHED
+@pytest.mark.parametrize("wanted", ["eager", {"": "sdpa"}])
+def test_another_attention_is_noticed_until_the_heads_are_off(name, wanted):
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    jumping = run(model, inputs)
+    twins = (copy.deepcopy(model), pickle.loads(pickle.dumps(model)))
+    for each in (model, *twins):
+        each.set_attn_implementation(wanted)
+        with pytest.raises(ValueError, match=NOTICED):
+            run(each, inputs)
+        each.set_attn_implementation("jat")
+        assert torch.equal(run(each, inputs), jumping)
+    assert detach(model).config._attn_implementation == "sdpa"
+    model.set_attn_implementation("eager")
+    run(model, inputs)
+
+
+@SWITCHED
+def test_a_configuration_that_was_written_to_is_noticed(name, tmp_path):
+    model, inputs = tiny_jump_model(name), tiny_inputs(name)
+    jumping = run(model, inputs)
+    model.config._attn_implementation = "sdpa"
+    with pytest.raises(ValueError, match=NOTICED):
+        run(model, inputs)
+    with pytest.raises(ValueError, match=NOTICED), disabled(model):
+        run(model, inputs)
+    inner: nn.Module = model.transformer if name == "gpt2" else model.encoder
+    assert attached_config(inner) == tiny_config()
+    model.save_pretrained(tmp_path)  # as what it is: a model with jump heads
+    assert torch.equal(run(from_pretrained(type(model), tmp_path), inputs), jumping)
+    assert detach(model).config._attn_implementation == "sdpa"
+
+
+def test_the_model_inside_gets_heads_and_positions():
+    model, inputs = tiny_model("bert"), tiny_inputs("bert")
+    base, outer = run(model, inputs), nn.Sequential(nn.Sequential(model), nn.Identity()).eval()
+    assert attach(resize_position_embeddings(outer, 100), tiny_config()) is outer
+    run(model, {"input_ids": torch.arange(90)[None] % 40 + 3})
+    assert torch.equal(run(model, inputs), run(tiny_jump_model("bert"), inputs))
+    assert attached_config(outer) == attached_config(model) == tiny_config()
+    with disabled(outer):
+        assert torch.equal(run(model, inputs), base)
+    assert torch.equal(run(detach(outer)[0][0], inputs), base)
+
+
+def test_the_model_inside_is_calibrated_and_looked_at(plain, tokenizer):
+    outer, text = nn.Sequential(plain), "Book costs more than pencil."
+    batch, clusters = tokenizer(text, return_tensors="pt"), JatConfig.clustered(dense_below=0)
+    assert fidelity(outer, [batch], clusters) == fidelity(plain, [batch], clusters)
+    attach(outer, calibrate(outer, [batch] * 2, density=0.2, config=JatConfig(layers=(1,))))
+    assert inspect_text(outer, tokenizer, text) == inspect_text(plain, tokenizer, text)
+    detach(outer)
+
+
+@pytest.mark.parametrize("work", [detach, attached_config, summary, calibrate, save_pretrained])
+def test_what_is_no_model_is_named(work):
+    given = {calibrate: [[]], save_pretrained: ["folder"]}.get(work, [])
+    with pytest.raises(ValueError, match=r"^model must be a model of transformers, got str$"):
+        work("abc", *given)
+
+
+def test_what_holds_no_model_or_two_is_refused_and_so_is_what_is_no_config():
+    with pytest.raises(ValueError, match="a model of transformers, or hold one, got Linear"):
+        attach(nn.Linear(2, 2), tiny_config())
+    with pytest.raises(ValueError, match="or hold one, got BertModel, GPT2LMHeadModel"):
+        attach(nn.ModuleList([tiny_model("bert"), tiny_model("gpt2")]), tiny_config())
+    with pytest.raises(ValueError, match="config must be a JatConfig, got dict"):
+        attach(tiny_model("bert"), {"threshold": 1.0})  # type: ignore[arg-type]

@@ -18,20 +18,7 @@ from tests.hf.models import (
 )
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
-def test_queries_and_keys_give_the_rows_of_the_model(name: str) -> None:
-    model, inputs = tiny_jump_model(name, layers=(0, 2), heads=(1, 3)), tiny_inputs(name)
-    with torch.no_grad(), capture_scores(model) as layers:
-        outputs = model(**inputs, output_attentions=True)
-    assert [(layer.layer, layer.heads) for layer in layers] == [(0, (1, 3)), (2, (1, 3))]
-    for layer in layers:
-        rows = outputs.attentions[layer.layer][:, [1, 3]].double()
-        assert_close(rows, reference_rows(layer), rtol=0, atol=2e-5)
-        assert layer.query.shape == layer.key.shape
-        assert layer.mask.causal == (name in ("gpt2", "llama"))
-
-
-def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
+def test_heads_that_read_by_clusters_are_recorded_apart():
     model, inputs = tiny_jump_model("bert", layers=(0, 2), heads=(1, 3)), tiny_inputs("bert")
     config = JatConfig.clustered(
         keys=[[2, 3], [4, 5]], size=1, segment=2, layers=(1, 2), heads=(0, 2)
@@ -53,7 +40,7 @@ def test_heads_that_read_by_clusters_are_recorded_apart() -> None:
             assert torch.equal(alone["opened_by"].edge_index, graphs[index]["opened_by"].edge_index)
 
 
-def test_recording_stops_at_the_end_and_is_detached() -> None:
+def test_recording_stops_at_the_end_and_is_detached():
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     with capture_scores(model) as layers:
         model(**inputs)
@@ -65,22 +52,7 @@ def test_recording_stops_at_the_end_and_is_detached() -> None:
     model(**inputs)
 
 
-def test_masks_are_those_of_the_jump_heads() -> None:
-    model = tiny_jump_model("bert", heads=(1, 3))
-    inputs = tiny_inputs("bert", (LENGTH, 7))
-    (layer, *_) = assert_joins(model, inputs)
-    assert layer.mask.valid is not None
-    assert layer.mask.valid.sum(-1).tolist() == [[LENGTH], [7]]
-    each = torch.ones(2, 4, LENGTH, LENGTH, dtype=torch.bool).tril()
-    each[:, 3] = True  # head 3 sees everything
-    with capture_scores(model) as layers:
-        run(model, {"input_ids": inputs["input_ids"], "attention_mask": each})
-    allowed = layers[0].mask.allowed(LENGTH, torch.device("cpu"))
-    assert allowed is not None
-    assert torch.equal(allowed.expand(2, 2, -1, -1), each[:, [1, 3]])
-
-
-def test_calls_of_one_module_are_joined_along_the_batch() -> None:
+def test_calls_of_one_module_are_joined_along_the_batch():
     model = tiny_jump_model("albert")
     inputs = tiny_inputs("albert", (LENGTH, 7))
     (layer,) = assert_joins(model, inputs)
@@ -93,7 +65,7 @@ def test_calls_of_one_module_are_joined_along_the_batch() -> None:
     assert_close((rows * valid).double(), reference_rows(layer) * valid, rtol=0, atol=2e-5)
 
 
-def test_learned_strengths_are_recorded_as_they_are() -> None:
+def test_learned_strengths_are_recorded_as_they_are():
     model, inputs = attach(tiny_model("bert"), JatConfig.stones(heads=(1, 3))), tiny_inputs("bert")
     with capture_scores(model) as layers:
         run(model, inputs)
@@ -111,20 +83,7 @@ def test_learned_strengths_are_recorded_as_they_are() -> None:
     assert not any(layer.strength.any() for layer in layers)  # those of then
 
 
-def test_excluded_tokens_are_recorded() -> None:
-    model, inputs = tiny_model("bert"), tiny_inputs("bert")
-    first = inputs["input_ids"][:, :1]
-    attach(model, JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist())))
-    with capture_scores(model) as layers:
-        run(model, inputs)
-        run(model, inputs)
-    wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
-    for layer in layers:
-        assert layer.mask.excluded is not None
-        assert torch.equal(layer.mask.excluded.squeeze(1), wanted)
-
-
-def test_forwards_of_one_length_are_joined() -> None:
+def test_forwards_of_one_length_are_joined():
     model = tiny_jump_model("bert")
     with capture_scores(model) as layers:
         run(model, tiny_inputs("bert"))

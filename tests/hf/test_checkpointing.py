@@ -11,48 +11,34 @@ from transformers import PreTrainedModel
 
 from jat_graph import JatConfig, jump_attention
 from jat_graph.hf import keep_graphs
-from tests.hf.models import (
-    DECODERS,
-    LENGTH,
-    assert_joins,
-    main_output,
-    tiny_inputs,
-    tiny_jump_model,
-)
+from tests.hf.models import DECODERS, LENGTH, assert_joins, tiny_inputs, tiny_jump_model
+from tests.hf.test_interface_training import gradients
 from tests.inputs import random_heads
 from tests.support import count_operations
 
-SETTINGS: list[Any] = [
-    pytest.param({"backend": "dense"}, id="dense"),
-    pytest.param({"backend": "threshold", "hop_weights": (0.2, 0.3, 0.5)}, id="threshold"),
-    pytest.param({"backend": "sparse", "key_selection": "sampled"}, id="sparse"),
-    pytest.param({"key_selection": "significance", "hop_weights": (0.5, 0.5)}, id="mixed"),
-    pytest.param({"backend": "dense", "soft_temperature": 0.5}, id="soft"),
-]
-
-
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dense": {"backend": "dense"},
+    "threshold": {"backend": "threshold", "hop_weights": (0.2, 0.3, 0.5)},
+    "soft": {"backend": "dense", "soft_temperature": 0.5},
+    "sparse": {"backend": "sparse", "key_selection": "sampled"},
+    "mixed": {"key_selection": "significance", "hop_weights": (0.5, 0.5)},
+}
+CASES = [(name, kind) for name in ("bert", "roberta") for kind in SETTINGS]
+CASES += [("llama", kind) for kind in ("dense", "threshold", "soft")]  # its masks want all keys
+CASES += [("modernbert", kind) for kind in ("dense", "soft")]  # so do those of its local layers
 HALVES = JatConfig(hop_weights=(0.5, 0.5))
 
 
-def step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> tuple[Counter[str], list[Tensor]]:
+def step(model: PreTrainedModel, inputs: dict[str, Any]) -> tuple[Counter[str], dict[str, Tensor]]:
     """Run forward and backward; return how often our operators ran, and the gradients."""
-    model.zero_grad()
-    torch.manual_seed(3)  # dropout
     with count_operations() as seen:
-        output = main_output(model(**inputs))
-        (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
-    ours = Counter({name: n for name, n in seen.items() if name.startswith("jat_graph.")})
-    return ours, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        found = gradients(model, inputs)
+    return Counter({name: n for name, n in seen.items() if name.startswith("jat_graph.")}), found
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "llama"])
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_graphs_are_made_once_and_gradients_stay(name: str, settings: dict[str, Any]) -> None:
-    if name in ("modernbert", "llama") and set(settings) & {"key_selection"}:
-        pytest.skip("its masks want all keys")
-    if name == "modernbert" and settings["backend"] == "threshold":
-        pytest.skip("its local layers have masks of their own")
-    model, inputs = tiny_jump_model(name, **settings).train(), tiny_inputs(name, (LENGTH, 7))
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_graphs_are_made_once_and_gradients_stay(name, kind):
+    model, inputs = tiny_jump_model(name, **SETTINGS[kind]), tiny_inputs(name, (LENGTH, 7))
     if name in DECODERS:
         inputs |= {"use_cache": False}
     assert_joins(model, inputs)
@@ -65,9 +51,8 @@ def test_graphs_are_made_once_and_gradients_stay(name: str, settings: dict[str, 
     kept, got = step(model, inputs)
     assert kept == once
     assert all(twice[name] > count for name, count in once.items())
-    assert (not once) == ("soft_temperature" in settings)  # soft votes carry gradients
-    for ours, theirs in zip(got, wanted, strict=True):
-        assert torch.equal(ours, theirs)
+    assert (not once) == (kind == "soft")  # soft votes carry gradients
+    assert all(torch.equal(got[name], grad) for name, grad in wanted.items())
 
 
 def run(heads: list[Tensor]) -> Tensor:
@@ -80,7 +65,7 @@ def run(heads: list[Tensor]) -> Tensor:
     return output
 
 
-def test_a_second_backward_pass_says_why_it_cannot() -> None:
+def test_a_second_backward_pass_says_why_it_cannot():
     heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
     output = run(heads)
     torch.autograd.grad(output.sum(), heads, retain_graph=True)
@@ -88,7 +73,7 @@ def test_a_second_backward_pass_says_why_it_cannot() -> None:
         torch.autograd.grad(output.sum(), heads)
 
 
-def test_two_forward_passes_before_two_backward_passes() -> None:
+def test_two_forward_passes_before_two_backward_passes():
     first, second = (random_heads(1, 2, 8, 4, seed=seed)[:3] for seed in (0, 1))
     leaves = [[tensor.requires_grad_() for tensor in heads] for heads in (first, second)]
     outputs = [run(heads) for heads in leaves]
@@ -99,7 +84,7 @@ def test_two_forward_passes_before_two_backward_passes() -> None:
         assert all(map(torch.equal, got, wanted))
 
 
-def test_compiled_code_keeps_graphs() -> None:
+def test_compiled_code_keeps_graphs():
     heads = [tensor.requires_grad_() for tensor in random_heads(1, 2, 8, 4)[:3]]
     wanted = torch.autograd.grad(run(heads).sum(), heads)
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)

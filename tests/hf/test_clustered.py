@@ -2,9 +2,7 @@
 
 import copy
 import gc
-import json
-import warnings
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,11 +15,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
-from tests.hf.models import LENGTH, place, run, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
+from tests.hf.test_adapter import tiny_clip
 from tests.support import count_operations
 
 __all__ = ["calls"]
-SERVED = [name for name, family in FAMILIES.items() if family.served]
 CASES = [pytest.param(name, (LENGTH,) * 3, "right", id=f"{name}-unpadded") for name in FAMILIES]
 CASES += [
     pytest.param(name, LENGTHS, side, id=f"{name}-{side}")
@@ -37,24 +35,9 @@ def on_sdpa(model: hf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     return run(model, inputs)
 
 
-def by_function(call: Call, **settings: Any) -> Tensor:
-    """Return what the function makes of a call's queries, keys and values."""
-    return clustered_attention(
-        call.query,
-        call.key,
-        call.value,
-        attention_mask=call.mask,
-        scale=call.options["scaling"],
-        enable_gqa=True,
-        **SETTINGS | settings,
-    )
-
-
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize(("name", "lengths", "side"), CASES)
-def test_each_family_reads_as_the_function_does(
-    name: str, lengths: tuple[int, ...], side: str, calls: list[Call]
-) -> None:
+def test_each_family_reads_as_the_function_does(name, lengths, side, calls):
     family, model = FAMILIES[name], clustered_model(name)
     inputs = family.inputs(lengths, side)
     run(model, inputs)
@@ -62,7 +45,10 @@ def test_each_family_reads_as_the_function_does(
     assert (dense.count(False), dense.count(True)) == (family.served, family.others)
     for call, left_alone in zip(calls, dense, strict=True):
         if not left_alone:
-            assert torch.equal(call.output, by_function(call))
+            parts = (call.query, call.key, call.value)
+            options = {"attention_mask": call.mask, "scale": call.options["scaling"]} | SETTINGS
+            want = clustered_attention(*parts, enable_gqa=True, **options)
+            assert torch.equal(call.output, want)
 
 
 def dense_output(call: Call) -> Tensor:
@@ -75,39 +61,13 @@ def dense_output(call: Call) -> Tensor:
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize("settings", [{}, {"size": 32, "segment": 32}], ids=str)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name: str, settings: dict[str, int]) -> None:
+def test_short_inputs_are_read_as_by_sdpa_to_the_bit(name, settings):
     model, inputs = FAMILIES[name].build(), FAMILIES[name].inputs(LENGTHS, "right")
     want = on_sdpa(model, inputs)
     if settings:
         model.config.clustered = {"dense_below": 0} | settings
     model.set_attn_implementation("clustered")
     assert torch.equal(run(model, inputs), want)
-
-
-# Other models' positions count padding on the left.
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "modernbert", "nomic"])
-def test_padding_and_batch_change_no_token(name: str, side: str) -> None:
-    model, inputs = clustered_model(name), FAMILIES[name].inputs(LENGTHS, side)
-    whole = run(model, inputs)
-    assert not torch.allclose(whole, on_sdpa(model, inputs), atol=1e-3)
-    model.set_attn_implementation("clustered")
-    for row, length in enumerate(LENGTHS):
-        valid = place(length, LENGTH, side)
-        alone = {key: x[row : row + 1, valid] for key, x in inputs.items()}
-        assert_close(whole[row, valid], run(model, alone)[0], rtol=0, atol=1e-5)
-
-
-def test_holes_in_a_sequence_change_no_token() -> None:
-    model, inputs = clustered_model("bert"), tiny_inputs("bert", (LENGTH, LENGTH))
-    mask = torch.ones(2, LENGTH, dtype=torch.long)
-    mask[0, [0, 4, 5]] = mask[1, [7, LENGTH - 1]] = 0
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    whole = run(model, inputs | {"attention_mask": mask, "position_ids": positions})
-    for row in (0, 1):
-        valid = mask[row].bool()
-        alone = run(model, {"input_ids": inputs["input_ids"][row : row + 1, valid]})
-        assert_close(whole[row, valid], alone[0], rtol=0, atol=1e-5)
 
 
 def four(pairs: Tensor) -> dict[str, Tensor]:
@@ -117,7 +77,7 @@ def four(pairs: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_packed_documents_are_sequences_of_their_own_and_named_once(inference: bool) -> None:
+def test_packed_documents_are_sequences_of_their_own_and_named_once(inference):
     model, sizes = clustered_model("bert", keys=0, segment=2), (5, 7)
     pairs = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     inputs = four(pairs)
@@ -137,20 +97,15 @@ def test_packed_documents_are_sequences_of_their_own_and_named_once(inference: b
         assert_close(positions, run(model, {"input_ids": document}), rtol=0, atol=1e-5)
 
 
-def band() -> Tensor:
-    distance = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
-    return distance.abs() <= 3
-
-
 MASKS: dict[str, Tensor] = {
-    "a band": band(),
+    "a band": torch.ones(LENGTH, LENGTH).triu(-3).tril(3).bool(),
     "causal order": torch.ones(LENGTH, LENGTH).tril().bool(),
     "biases": torch.linspace(0, 1, LENGTH * LENGTH).view(LENGTH, LENGTH),
 }
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None:
+def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask):
     model, inputs = clustered_model("bert"), four(MASKS[mask])
     wanted = "BertSelfAttention runs on SDPA instead of clusters where its mask has more than pad"
     with pytest.warns(UserWarning, match=wanted) as seen:
@@ -166,7 +121,7 @@ def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask: str) -> None
         ("t5", "T5Attention runs on SDPA instead of clusters where it adds a position bias to its"),
     ],
 )
-def test_each_model_warns_once_of_what_clusters_do_not_serve(name: str, wanted: str) -> None:
+def test_each_model_warns_once_of_what_clusters_do_not_serve(name, wanted):
     for _ in range(2):  # two models
         model = tiny_model("bart") if name == "bart" else FAMILIES[name].build()
         model.set_attn_implementation("clustered")
@@ -179,30 +134,8 @@ def test_each_model_warns_once_of_what_clusters_do_not_serve(name: str, wanted: 
         gc.collect()
 
 
-def test_what_is_served_and_windows_of_a_model_warn_of_nothing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for name in ("bert", "modernbert", "gemma3", "vit"):
-            run(clustered_model(name), FAMILIES[name].inputs(LENGTHS, "right"))
-
-
-@pytest.mark.filterwarnings(LEFT_ALONE)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
-def test_a_decoder_generates_short_texts_as_it_does_on_sdpa(name: str) -> None:
-    model = tiny_model(name)
-    if name == "bart":
-        torch.manual_seed(0)
-        model = hf.BartForConditionalGeneration(model.config).eval()
-    ids, options = tiny_inputs("gpt2")["input_ids"], {"max_new_tokens": 6, "do_sample": False}
-    outputs = []
-    for implementation in ("sdpa", "clustered"):
-        model.set_attn_implementation(implementation)
-        outputs.append(model.generate(ids, attention_mask=torch.ones_like(ids), **options))
-    assert torch.equal(*outputs)
-
-
 @pytest.mark.parametrize("argument", ["softcap", "s_aux", "sinks", "indices"])
-def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
+def test_what_sdpa_would_leave_out_is_refused(argument):
     model = tiny_model("bert")
     module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
     wanted = f"BertSelfAttention passes {argument}, which neither clusters nor SDPA can use"
@@ -212,31 +145,7 @@ def test_what_sdpa_would_leave_out_is_refused(argument: str) -> None:
         )
 
 
-def test_a_position_bias_is_added_by_sdpa() -> None:
-    model = tiny_model("bert")
-    model.config.clustered = {**SETTINGS}
-    module, heads = model.encoder.layer[0].attention.self, torch.randn(1, 4, LENGTH, 8)
-    call = (module, heads, heads, heads, None)
-    options = {"position_bias": torch.randn(1, 4, LENGTH, LENGTH)}
-    with pytest.warns(UserWarning, match="where it adds a position bias to its scores"):
-        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](*call, **options)
-    want, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](*call, **options)
-    assert torch.equal(got, want)
-
-
-def test_keys_from_elsewhere_are_left_to_sdpa() -> None:
-    model = tiny_model("bert")
-    model.config.clustered = {**SETTINGS}
-    module = model.encoder.layer[0].attention.self
-    query, keys = torch.randn(2, 4, LENGTH, 8), torch.randn(2, 4, LENGTH + 5, 8)
-    with pytest.warns(UserWarning, match="its keys come from elsewhere than its queries"):
-        got, _ = ALL_ATTENTION_FUNCTIONS["clustered"](module, query, keys, keys, None)
-    assert torch.equal(got, ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, keys, keys, None)[0])
-
-
-def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
-    calls: list[Call],
-) -> None:
+def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(calls):
     """An encoder's states of as many tokens as its own cannot be told by their shape."""
     torch.manual_seed(0)
     settings = {"is_decoder": True, "add_cross_attention": True}
@@ -252,7 +161,7 @@ def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(
     assert dense == ["Cross" in type(call.module).__name__ for call in calls]
 
 
-def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
+def test_asking_for_attentions_gives_none_as_with_sdpa():
     model, inputs = clustered_model("bert"), tiny_inputs("bert")
     found = []
     wanted = "BertSelfAttention gives no attention probabilities with clusters: take 'eager'"
@@ -275,7 +184,7 @@ def test_asking_for_attentions_gives_none_as_with_sdpa() -> None:
         ({"keys": [[1, 2]]}, "keys must be one number for all heads, got a table, which"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> None:
+def test_settings_that_do_not_fit_are_one_line(settings, wanted):
     model = clustered_model("bert")
     model.config.clustered = settings
     with pytest.raises(ValueError, match=wanted):
@@ -285,7 +194,7 @@ def test_settings_that_do_not_fit_are_one_line(settings: Any, wanted: str) -> No
             register_clustered(**settings)
 
 
-def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -> None:
+def test_a_name_brings_settings_that_count_before_those_of_the_configuration():
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
     del model.config.clustered
@@ -303,15 +212,8 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration() -
     assert torch.equal(run(model, inputs), on_sdpa(model, inputs))  # a short input
 
 
-def test_a_name_reaches_every_part_of_a_model() -> None:
-    text = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
-    vision = {**text, "image_size": 16, "patch_size": 4}
-    vision.pop("vocab_size")
-    layers = {"num_hidden_layers": 1}
-    config = hf.SiglipConfig(text_config=text | layers, vision_config=vision | layers)
-    torch.manual_seed(0)
-    model = hf.SiglipModel(config).eval()
-    inputs = {"input_ids": tiny_inputs("roberta")["input_ids"]} | tiny_inputs("vit")
+def test_a_name_reaches_every_part_of_a_model():
+    model, inputs = tiny_clip()
     outputs = []
     for name in ("sdpa", register_clustered(**SETTINGS)):
         model.set_attn_implementation(name)
@@ -321,56 +223,100 @@ def test_a_name_reaches_every_part_of_a_model() -> None:
         assert not torch.equal(outputs[0][part], outputs[1][part])
 
 
-def test_nothing_is_kept_but_the_settings(tmp_path: Path) -> None:
+def test_nothing_is_kept_but_the_settings(tmp_path):
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     plain = tiny_model("bert")
     assert list(model.state_dict()) == list(plain.state_dict())
     want = run(model, inputs)
     assert torch.equal(run(copy.deepcopy(model), inputs), want)
     model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert saved["clustered"] == SETTINGS
-    assert not any("attn_implementation" in key for key in saved)
     loaded = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="clustered")
     assert torch.equal(run(loaded, inputs), want)
     stock = hf.AutoModel.from_pretrained(tmp_path)
     assert torch.equal(run(stock, inputs), on_sdpa(model, inputs))
-    stock.set_attn_implementation("clustered")
-    assert torch.equal(run(stock, inputs), want)
-
-
-def test_a_configuration_given_to_from_pretrained_brings_its_settings(tmp_path: Path) -> None:
-    tiny_model("bert").save_pretrained(tmp_path)
+    plain.save_pretrained(tmp_path)
     config = hf.AutoConfig.from_pretrained(tmp_path)
     config.clustered = SETTINGS
     loaded = hf.AutoModel.from_pretrained(tmp_path, config=config, attn_implementation="clustered")
-    inputs = tiny_inputs("bert", LENGTHS)
-    assert torch.equal(run(loaded, inputs), run(clustered_model("bert"), inputs))
+    assert torch.equal(run(loaded, inputs), want)
 
 
-def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them() -> None:
+def test_heads_are_attached_to_a_model_on_clusters_and_it_comes_back_to_them():
     model, inputs = clustered_model("bert"), tiny_inputs("bert", LENGTHS)
     want = run(model, inputs)
     with pytest.warns(UserWarning, match="heads of BertModel, on clusters by name until now"):
-        attach(model, JatConfig(threshold_config(), heads=2))
+        attach(model, tiny_config(heads=2))
     assert torch.equal(run(model, inputs), run(tiny_jump_model("bert", heads=2), inputs))
     assert torch.equal(run(detach(model), inputs), want)
     with pytest.warns(UserWarning, match="run on SDPA"):
         attach(model, JatConfig.clustered(**SETTINGS, heads=2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
+    attach(detach(model), JatConfig.clustered(**SETTINGS))  # leaves no head behind
 
 
-def threshold_config() -> Any:
-    return tiny_jump_model("bert").config.jat["graph"]
+def test_dropout_is_drawn_in_training_alone():
+    model = tiny_model("distilbert", dropout=0.0, attention_dropout=0.5)
+    model.config.clustered = SETTINGS
+    model.set_attn_implementation("clustered")
+    inputs = tiny_inputs("distilbert", LENGTHS)
+    want = run(model, inputs)
+    model.train()
+    outputs = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        outputs.append(run(model, inputs))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    assert not torch.equal(outputs[0], want)
 
 
-@pytest.mark.parametrize("name", SERVED)
-def test_clusters_change_long_inputs(name: str) -> None:
-    """Which would be SDPA's, were nothing served."""
-    model, inputs = clustered_model(name), FAMILIES[name].inputs((LENGTH,) * 3, "right")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = run(model, inputs)
-    assert not torch.equal(got, on_sdpa(model, inputs))
+def test_a_compiled_model_follows_its_settings():
+    torch._dynamo.reset()
+    model = tiny_model("bert", num_hidden_layers=1)
+    model.set_attn_implementation("clustered")
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    outputs = []
+    for settings in ({}, SETTINGS, SETTINGS | {"keys": 4}, SETTINGS | {"propagate": False}):
+        model.config.clustered = settings
+        outputs.append(run(compiled, tiny_inputs("bert", LENGTHS)))
+        assert torch.equal(outputs[-1], run(model, tiny_inputs("bert", LENGTHS)))
+    assert not any(torch.equal(one, other) for one, other in pairwise(outputs))
+
+
+def test_what_is_compiled_warns_too():
+    torch._dynamo.reset()
+    model = FAMILIES["t5"].build()
+    model.set_attn_implementation(register_clustered(keys=5, size=1, segment=2, dense_below=0))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    inputs = tiny_inputs("roberta", LENGTHS)
+    with pytest.warns(UserWarning, match="T5Attention runs on SDPA instead of clusters") as seen:
+        got = run(compiled, inputs)
+    assert len(seen) == 1
+    model.set_attn_implementation("sdpa")
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say():
+    torch._dynamo.reset()
+    model = clustered_model("bert")
+    inputs = four(MASKS["a band"])
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with pytest.warns(UserWarning, match="its mask has more than padding and documents"):
+        got = run(compiled, inputs)
+    model.set_attn_implementation("sdpa")
+    assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
+
+
+def test_sentence_transformers_take_the_name(minilm_path):
+    sbert: Any = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is missing"
+    )
+    texts = ["The keys to the cabinet are on the table. " * 12, "A dog runs."]
+    vectors = []
+    for name in ("sdpa", register_clustered(keys=4, size=4, dense_below=0)):
+        model = sbert.SentenceTransformer(
+            minilm_path, device="cpu", model_kwargs={"attn_implementation": name}
+        )
+        vectors.append(model.encode(texts, convert_to_tensor=True))
+    near = torch.nn.functional.cosine_similarity(*vectors, dim=-1)
+    assert 0.9 < float(near[0]) < 1 - 1e-4
+    assert_close(vectors[0][1], vectors[1][1], rtol=0, atol=1e-5)  # a short one

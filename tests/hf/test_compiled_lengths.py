@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 from jat_graph import JatConfig, PairGraph, attach
-from tests.hf.models import PAD, VOCABULARY, run, tiny_model
+from jat_graph.hf import register_clustered
+from tests.hf.models import PAD, VOCABULARY, run, strengthened, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 SHAPES = [(5, 1), (6, 2), (7, 3), (16, 4), (9, 1), (12, 2)]  # lengths and batches
@@ -20,6 +21,7 @@ HEADS = {
     "votes on the fly": JatConfig(PairGraph(threshold=1.0, backend="threshold"), heads="all"),
     "every third key": JatConfig(PairGraph(key_selection="strided", key_step=3, threshold=1.0)),
     "vote rate": JatConfig(PairGraph(vote_rate=0.1), heads="all"),
+    "significant keys": JatConfig(PairGraph(key_selection="significance", threshold=1.0)),
     "sampled keys": JatConfig(PairGraph(key_selection="sampled", threshold=1.0)),
     "stones": JatConfig.stones(strength=0.5),
     "learned, sampled stones": JatConfig.stones(key_selection="sampled"),
@@ -28,12 +30,13 @@ HEADS = {
     "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
 }
 CASES = [
-    *(("bert", name) for name in ("pairs", "soft votes", "vote rate", "sampled keys", "stones")),
-    *(("bert", name) for name in ("learned, sampled stones", "clusters", "global tokens")),
-    ("bert", "votes on the fly"),
-    *(("llama", name) for name in ("standard scores", "pairs", "every third key")),
-    *(("llama", name) for name in ("stones in a window", "clusters")),
+    *(("bert", heads) for heads in HEADS if heads not in ("standard scores", "stones in a window")),
+    *(("llama", heads) for heads in ("standard scores", "pairs", "every third key")),
+    *(("llama", heads) for heads in ("stones in a window", "clusters")),
+    *((name, "pairs") for name in ("gpt2", "modernbert")),
+    *((name, "clusters by name") for name in ("bert", "modernbert", "llama")),
 ]
+DEPTHS = {"gpt2": {"n_layer": 1}, "modernbert": {"num_hidden_layers": 2}}  # the second is local
 
 
 @pytest.fixture(autouse=True)
@@ -41,24 +44,25 @@ def without_graphs_of_others() -> None:
     torch._dynamo.reset()
 
 
-def inputs_of(length: int, batch: int, padded: bool = True) -> dict[str, torch.Tensor]:
+def inputs_of(length: int, batch: int) -> dict[str, torch.Tensor]:
     ids = torch.randint(1, VOCABULARY, (batch, length))
     mask = torch.ones_like(ids)
-    if padded and batch > 1:
+    if batch > 1:
         mask[1, -2:] = 0
     return {"input_ids": ids.masked_fill(mask == 0, PAD), "attention_mask": mask}
 
 
 def model_with(name: str, heads: str) -> PreTrainedModel:
-    model = attach(tiny_model(name, num_hidden_layers=1), HEADS[heads])
-    for key, parameter in model.named_parameters():
-        if key.endswith("strength.weight"):
-            torch.nn.init.constant_(parameter, 0.3)
-    return model
+    depth = DEPTHS.get(name, {"num_hidden_layers": 1})
+    if heads == "clusters by name":
+        model = tiny_model(name, **depth)
+        model.set_attn_implementation(register_clustered(dense_below=0, keys=2, size=2, segment=2))
+        return model
+    return strengthened(attach(tiny_model(name, **depth), HEADS[heads]))
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
-def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
+def test_lengths_and_batches_share_three_graphs(name, heads):
     model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     for shape in SHAPES:
@@ -71,9 +75,14 @@ def test_lengths_and_batches_share_three_graphs(name: str, heads: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
 @pytest.mark.parametrize(
-    ("name", "heads"), [("bert", "stones"), ("llama", "pairs"), ("llama", "stones")]
+    ("name", "heads"),
+    [
+        *((name, "clusters") for name in ("bert", "modernbert")),
+        ("bert", "stones"),
+        ("llama", "pairs"),
+    ],
 )
-def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
+def test_an_exported_model_takes_any_length(name, heads):
     model, inputs = model_with(name, heads), inputs_of(20, 2)
     length = torch.export.Dim("length", min=4, max=60)
     shapes = {key: {1: length} for key in inputs}
@@ -88,7 +97,7 @@ def test_an_exported_model_takes_any_length(name: str, heads: str) -> None:
         assert_close(got, want, rtol=0, atol=1e-5)
 
 
-def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal() -> None:
+def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal():
     model = model_with("llama", "stones")
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     band = torch.ones(1, 1, 9, 9, dtype=torch.bool).triu(-2).tril()

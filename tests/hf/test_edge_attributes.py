@@ -97,7 +97,7 @@ class ByHand(nn.Module):
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("form", [list, Batch.from_data_list])
-def test_a_layer_in_heads_is_the_layer_called_by_hand(name: str, form: Any) -> None:
+def test_a_layer_in_heads_is_the_layer_called_by_hand(name, form):
     graphs, (conv, takes) = [graph_of(length) for length in LENGTHS], LAYERS[name]
     inputs, found = tiny_inputs("bert", LENGTHS), []
     for layer in (lambda x: conv(x, x), lambda x: ByHand(conv(x, x), graphs, takes)):
@@ -120,7 +120,7 @@ def test_a_layer_in_heads_is_the_layer_called_by_hand(name: str, form: Any) -> N
         ("GATv2Conv", {"edge_attr": torch.ones(27, 4, 2)}, r"GATv2Conv, got \[E, 4, 2\]"),
     ],
 )
-def test_what_a_layer_lacks_is_said(name: str, change: Any, message: str) -> None:
+def test_what_a_layer_lacks_is_said(name, change, message):
     model, wrong = with_layer(LAYERS[name][0]), graph_of(9, **change)
     with pytest.raises(ValueError, match=message):
         run(model, tiny_inputs("bert", (9,)), graphs=[wrong])
@@ -129,7 +129,7 @@ def test_what_a_layer_lacks_is_said(name: str, change: Any, message: str) -> Non
             run(model, tiny_inputs("bert", LENGTHS), graphs=[wrong, graph_of(5)])
 
 
-def test_weights_come_by_position_beside_features() -> None:
+def test_weights_come_by_position_beside_features():
     class Beside(Own):
         def forward(self, x, edge_index, weight, *, edge_attr) -> Tensor:
             return super().forward(x, edge_index, weight, 0, edge_attr)
@@ -139,7 +139,7 @@ def test_weights_come_by_position_beside_features() -> None:
     assert_close(*(run(model, inputs, graphs=given) for model in models))
 
 
-def test_features_that_nobody_takes_are_refused() -> None:
+def test_features_that_nobody_takes_are_refused():
     model, graphs = attach(tiny_model("bert"), JatConfig()), [graph_of(9, edge_weight=None)]
     with pytest.raises(ValueError, match=r"edge_attr must be \[27\] or \[27, 1\], got \[27, 4"):
         run(model, tiny_inputs("bert", (9,)), graphs=graphs, word_ids=[list(range(9))])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -15,11 +13,9 @@ import transformers as hf
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import from_networkx
 
 from jat_graph import JatConfig, attach, using_graphs
-from jat_graph.nn import JumpConv
 from tests.hf.models import (
     DECODERS,
     LENGTH,
@@ -30,8 +26,6 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
-from tests.hf.test_stones import strengthened
-from tests.support import needs_torch_sparse
 
 LENGTHS = (LENGTH, 7)
 
@@ -45,13 +39,12 @@ def chain(nodes: int, causal: bool = False) -> Data:
 
 @pytest.mark.parametrize("name", TEXT)
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
+def test_a_model_jumps_along_graphs_from_outside(name, side):
     causal = name in ("gpt2", "llama", "bart")
-    lengths = (LENGTH, 7)
     model = attach(tiny_model(name), tiny_config())
-    inputs = tiny_inputs(name, lengths, side=side)
+    inputs = tiny_inputs(name, LENGTHS, side=side)
     kwargs = {"use_cache": False} if causal else {}
-    graphs = [chain(length, causal) for length in lengths]
+    graphs = [chain(length, causal) for length in LENGTHS]
     with using_graphs(model, graphs):
         out = run(model, inputs, **kwargs)
         alone = run(model, inputs, **kwargs)
@@ -60,24 +53,16 @@ def test_a_model_jumps_along_graphs_from_outside(name: str, side: str) -> None:
     with pytest.raises(ValueError, match="graph"):  # late, in a layer
         run(model, inputs, graphs=[chain(3)] * 2, **kwargs)
     assert not torch.allclose(out, run(model, inputs, graphs=None, **kwargs), atol=1e-4)
+    if causal:
+        with pytest.raises(ValueError, match="to the future"):
+            run(model, inputs, graphs=[chain(length) for length in LENGTHS], **kwargs)
     with using_graphs(model, graphs[1:]):
-        short = run(model, _row(inputs, 1), **kwargs)
+        short = run(model, {key: x[1:2] for key, x in inputs.items()}, **kwargs)
     valid = slice(None, 7) if side == "right" else slice(LENGTH - 7, None)
     assert_close(out[1, valid], short[0, valid], rtol=1e-4, atol=1e-5)
 
 
-def _row(inputs: dict[str, torch.Tensor], row: int) -> dict[str, torch.Tensor]:
-    return {name: value[row : row + 1] for name, value in inputs.items()}
-
-
-def test_an_edge_to_the_future_raises() -> None:
-    model = attach(tiny_model("gpt2"), tiny_config())
-    with using_graphs(model, [chain(LENGTH)]), pytest.raises(ValueError, match="to the future"):
-        run(model, tiny_inputs("gpt2", (LENGTH,)))
-    run(model, tiny_inputs("gpt2", (LENGTH,)))
-
-
-def test_graphs_of_words_reach_their_tokens() -> None:
+def test_graphs_of_words_reach_their_tokens():
     model = attach(tiny_model("bert"), tiny_config())
     inputs = tiny_inputs("bert", (6,))
     words = [[None, 0, 0, 1, 2, None]]
@@ -96,37 +81,18 @@ def test_graphs_of_words_reach_their_tokens() -> None:
     with using_graphs(model, graph, word_ids=words):  # one sequence needs no list
         assert torch.equal(main_output(model(**inputs)), out)
     with pytest.raises(ValueError, match=r"one for each sequence \(1\), got 2"):
-        with using_graphs(model, [graph, graph], word_ids=words):
-            pass
-
-
-def test_only_jump_heads_on_pairs_take_graphs() -> None:
-    with pytest.raises(ValueError, match="jump heads on pairs for graphs from outside, got none"):
-        with using_graphs(tiny_model("bert"), [chain(3)]):
-            pass
-    stones = attach(tiny_model("bert"), JatConfig.stones())
-    with pytest.raises(ValueError, match="got graph='stones'"):
-        with using_graphs(stones, [chain(3)]):
-            pass
-
-
-def test_a_layer_runs_on_a_graph_from_outside() -> None:
-    layers = attach(tiny_model("bert"), tiny_config(), conv=partial(JumpConv, out_channels=None))
-    model, inputs = strengthened(layers), tiny_inputs("bert", (LENGTH, 7))
-    fast = strengthened(attach(tiny_model("bert"), tiny_config(strength="learned")))
-    graphs = [chain(LENGTH), chain(7)]
-    with using_graphs(model, graphs), using_graphs(fast, graphs):
-        assert_close(run(model, inputs), run(fast, inputs), rtol=1e-4, atol=1e-5)
+        model(**inputs, graphs=[graph, graph], word_ids=words)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # that torch's CSR is in beta
-@pytest.mark.parametrize("extra", [False, pytest.param(True, marks=needs_torch_sparse)])
-def test_every_form_of_the_same_graphs_gives_the_same(extra: bool) -> None:
+def test_every_form_of_the_same_graphs_gives_the_same():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs = [chain(length) for length in LENGTHS]
     with using_graphs(model, graphs):
         wanted = run(model, inputs)
-    matrix = dense(graphs)
+    matrix = torch.zeros(2 * LENGTH, 2 * LENGTH)  # rows are targets
+    for row, graph in enumerate(graphs):
+        matrix[tuple(graph.edge_index.flip(0) + row * LENGTH)] = 1.0
     edges = matrix.nonzero().T.flip(0)  # by target
     forms: list[Any] = [
         Batch.from_data_list(graphs),
@@ -136,30 +102,14 @@ def test_every_form_of_the_same_graphs_gives_the_same(extra: bool) -> None:
         matrix.to_sparse(),
         matrix.to_sparse_csr(),
     ]
-    if extra:
-        forms = [
-            SparseTensor.from_dense(matrix),
-            [T.ToSparseTensor()(graph.clone()) for graph in graphs],
-        ]
     for form in forms:
         with using_graphs(model, form):
             assert_close(run(model, inputs), wanted, rtol=1e-5, atol=1e-5)
 
 
-ROWS = [slice(row * LENGTH, (row + 1) * LENGTH) for row in range(2)]
-
-
-def dense(graphs: list[Data]) -> Tensor:  # rows are targets
-    matrix = torch.zeros(len(graphs) * LENGTH, len(graphs) * LENGTH)
-    for row, graph in enumerate(graphs):
-        weight = torch.ones(graph.num_edges) if graph.edge_attr is None else graph.edge_attr
-        matrix[tuple(graph.edge_index.flip(0) + row * LENGTH)] = weight
-    return matrix
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "vit"])
-def test_backward_may_come_later(name: str, reentrant: bool) -> None:
+def test_backward_may_come_later(name, reentrant):
     model = attach(tiny_model(name), tiny_config(strength=0.5)).train()
     inputs = tiny_inputs(name, LENGTHS) | ({"use_cache": False} if name in DECODERS else {})
     lengths = (17, 17) if name == "vit" else LENGTHS
@@ -179,7 +129,7 @@ def later_gradients(model: hf.PreTrainedModel, inputs: Any, graphs: Any) -> dict
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_one_thread_at_a_time_is_inside() -> None:
+def test_one_thread_at_a_time_is_inside():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
     graphs, seen = [chain(length) for length in LENGTHS], []
 
@@ -198,7 +148,7 @@ def test_one_thread_at_a_time_is_inside() -> None:
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between: bool) -> None:
+def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between):
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     wanted = run(model, inputs)
 
@@ -215,7 +165,7 @@ def test_a_call_that_ctrl_c_ends_leaves_no_graphs_behind(between: bool) -> None:
     assert torch.equal(run(model, inputs), wanted)
 
 
-def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -> None:
+def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     with torch.no_grad(), using_graphs(model, [chain(7)]):
         assert torch.equal(main_output(model.forward(**inputs)), run(model, inputs))
@@ -223,7 +173,7 @@ def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does() -
             model.encoder.layer[0].attention(torch.zeros(1, 7, 32))
 
 
-def test_a_compiled_model_takes_other_graphs() -> None:
+def test_a_compiled_model_takes_other_graphs():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     compiled = torch.compile(model, backend="eager")
     for causal in (False, True):
@@ -235,7 +185,7 @@ def test_a_compiled_model_takes_other_graphs() -> None:
     assert_close(run(compiled, inputs), run(model, inputs), rtol=1e-5, atol=1e-5)
 
 
-def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
+def test_a_model_generates_along_a_graph_of_the_prompt():
     model, inputs = attach(tiny_model("gpt2"), tiny_config()), tiny_inputs("gpt2", (6,))
     options = {"max_new_tokens": 3, "do_sample": False}
     prompt = chain(6, causal=True)
@@ -251,10 +201,17 @@ def test_a_model_generates_along_a_graph_of_the_prompt() -> None:
     assert not torch.equal(out, model.generate(**inputs, **options))
 
 
-def test_models_that_cannot_use_graphs_refuse_them(tmp_path: Path) -> None:
+def test_models_that_cannot_use_graphs_refuse_them(tmp_path):
     inputs, graphs = tiny_inputs("bert", LENGTHS), [chain(n) for n in LENGTHS]
+    stones = attach(tiny_model("bert"), JatConfig.stones())
+    for model, message in (
+        (stones, "got graph='stones'"),
+        (tiny_model("bert"), "jump heads on pairs for graphs from outside, got none"),
+    ):
+        with pytest.raises(ValueError, match=message), using_graphs(model, graphs):
+            pass
     with pytest.raises(ValueError, match="got graph='stones'"):
-        attach(tiny_model("bert"), JatConfig.stones())(**inputs, graphs=graphs)
+        stones(**inputs, graphs=graphs)
     attach(tiny_model("bert"), tiny_config()).save_pretrained(tmp_path)
     by_name = hf.AutoModel.from_pretrained(tmp_path, attn_implementation="jat")
     with pytest.raises(ValueError, match="cannot take graphs: load its model with jat_graph"):
@@ -286,9 +243,7 @@ WORDS_OF = "word_ids must be the word of each token, from 0, or None, got "
         ([chain(3)], [[0, 1, -2]], rf"{WORDS_OF}\[0, 1, -2\]"),
     ],
 )
-def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
-    graphs: Any, words: Any, message: str
-) -> None:
+def test_what_is_no_graph_or_no_words_is_refused_in_one_line(graphs, words, message):
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
     with pytest.raises(ValueError, match=message) as caught:
         run(model, inputs, graphs=graphs, word_ids=words)
@@ -297,7 +252,7 @@ def test_what_is_no_graph_or_no_words_is_refused_in_one_line(
     assert_close(*(run(model, inputs, graphs=graphs) for graphs in good))
 
 
-def test_edges_of_words_without_a_token_are_not_left_out_unsaid() -> None:
+def test_edges_of_words_without_a_token_are_not_left_out_unsaid():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (3,))
     want = run(model, inputs, graphs=[chain(3)], word_ids=WORDS)
     with pytest.warns(UserWarning, match="edges of words without a token, which are left out"):

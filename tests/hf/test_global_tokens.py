@@ -20,8 +20,7 @@ from jat_graph import (
 from jat_graph.hf import capture_scores, register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS
 from tests.hf.models import (
-    PADDINGS,
-    assert_padding_changes_nothing,
+    heads_read,
     main_output,
     place,
     run,
@@ -29,7 +28,6 @@ from tests.hf.models import (
     tiny_inputs,
     tiny_model,
 )
-from tests.hf.test_cluster_heads import heads_read
 from tests.oracles import masked_softmax
 from tests.oracles.patterns import reference_global_mask, reference_pairs, reference_window
 
@@ -70,7 +68,7 @@ def refused(what: str) -> Any:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("way", WAYS)
-def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> None:
+def test_heads_read_global_tokens_and_these_read_all(way, side):
     inputs, mask = tiny_inputs("bert", LENGTHS, side=side), everywhere(side=side)
     valid, model = inputs["attention_mask"].bool(), model_with(way)
     with using_global_tokens(model, mask):
@@ -92,24 +90,9 @@ def test_heads_read_global_tokens_and_these_read_all(way: str, side: str) -> Non
     assert torch.equal(got[1], none[1])
 
 
-@pytest.mark.parametrize(("lengths", "side"), PADDINGS)
-@pytest.mark.parametrize("way", WAYS)
-def test_padding_and_neighbours_change_nothing(
-    way: str, lengths: tuple[int, ...], side: str
-) -> None:
-    model, mask = model_with(way), everywhere(lengths, side)
-    inputs = tiny_inputs("bert", lengths, side=side) | {"global_attention_mask": mask.long()}
-    assert_padding_changes_nothing(model, inputs, lengths, side, atol=1e-5)
-    whole = run(model, inputs)
-    others = {name: x.clone() for name, x in inputs.items()}
-    others["input_ids"][1:] = others["input_ids"][1:].flip(-1)
-    others["global_attention_mask"][1:] = 1
-    assert torch.equal(run(model, others)[0], whole[0])
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "electra"])
 @pytest.mark.parametrize("way", WAYS)
-def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
+def test_models_take_them_as_an_argument_too(way, name):
     inputs, mask, model = tiny_inputs(name, LENGTHS), everywhere(), model_with(way, name)
     none = globally(model, inputs, torch.zeros_like(mask))
     got = globally(model, inputs, mask)
@@ -120,7 +103,7 @@ def test_models_take_them_as_an_argument_too(way: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_backward_may_come_later_with_checkpointing(way: str) -> None:
+def test_backward_may_come_later_with_checkpointing(way):
     inputs, found = tiny_inputs("bert", LENGTHS), []
     for checkpointing in (False, True):
         model = model_with(way).train()
@@ -139,7 +122,7 @@ def test_backward_may_come_later_with_checkpointing(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["clusters", "name"])
-def test_a_compiled_model_reads_them(way: str) -> None:
+def test_a_compiled_model_reads_them(way):
     inputs = tiny_inputs("bert", LENGTHS) | {"global_attention_mask": everywhere()}
     model = model_with(way)
     want = run(model, inputs)
@@ -147,7 +130,7 @@ def test_a_compiled_model_reads_them(way: str) -> None:
     assert_close(run(compiled, inputs), want, rtol=0, atol=1e-5)
 
 
-def test_disabled_heads_and_inner_masks() -> None:
+def test_disabled_heads_and_inner_masks():
     model, inputs, mask = model_with("clusters"), tiny_inputs("bert", LENGTHS), everywhere()
     base = run(FAMILIES["bert"].build(), inputs)
     with using_global_tokens(model, ~mask):
@@ -160,7 +143,7 @@ def test_disabled_heads_and_inner_masks() -> None:
     assert torch.equal(inside, globally(model, inputs, mask))
 
 
-def test_what_cannot_use_them_is_one_line() -> None:
+def test_what_cannot_use_them_is_one_line():
     bert, inputs, mask = tiny_model("bert"), tiny_inputs("bert", LENGTHS), everywhere()
     jumping = attach(tiny_model("bert"), tiny_config())
     for model, got in (
@@ -195,7 +178,7 @@ def test_what_cannot_use_them_is_one_line() -> None:
 @pytest.mark.filterwarnings("ignore:BartAttention runs on SDPA:UserWarning")
 @pytest.mark.parametrize("way", ["clusters", "name"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bart"])
-def test_decoders_have_none(name: str, way: str) -> None:
+def test_decoders_have_none(name, way):
     model, inputs = tiny_model(name), tiny_inputs(name, LENGTHS)
     if way == "name":
         model.set_attn_implementation(register_clustered(**SETTINGS))

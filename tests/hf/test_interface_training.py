@@ -9,16 +9,17 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, disabled
-from jat_graph.jumps.config import JatConfig
+from tests.hf.causal import decoder, decoder_inputs
+from tests.hf.encoders import SETTINGS, clustered_model
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
     LENGTH,
-    THRESHOLD,
-    assert_joins,
     main_output,
     run,
+    strengthened,
     tiny_config,
     tiny_inputs,
     tiny_jump_model,
@@ -31,35 +32,38 @@ def weighted(output: Tensor) -> Tensor:
     return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
 
 
-def gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def gradients(model: PreTrainedModel, inputs: dict[str, Any]) -> dict[str, Tensor]:
     model.zero_grad()
     torch.manual_seed(3)  # dropout
     weighted(main_output(model(**inputs))).backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_gradients_reach_queries_and_keys(name: str) -> None:
-    model, inputs = tiny_jump_model(name, hop_weights=(0.3, 0.7)), tiny_inputs(name)
-    assert_joins(model, inputs)
-    jumping = gradients(model, inputs)
-    with disabled(model):
-        base = gradients(model, inputs)
-    assert jumping.keys() == base.keys()
-    assert all(bool(grad.isfinite().all()) for grad in jumping.values())
-    changed = [name for name in base if not torch.allclose(base[name], jumping[name], rtol=1e-2)]
-    assert len(changed) > len(base) / 2
+WAYS = [("pairs", name) for name in ("bert", "modernbert", "gpt2", "llama")]
+WAYS += [("clusters", name) for name in ("bert", "gpt2", "llama")]
+WAYS += [("clusters by name", name) for name in ("electra", "modernbert", "gpt2", "llama")]
+
+
+def model_with(kind: str, name: str) -> PreTrainedModel:
+    """Return a tiny model with heads of a kind."""
+    if kind == "pairs":
+        return tiny_jump_model(name)
+    if name in DECODERS:
+        return decoder(name, kind == "clusters by name")
+    if kind == "clusters":
+        return attach(tiny_model(name), JatConfig.clustered(**SETTINGS))
+    return clustered_model(name)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("name", ["bert", "modernbert", "gpt2", "llama"])
-def test_gradient_checkpointing_changes_no_gradient(name: str, reentrant: bool) -> None:
-    model, inputs = tiny_jump_model(name), tiny_inputs(name, (LENGTH, 7))
-    assert_joins(model, inputs)
-    model.train()
+@pytest.mark.parametrize(("kind", "name"), WAYS)
+def test_gradient_checkpointing_changes_no_gradient(kind, name, reentrant):
+    model, inputs = model_with(kind, name).train(), tiny_inputs(name, (LENGTH, 9, 7))
     if name in DECODERS:  # a cache, which checkpointing switches off, changes SDPA's last bits
-        inputs |= {"use_cache": False}
+        inputs = decoder_inputs(name) | {"use_cache": False}
     wanted = gradients(model, inputs)
+    stock = gradients(tiny_model(name).to(model.dtype).train(), inputs)
+    assert any(not torch.allclose(stock[key], grad, rtol=1e-2) for key, grad in wanted.items())
     model.activation_checkpointing_enable({"use_reentrant": reentrant})
     model.enable_input_require_grads()
     got = gradients(model, inputs)
@@ -68,63 +72,36 @@ def test_gradient_checkpointing_changes_no_gradient(name: str, reentrant: bool) 
         assert torch.equal(got[parameter], grad), parameter
 
 
-COMPILED = [
-    pytest.param("bert", 1, (LENGTH, 7), id="bert-padded"),
-    pytest.param("gpt2", 1, (LENGTH, LENGTH), id="gpt2-unpadded"),
-    pytest.param("llama", 1, (LENGTH, 7), id="llama-padded"),
-    pytest.param("modernbert", 2, (LENGTH, LENGTH), id="modernbert-local"),
-]
+TRAINED = {
+    "pairs": tiny_config(backend="dense", threshold=3.0),
+    "stones": JatConfig.stones(excluded_token_ids=(17, 29)),
+    "clusters": JatConfig.clustered(**SETTINGS),
+}
 
 
-def tiny_deep_model(name: str, depth: int, **overrides: Any) -> PreTrainedModel:
-    """Return a model with jump heads of few layers: tracing them is slow."""
-    field = "n_layer" if name == "gpt2" else "num_hidden_layers"
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("kind", TRAINED)
+def test_a_compiled_model_trains_and_can_be_disabled(kind):
     torch._dynamo.reset()
-    settings: dict[str, Any] = {"backend": "dense"}
-    if "vote_rate" not in overrides:
-        settings["threshold"] = 3.0 if name == "bert" else THRESHOLD
-    return attach(tiny_model(name, **{field: depth}), tiny_config(**settings | overrides))
-
-
-@pytest.mark.parametrize(("name", "depth", "lengths"), COMPILED)
-def test_a_model_compiled_without_graph_breaks_is_the_eager_one(
-    name: str, depth: int, lengths: tuple[int, ...]
-) -> None:
-    model, inputs = tiny_deep_model(name, depth), tiny_inputs(name, lengths)
-    assert_joins(model, inputs)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    assert_close(run(compiled, inputs), run(model, inputs), rtol=0, atol=1e-5)
-
-
-def test_a_compiled_model_trains_and_can_be_disabled() -> None:
-    model, inputs = tiny_deep_model("bert", 1), tiny_inputs("bert", (LENGTH, 7))
-    assert_joins(model, inputs)
-    wanted = gradients(model, inputs)
+    model = strengthened(attach(tiny_model("bert", num_hidden_layers=1), TRAINED[kind]))
+    inputs = tiny_inputs("bert", (LENGTH, 7))
+    wanted, jumping = gradients(model, inputs), run(model, inputs)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     model.zero_grad()
     weighted(main_output(compiled(**inputs))).backward()
     for name, grad in wanted.items():
-        assert_close(model.get_parameter(name).grad, grad, rtol=1e-4, atol=1e-6)
-    jumping = run(model, inputs)
+        assert_close(model.get_parameter(name).grad, grad, rtol=1e-4, atol=1e-5)
     with disabled(model):
         base = run(compiled, inputs)
         assert_close(base, run(model, inputs), rtol=0, atol=1e-5)
     assert not torch.allclose(base, jumping, atol=1e-3)
 
 
-@pytest.mark.parametrize("selection", ["significance", "sampled", "strided"])
-def test_a_compiled_model_takes_every_selection(selection: str) -> None:
-    model = tiny_deep_model("bert", 1, key_selection=selection, key_factor=1.2)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    for length in (LENGTH, LENGTH + 3):  # the second length makes lengths symbols
-        inputs = tiny_inputs("bert", (length, 7))
-        assert_joins(model, inputs)
-        assert_close(run(compiled, inputs), run(model, inputs), rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("rule", [{"key_selection": "significance"}, {"vote_rate": 0.1}], ids=str)
-def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]) -> None:
-    model, inputs = tiny_deep_model("bert", 1, **rule), tiny_inputs("bert")
+def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule):
+    torch._dynamo.reset()
+    model = attach(tiny_model("bert", num_hidden_layers=1), tiny_config(backend="dense", **rule))
+    inputs = tiny_inputs("bert")
     compiled = torch.compile(model, backend="eager")
     padding = torch.ones(3, 1, 1, LENGTH, dtype=torch.bool).expand(-1, -1, LENGTH, -1)
     assert_close(
@@ -140,7 +117,7 @@ def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name: str) -> None:
+def test_where_nothing_joins_autocast_is_the_base_to_the_bit(name):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 7))
     with torch.autocast("cpu", torch.bfloat16):
         base = run(model, inputs)
@@ -154,27 +131,31 @@ def autocast_error(model: PreTrainedModel, inputs: dict[str, Tensor]) -> float:
         return float((run(model, inputs).float() - exact).abs().max())
 
 
-# Votes near ρ flip in bfloat16, so soft ones are compared; stones have soft links anyway.
-@pytest.mark.parametrize("kind", ["pairs", "stones"])
+AUTOCAST = {  # votes near ρ flip in bfloat16, so soft ones are compared
+    "pairs": tiny_config(soft_temperature=1.0, backend="dense"),
+    "stones": JatConfig.stones(excluded_token_ids=(17, 29), strength=(0.5, 0.4, 0.3)),
+    "clusters": JatConfig.clustered(keys=4, size=2, segment=4, dense_below=0),
+}
+
+
+@pytest.mark.parametrize("kind", AUTOCAST)
 @pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
-def test_autocast_errs_no_more_than_the_base_does(name: str, use_cache: bool, kind: str) -> None:
-    if kind == "pairs":
-        config = tiny_config(soft_temperature=1.0, backend="dense")
-    else:
-        config = JatConfig.stones(excluded_token_ids=(17, 29), strength=(0.5, 0.4, 0.3))
-    model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 8))
+def test_autocast_errs_no_more_than_the_base_does(name, use_cache, kind):
+    model, inputs = attach(tiny_model(name), AUTOCAST[kind]), tiny_inputs(name, (LENGTH, 8))
     if name != "bert":
         inputs |= {"use_cache": use_cache}  # with a cache Llama's values are float32, too
     jumping, moved = autocast_error(model, inputs), run(model, inputs)
     with disabled(model):
         assert not torch.allclose(run(model, inputs), moved, atol=1e-3)
-        assert jumping <= 2 * autocast_error(model, inputs) + 1e-3
+        # Clusters choose otherwise where scores are near.
+        often, more = (3, 1e-2) if kind == "clusters" else (2, 1e-3)
+        assert jumping <= often * autocast_error(model, inputs) + more
 
 
 @pytest.mark.parametrize("config", [tiny_config(), JatConfig.stones()], ids=["pairs", "stones"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_autocast_trains(name: str, config: JatConfig) -> None:
+def test_autocast_trains(name, config):
     model, inputs = attach(tiny_model(name), config), tiny_inputs(name, (LENGTH, 7))
     with torch.autocast("cpu", torch.bfloat16):
         loss = weighted(main_output(model(**inputs)).float())
@@ -187,7 +168,7 @@ def test_autocast_trains(name: str, config: JatConfig) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_takes_the_strengths_along(dtype: torch.dtype) -> None:
+def test_half_precision_takes_the_strengths_along(dtype):
     for model in (
         attach(tiny_model("bert"), JatConfig.stones()).to(dtype),
         attach(tiny_model("bert").to(dtype), JatConfig.stones()),

@@ -1,7 +1,6 @@
 """A model that was saved with heads never runs without them unsaid, whoever loads it."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 import transformers as hf
 from transformers import AutoModel
 
-from jat_graph import JatConfig, attach, from_pretrained
+from jat_graph import JatConfig, attach, detach, from_pretrained
 from jat_graph.hf import save_pretrained
 from tests.hf.models import run, tiny_config, tiny_inputs, tiny_model
 
@@ -42,20 +41,23 @@ WAYS += [("pairs", "eager", load) for load in (as_sentence_transformers_does, in
 
 
 @pytest.mark.parametrize(("kind", "attention", "loader"), WAYS)
-def test_whoever_loads_a_model_without_its_heads_is_told(
-    kind: str, attention: str, loader: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_whoever_loads_a_model_without_its_heads_is_told(kind, attention, loader, tmp_path):
     model = attach(tiny_model("bert"), KINDS[kind])
     model.save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"runs without them: jat_graph\.from_pretrained") as said:
         plain = loader(tmp_path, attn_implementation=attention)
     assert all(str(tmp_path) in str(one.message) for one in said)
-    run(attach(copy.deepcopy(plain), KINDS[kind]), INPUTS)  # nothing more is said, nor here
+    attached = attach(copy.deepcopy(plain), KINDS[kind])
+    run(attached, INPUTS)  # nothing more is said, nor here
+    detach(attached).save_pretrained(tmp_path / "base")
+    assert "jat" not in (tmp_path / "base" / "config.json").read_text()
+    base = run(tiny_model("bert"), INPUTS)
+    torch.testing.assert_close(run(plain, INPUTS), base, rtol=0, atol=1e-5)
     again = from_pretrained(AutoModel, tmp_path, attn_implementation=attention)
     assert torch.equal(run(again, INPUTS), run(model, INPUTS))
 
 
-def test_peft_alone_refuses_adapters_and_ours_come_side_by_side(tmp_path: Path) -> None:
+def test_peft_alone_refuses_adapters_and_ours_come_side_by_side(tmp_path):
     tiny_model("bert").save_pretrained(tmp_path / "base")
     base, folder = hf.BertModel.from_pretrained(tmp_path / "base"), tmp_path / "adapters"
     options = {"init_lora_weights": False, "task_type": "FEATURE_EXTRACTION"}

@@ -13,11 +13,10 @@ import torch
 import transformers as hf
 from transformers import AutoModel, PreTrainedModel
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, attached_config, detach, disabled, from_pretrained, summary
-from jat_graph.jumps.config import JatConfig
 from tests.hf.models import (
     ARCHITECTURES,
-    assert_joins,
     run,
     tiny_config,
     tiny_inputs,
@@ -38,27 +37,47 @@ def settings_in(folder: Path) -> Any:
     return json.loads((folder / "config.json").read_text())
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_a_model_comes_back_with_its_jump_heads(name: str, tmp_path: Path) -> None:
-    model, inputs = tiny_jump_model(name), tiny_inputs(name)
-    assert_joins(model, inputs)
-    jumping = run(model, inputs)
-    first = saved(model, tmp_path / "first")
-    auto = hf.AutoModelForCausalLM if name in ("gpt2", "llama") else AutoModel
-    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
-    loaded = from_pretrained(auto, first, **kwargs)
-    assert attached_config(loaded) == tiny_config()
-    assert torch.equal(run(loaded, inputs), jumping)
-    second = saved(loaded, tmp_path / "second")
-    assert settings_in(second)["jat"] == settings_in(first)["jat"] == tiny_config().to_dict()
-    assert settings_in(second)["attn_implementation"] == "jat (import jat_graph.hf first)"
-    again = from_pretrained(type(model), second, **kwargs)
-    assert torch.equal(run(again, inputs), jumping)
+BY_NAME = [(name, {}) for name in ARCHITECTURES] + [
+    ("bert", {"layers": (0, 2), "threshold": ((0.5, 1.0), (2.0, 3.0))}),
+    ("bart", {"layers": (1, 2)}),
+    ("gpt2", {"pattern": "window:3"}),
+    ("bert", {"graph": "stones", "threshold": 0.5, "strength": (0.5, 0.2, 0.1)}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), BY_NAME, ids=str)
+def test_heads_without_weights_come_back_and_by_name_too(name, fields, tmp_path):
+    model, inputs = tiny_jump_model(name, **fields), tiny_inputs(name)
+    config, jumping = attached_config(model), run(model, inputs)
     with disabled(model):
         base = run(model, inputs)
-    plain = saved(detach(again), tmp_path / "plain")
-    assert "jat" not in (plain / "config.json").read_text()
-    assert torch.equal(run(auto.from_pretrained(plain, **kwargs), inputs), base)
+    folder = saved(model, tmp_path / "first")
+    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
+    auto = hf.AutoModelForCausalLM if name in ("gpt2", "llama") else AutoModel
+    ours = from_pretrained(auto, folder, **kwargs)
+    asked = auto.from_pretrained(folder, attn_implementation="jat", **kwargs)
+    plain = auto.from_pretrained(folder, **kwargs)  # its configuration asks
+    for loaded in (ours, asked, plain):
+        assert torch.equal(run(loaded, inputs), jumping)
+    twins = [ours, plain, copy.deepcopy(asked), pickle.loads(pickle.dumps(asked))]
+    for number, loaded in enumerate((ours, asked)):
+        again = saved(loaded, tmp_path / str(number))
+        assert settings_in(again)["jat"] == settings_in(folder)["jat"]
+        assert settings_in(again)["attn_implementation"] == "jat (import jat_graph.hf first)"
+        twins += [from_pretrained(type(model), again, **kwargs)]
+        twins += [auto.from_pretrained(again, **kwargs)]
+    for twin in twins:
+        assert attached_config(twin) == config
+        assert torch.equal(run(twin, inputs), jumping)
+        with disabled(twin):
+            assert torch.equal(run(twin, inputs), base)
+        assert summary(twin) == summary(model)
+        assert detach(twin).config._attn_implementation == "sdpa"
+        assert torch.equal(run(twin, inputs), base)
+        assert "jat" not in twin.config.to_dict()
+    assert torch.equal(run(asked, inputs), jumping)
+    asked.set_attn_implementation("sdpa")
+    assert torch.equal(run(asked, inputs), base)
 
 
 FRESH = """
@@ -75,17 +94,20 @@ print("all refused")
 """
 
 
-def test_without_the_library_every_save_refuses_to_load(tmp_path: Path) -> None:
-    model = tiny_jump_model("bert")
-    folders = [saved(model, tmp_path / "first"), saved(model, tmp_path / "second")]
-    folders.append(saved(from_pretrained(AutoModel, folders[0]), tmp_path / "third"))
-    folders.append(saved(from_pretrained(AutoModel, folders[2]), tmp_path / "fourth"))
-    folders.append(saved(attach(tiny_clip()[0], tiny_config(heads=2)), tmp_path / "clip"))
-    folders.append(trainer_checkpoint(tmp_path / "trained"))
-    command = [sys.executable, "-W", "ignore", "-c", FRESH, *map(str, folders)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+def in_a_fresh_process(code: str, *arguments: Path) -> str:
+    """Return what some code prints."""
+    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "all refused"
+    return done.stdout.strip()
+
+
+def test_without_the_library_every_save_refuses_to_load(tmp_path):
+    folders = [saved(tiny_jump_model("bert"), tmp_path / "first")]
+    for again in ("second", "third"):
+        folders.append(saved(from_pretrained(AutoModel, folders[-1]), tmp_path / again))
+    folders.append(saved(attach(tiny_clip()[0], tiny_config(heads=2)), tmp_path / "clip"))
+    assert in_a_fresh_process(FRESH, *folders) == "all refused"
 
 
 STARTED = """
@@ -101,72 +123,14 @@ print("ready")
 """
 
 
-def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path: Path) -> None:
+def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     (tmp_path / "model").write_bytes(pickle.dumps((model, inputs, run(model, inputs))))
-    command = [sys.executable, "-W", "ignore", "-c", STARTED, str(tmp_path / "model")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout.strip()) == (0, "ready"), done.stderr
-
-
-def trainer_checkpoint(folder: Path) -> Path:
-    """Train a classifier for one step and return its checkpoint."""
-    torch.manual_seed(0)
-    model = hf.BertForSequenceClassification(tiny_model("bert").config)
-    inputs = tiny_inputs("bert")
-    data = [{"input_ids": row, "labels": 0} for row in inputs["input_ids"]]
-    settings = hf.TrainingArguments(
-        output_dir=str(folder), max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True
-    )
-    hf.Trainer(model=attach(model, tiny_config()), args=settings, train_dataset=data).train()
-    return folder / "checkpoint-1"
-
-
-def auto_class(name: str) -> Any:
-    return hf.AutoModelForCausalLM if name in ("gpt2", "llama") else AutoModel
-
-
-BY_NAME = [(name, {}) for name in ARCHITECTURES] + [
-    ("bert", {"layers": (0, 2), "threshold": ((0.5, 1.0), (2.0, 3.0))}),
-    ("bart", {"layers": (1, 2)}),
-    ("gpt2", {"pattern": "window:3"}),
-    ("bert", {"graph": "stones", "threshold": 0.5, "strength": (0.5, 0.2, 0.1)}),
-]
-
-
-@pytest.mark.parametrize(("name", "fields"), BY_NAME, ids=str)
-def test_heads_without_weights_come_by_name(
-    name: str, fields: dict[str, Any], tmp_path: Path
-) -> None:
-    model, inputs = tiny_jump_model(name, **fields), tiny_inputs(name)
-    config, jumping = attached_config(model), run(model, inputs)
-    folder = saved(model, tmp_path / "first")
-    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
-    auto = auto_class(name)
-    asked = auto.from_pretrained(folder, attn_implementation="jat", **kwargs)
-    plain = auto.from_pretrained(folder, **kwargs)  # its configuration asks
-    for loaded in (asked, plain):
-        assert torch.equal(run(loaded, inputs), jumping)
-    copies = [copy.deepcopy(asked), pickle.loads(pickle.dumps(asked))]
-    copies.append(auto.from_pretrained(saved(asked, tmp_path / "second"), **kwargs))
-    with disabled(model):
-        base = run(model, inputs)
-    for twin in (*copies, plain):
-        assert attached_config(twin) == config
-        assert torch.equal(run(twin, inputs), jumping)
-        with disabled(twin):
-            assert torch.equal(run(twin, inputs), base)
-        assert summary(twin) == summary(model)
-        assert detach(twin).config._attn_implementation == "sdpa"
-        assert torch.equal(run(twin, inputs), base)
-        assert "jat" not in twin.config.to_dict()
-    assert torch.equal(run(asked, inputs), jumping)
-    asked.set_attn_implementation("sdpa")
-    assert torch.equal(run(asked, inputs), base)
+    assert in_a_fresh_process(STARTED, tmp_path / "model") == "ready"
 
 
 @pytest.mark.parametrize("first", [summary, attached_config, None])
-def test_by_name_they_are_saved_before_any_call(first: Any, tmp_path: Path) -> None:
+def test_by_name_they_are_saved_before_any_call(first, tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     loaded = AutoModel.from_pretrained(saved(model, tmp_path / "first"))
     assert first is None or first(loaded) == first(model)  # whoever asks for them attaches them
@@ -177,35 +141,19 @@ def test_by_name_they_are_saved_before_any_call(first: Any, tmp_path: Path) -> N
     assert torch.equal(run(again, inputs), run(model, inputs))
 
 
-def test_they_train_as_attached_ones_do(tmp_path: Path) -> None:
-    model, inputs = tiny_jump_model("bert").train(), tiny_inputs("bert")
-    loaded = AutoModel.from_pretrained(saved(model, tmp_path), attn_implementation="jat").train()
-    loaded.activation_checkpointing_enable()
-    found = []
-    for each in (model, loaded):
-        torch.manual_seed(3)
-        each(**inputs).last_hidden_state[..., 0].sum().backward()
-        found.append({name: p.grad for name, p in each.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    assert all(torch.equal(grad, found[1][name]) for name, grad in found[0].items())
-
-
-def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path) -> None:
+def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path):
     wanted = "jat_graph.from_pretrained"
-    cases: list[tuple[str, Any, Any]] = [
-        ("bert", JatConfig.stones(), {}),
-        ("bert", tiny_config(conv="GCNConv"), {}),
-        ("distilbert", tiny_config(layers=(1,)), {}),  # whose modules do not know their layer
-        (
-            "bert",
-            tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,)),
-            {},
-        ),
+    silent = tiny_config(graph="stones", threshold=0.5, strength=0.5, excluded_token_ids=(1,))
+    cases = [
+        ("bert", JatConfig.stones()),
+        ("bert", tiny_config(conv="GCNConv")),
+        ("distilbert", tiny_config(layers=(1,))),  # whose modules do not know their layer
+        ("bert", silent),
     ]
-    for number, (name, config, kwargs) in enumerate(cases):
+    for number, (name, config) in enumerate(cases):
         model, inputs = attach(tiny_model(name), config), tiny_inputs(name)
         want, folder = run(model, inputs), saved(model, tmp_path / str(number))
-        loaded = AutoModel.from_pretrained(folder, attn_implementation="jat", **kwargs)
+        loaded = AutoModel.from_pretrained(folder, attn_implementation="jat")
         for _ in range(2):
             with pytest.raises(ValueError, match=wanted) as caught:
                 run(loaded, inputs)
@@ -223,7 +171,7 @@ def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["strengths", "layers"])
-def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
+def test_what_heads_have_learned_comes_back(kind, tmp_path):
     settings: dict[str, Any] = {
         "strengths": JatConfig.stones(excluded_token_ids=(17, 29)),
         "layers": tiny_config(conv="GCNConv", strength="learned"),
@@ -242,23 +190,7 @@ def test_what_heads_have_learned_comes_back(kind: str, tmp_path: Path) -> None:
     assert torch.equal(run(loaded, inputs), want)
 
 
-def test_the_base_is_loaded_by_name_and_says_what_it_lacks(tmp_path: Path) -> None:
-    model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
-    jumping = run(model, inputs)
-    folder = saved(model, tmp_path / "jump")
-    with pytest.warns(UserWarning, match="runs without them"):
-        base = AutoModel.from_pretrained(folder, attn_implementation="sdpa")
-    with disabled(model):
-        assert torch.equal(run(base, inputs), run(model, inputs))
-    with pytest.warns(UserWarning, match="runs without them"):
-        assert summary(base) == "BertModel has no jump heads"
-    assert torch.equal(run(attach(base, tiny_config()), inputs), jumping)
-    assert detach(base).config._attn_implementation == "sdpa"
-    plain = saved(base, tmp_path / "base")
-    assert "jat" not in (plain / "config.json").read_text()
-
-
-def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path: Path) -> None:
+def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     built = AutoModel.from_config(hf.AutoConfig.from_pretrained(saved(model, tmp_path))).eval()
     built.load_state_dict(model.state_dict())
@@ -267,7 +199,7 @@ def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path: Path) 
     assert torch.equal(run(built, inputs), run(model, inputs))
 
 
-def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
+def test_arguments_of_transformers_are_passed_on(tmp_path):
     folder = saved(tiny_jump_model("bert"), tmp_path)
     half = from_pretrained(AutoModel, str(folder), dtype=torch.bfloat16)
     assert half.dtype == torch.bfloat16
@@ -284,7 +216,7 @@ def test_arguments_of_transformers_are_passed_on(tmp_path: Path) -> None:
     assert not report["missing_keys"]
 
 
-def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_jump_heads_is_refused(tmp_path):
     folder = saved(tiny_model("bert"), tmp_path)
     with pytest.raises(ValueError, match=r"saved without heads of jat_graph"):
         from_pretrained(AutoModel, folder)
@@ -297,7 +229,7 @@ def test_a_model_without_jump_heads_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [("folder",), (None, "folder"), (AutoModel,), (AutoModel, "")]
 )
-def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> None:
+def test_what_cannot_load_anything_is_refused_in_one_line(arguments):
     wanted = r"takes a class of transformers and a folder, as in from_pretrained\(AutoModel, '.*'\)"
     with pytest.raises(ValueError, match=wanted) as caught:
         from_pretrained(*arguments)
@@ -312,9 +244,7 @@ def test_what_cannot_load_anything_is_refused_in_one_line(arguments: Any) -> Non
         ("red", "saved without heads of jat_graph"),
     ],
 )
-def test_settings_of_another_version_are_refused(
-    settings: Any, message: str, tmp_path: Path
-) -> None:
+def test_settings_of_another_version_are_refused(settings, message, tmp_path):
     folder = saved(tiny_jump_model("bert"), tmp_path)
     config = settings_in(folder)
     config["jat"] = config["jat"] | settings if isinstance(settings, dict) else settings

@@ -10,36 +10,23 @@ from transformers import PreTrainedModel
 
 from jat_graph import JatConfig
 from jat_graph.hf import attach, capture_scores
-from tests.hf.models import ARCHITECTURES, LENGTH, run, tiny_config, tiny_inputs, tiny_model
+from tests.hf.encoders import T5
+from tests.hf.models import (
+    ARCHITECTURES,
+    ENCODER,
+    LENGTH,
+    SIDE,
+    VOCABULARY,
+    run,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 64,
-}
+SIZES: dict[str, Any] = ENCODER | {"num_hidden_layers": 2}
 GEMMA: dict[str, Any] = SIZES | {"num_key_value_heads": 2, "head_dim": 8}
-T5: dict[str, Any] = {
-    "vocab_size": 50,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 2,
-    "num_heads": 4,
-}
-BART: dict[str, Any] = {
-    "vocab_size": 50,
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "max_position_embeddings": 64,
-}
+BART: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "max_position_embeddings": 64}
+BART |= {f"{part}_{key}": x for part in ("encoder", "decoder") for key, x in SIDE.items()}
 INTERFACE = "does not go through transformers' attention interface"
 SDPA = "does not support scaled dot product attention"
 
@@ -69,9 +56,7 @@ def model_of(name: str, settings: dict[str, Any]) -> PreTrainedModel:
 @pytest.mark.parametrize(
     ("name", "settings", "message"), [pytest.param(*case, id=case[0]) for case in REFUSED]
 )
-def test_models_that_cannot_jump_say_why_and_stay_as_they_were(
-    name: str, settings: dict[str, Any], message: str
-) -> None:
+def test_models_that_cannot_jump_say_why_and_stay_as_they_were(name, settings, message):
     model = model_of(name, settings)
     before, implementation = model.config.to_dict(), model.config._attn_implementation
     with pytest.raises(ValueError, match=message):
@@ -84,7 +69,7 @@ COUNTS = {"albert": 1, "bart": 4}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_self_attention_is_found_in_order(name: str) -> None:
+def test_self_attention_is_found_in_order(name):
     model = attach(tiny_model(name), tiny_config(heads=4))
     with capture_scores(model) as found:
         run(model, tiny_inputs(name))
@@ -95,7 +80,7 @@ def test_self_attention_is_found_in_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_cross_attention_is_left_alone(name: str) -> None:
+def test_cross_attention_is_left_alone(name):
     settings = {"is_decoder": True} if name == "bert" else {}
     model = attach(tiny_model(name, add_cross_attention=True, **settings), tiny_config())
     encoded = torch.randn(3, LENGTH + 1, 32)  # other lengths would be refused in jump heads
@@ -121,9 +106,7 @@ WINDOWS: dict[str, tuple[dict[str, Any], int, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("kind", ["stones", "standard scores"])
-def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(
-    name: str, kind: str
-) -> None:
+def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(name, kind):
     settings, first, whole = WINDOWS[name]
     model, ids = model_of(name, DECODER | settings), torch.randint(3, 50, (1, 20))
     stones = JatConfig.stones(strength=0.5)
@@ -142,7 +125,7 @@ def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(
         attach(model_of(name, DECODER | settings | {"sliding_window": 64}), config)
 
 
-def test_a_model_without_attention_says_so() -> None:
+def test_a_model_without_attention_says_so():
     sizes = {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "embedding_size": 8}
     with pytest.raises(ValueError, match=r"ResNetModel cannot .* \(none found\)"):
         attach(model_of("ResNet", sizes), tiny_config())

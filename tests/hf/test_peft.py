@@ -48,28 +48,23 @@ def adapted(base: Path, config: Any) -> Any:
 @pytest.mark.parametrize(
     "config", [tiny_config(), JatConfig.clustered(**SETTINGS)], ids=["jump", "cluster"]
 )
-def test_an_adapter_brings_its_heads(
-    config: Any, at_hand: str | None, base: Path, tmp_path: Path
-) -> None:
+def test_an_adapter_brings_its_heads(config, at_hand, base, tmp_path):
     model, inputs = adapted(base, config), tiny_inputs("bert")
     want = run(model, inputs)
     with disabled(model):
         assert not torch.allclose(run(model, inputs), want, atol=1e-4)
     save_pretrained(model, tmp_path / "adapter")
-    own = hf.AutoModel.from_pretrained(base)
-    loaders: dict[str | None, Any] = {None: hf.AutoModel, "plain": own}
+    own = hf.AutoModel.from_pretrained(base) if at_hand else hf.AutoModel
     if at_hand == "jumping":
-        loaders[at_hand] = attach(own, config)
-    again = from_pretrained(loaders[at_hand], tmp_path / "adapter")
+        attach(own, config)
+    again = from_pretrained(own, tmp_path / "adapter")
     assert isinstance(again, peft.PeftModel)
     assert torch.equal(run(again.eval(), inputs), want)
     save_pretrained(again, tmp_path / "second")
     assert torch.equal(run(from_pretrained(hf.AutoModel, tmp_path / "second"), inputs), want)
 
 
-def test_what_peft_saved_alone_is_refused_or_takes_the_heads_of_its_base(
-    base: Path, tmp_path: Path
-) -> None:
+def test_what_peft_saved_alone_is_refused_or_takes_the_heads_of_its_base(base, tmp_path):
     model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
     want = run(model, inputs)
     model.save_pretrained(tmp_path / "adapter")
@@ -82,7 +77,7 @@ def test_what_peft_saved_alone_is_refused_or_takes_the_heads_of_its_base(
 
 
 @pytest.mark.filterwarnings("ignore:Unexpected keyword arguments:UserWarning")
-def test_adapters_of_before_are_read(base: Path, tmp_path: Path) -> None:
+def test_adapters_of_before_are_read(base, tmp_path):
     model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
     model.save_pretrained(tmp_path)
     path = tmp_path / "adapter_config.json"
@@ -94,7 +89,7 @@ def test_adapters_of_before_are_read(base: Path, tmp_path: Path) -> None:
     assert torch.equal(run(again, inputs), run(model, inputs))
 
 
-def test_a_checkpoint_of_its_own_trainer_is_loaded_again(base: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_its_own_trainer_is_loaded_again(base, tmp_path):
     model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
     want = run(model, inputs)
     save_pretrained(model, tmp_path)
@@ -107,14 +102,14 @@ def test_a_checkpoint_of_its_own_trainer_is_loaded_again(base: Path, tmp_path: P
     assert torch.equal(run(model, inputs), want)
 
 
-def test_it_is_trained_on_where_that_is_asked_for(base: Path, tmp_path: Path) -> None:
+def test_it_is_trained_on_where_that_is_asked_for(base, tmp_path):
     save_pretrained(adapted(base, tiny_config()), tmp_path)
     for wish in (False, True):
         model = from_pretrained(hf.AutoModel, tmp_path, is_trainable=wish)
         assert any(weight.requires_grad for weight in model.parameters()) == wish
 
 
-def test_other_heads_on_the_base_are_refused(base: Path, tmp_path: Path) -> None:
+def test_other_heads_on_the_base_are_refused(base, tmp_path):
     save_pretrained(adapted(base, tiny_config()), tmp_path / "adapter")
     other = attach(hf.BertModel.from_pretrained(base), tiny_config(threshold=0.5))
     with pytest.raises(ValueError, match=r"BertModel must have the heads that the adapter in .*"):
@@ -123,7 +118,7 @@ def test_other_heads_on_the_base_are_refused(base: Path, tmp_path: Path) -> None
     from_pretrained(detach(other), tmp_path / "adapter")
 
 
-def test_a_base_that_was_saved_with_the_heads_has_them_once(tmp_path: Path) -> None:
+def test_a_base_that_was_saved_with_the_heads_has_them_once(tmp_path):
     jumping, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     jumping.save_pretrained(tmp_path / "base")
     model = lora(from_pretrained(hf.BertModel, tmp_path / "base"))
@@ -134,7 +129,7 @@ def test_a_base_that_was_saved_with_the_heads_has_them_once(tmp_path: Path) -> N
     assert attached_config(again) == tiny_config()
 
 
-def test_adapters_that_transformers_added_carry_them_too(base: Path, tmp_path: Path) -> None:
+def test_adapters_that_transformers_added_carry_them_too(base, tmp_path):
     model, inputs = attach(hf.BertModel.from_pretrained(base), tiny_config()), tiny_inputs("bert")
     model.add_adapter(peft.LoraConfig(target_modules=["query"], init_lora_weights=False))
     want = run(model.eval(), inputs)
@@ -143,7 +138,7 @@ def test_adapters_that_transformers_added_carry_them_too(base: Path, tmp_path: P
     assert torch.equal(run(again, inputs), want)
 
 
-def test_an_adapter_of_no_model_wants_one(tmp_path: Path) -> None:
+def test_an_adapter_of_no_model_wants_one(tmp_path):
     model, inputs = lora(tiny_jump_model("bert")), tiny_inputs("bert")
     save_pretrained(model, tmp_path)  # its base was never saved
     with pytest.raises(ValueError, match=r"no base model: use from_pretrained\(MODEL, FOLDER\)"):
@@ -152,7 +147,7 @@ def test_an_adapter_of_no_model_wants_one(tmp_path: Path) -> None:
     assert torch.equal(run(again, inputs), run(model, inputs))
 
 
-def test_its_card_says_how_to_load_it(base: Path, tmp_path: Path) -> None:
+def test_its_card_says_how_to_load_it(base, tmp_path):
     model, inputs = adapted(base, tiny_config()), tiny_inputs("bert")
     folder = tmp_path / "adapter"
     for _ in range(2):  # the second card is written over the first

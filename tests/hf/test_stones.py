@@ -1,7 +1,7 @@
 """Stepping stones in pretrained models: learned strengths, excluded tokens, and what they leave."""
 
 from collections import Counter
-from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -10,21 +10,23 @@ import transformers as hf
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from jat_graph import JatConfig, PairGraph
 from jat_graph.hf import attach, capture_scores, detach, disabled, from_pretrained, save_pretrained
-from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.hf.models import (
     ARCHITECTURES,
     DECODERS,
     LENGTH,
     TEXT,
-    assert_padding_changes_nothing,
+    heads_read,
     main_output,
     run,
+    strengthened,
+    strengths,
+    tiny_config,
     tiny_inputs,
     tiny_model,
 )
 from tests.hf.test_interface_training import gradients, weighted
-from tests.oracles import stone_attention
 from tests.oracles.jump import masked_softmax
 from tests.oracles.stones import incidence, jump_features, standard_scores, stone_propagation
 from tests.support import count_operations
@@ -32,7 +34,6 @@ from tests.support import count_operations
 EXCLUDED = (17, 29, 38, 41)
 # ModernBERT's local layers see a window, in which there are no standard scores.
 GLOBAL = {"modernbert": (0,)}
-FOLLOWED = [name for name in ARCHITECTURES if name != "modernbert"]
 
 
 def stones(name: str = "bert", **settings: Any) -> JatConfig:
@@ -43,19 +44,6 @@ def tiny_stones(name: str, tokens: Any = EXCLUDED, **settings: Any) -> hf.PreTra
     """Return a tiny model with stones that it jumps along strongly."""
     config = stones(name, excluded_token_ids=tokens, **settings)
     return strengthened(attach(tiny_model(name), config))
-
-
-def strengthened(model: nn.Module) -> Any:
-    """Give all strengths of a model numbers other than 0, each another."""
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for theta in strengths(model):
-            theta.copy_(torch.rand(theta.shape, generator=generator) + 0.3)
-    return model
-
-
-def strengths(model: nn.Module) -> list[nn.Parameter]:
-    return [weight for name, weight in model.named_parameters() if name.endswith(".theta")]
 
 
 def heavy(seen: Counter[str]) -> dict[str, int]:
@@ -70,7 +58,7 @@ def stones_inputs(name: str, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_until_it_learns_a_model_is_its_base_to_the_bit(name: str) -> None:
+def test_until_it_learns_a_model_is_its_base_to_the_bit(name):
     model, inputs = tiny_model(name), tiny_inputs(name, (LENGTH, 8))
     with count_operations() as before:
         base = run(model, inputs)
@@ -92,85 +80,7 @@ def test_until_it_learns_a_model_is_its_base_to_the_bit(name: str) -> None:
     assert torch.equal(run(model, inputs), base)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("settings", [{}, {"hops": 2, "sides": "positive"}], ids=str)
-def test_a_layer_is_the_reference_with_values_and_gradients(
-    settings: dict[str, Any], side: str
-) -> None:
-    heads = (0, 1, 3)
-    model = tiny_stones("bert", heads=heads, layers=(1,), **settings).double()
-    inputs = tiny_inputs("bert", (LENGTH, 7), side=side)
-    module, seen = model.encoder.layer[1].attention.self, []
-    module.register_forward_hook(
-        lambda _, args, kwargs, out: seen.append((args, kwargs, out[0])), with_kwargs=True
-    )
-    run(model, inputs)
-    (args, kwargs, whole), hidden = seen[0], seen[0][0][0].detach().clone().requires_grad_()
-    got = module(hidden, *args[1:], **kwargs)[0]
-    assert torch.equal(got, whole)
-
-    valid, ids = inputs["attention_mask"].bool(), inputs["input_ids"]
-    excluded = torch.stack([ids == token for token in EXCLUDED]).any(0)
-    assert bool(excluded.any())
-    parts = [
-        lin(hidden).unflatten(-1, (4, -1)).transpose(1, 2)
-        for lin in (module.query, module.key, module.value)
-    ]
-    theta = module.strength.theta
-    everyone = torch.zeros(*theta.shape[:2], 4, dtype=theta.dtype)
-    everyone[:, :, list(heads)] = theta
-    want = stone_attention(
-        *parts,
-        everyone,
-        threshold=1.0,
-        scale=8**-0.5,
-        sides=settings.get("sides", "both"),
-        stones=~excluded[:, None],
-        valid=valid,
-    )
-    got, want = got[valid], want.transpose(1, 2).flatten(2)[valid]
-    assert_close(got, want, rtol=1e-10, atol=1e-10)
-    leaves = [hidden, theta, module.query.weight, module.key.weight, module.value.weight]
-    for ours, theirs in zip(
-        torch.autograd.grad(weighted(got), leaves),
-        torch.autograd.grad(weighted(want), leaves),
-        strict=True,
-    ):
-        assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [
-        (name, side)
-        for name in TEXT
-        for side in ("left", "right")
-        # BART counts padding among its positions.
-        if name != "modernbert" and (name, side) != ("bart", "left")
-    ],
-)
-def test_padding_and_the_batch_change_nothing(name: str, side: str) -> None:
-    model = tiny_stones(name).double()
-    lengths, width = (LENGTH, 7, 1), LENGTH + 3
-    inputs = stones_inputs(name, lengths, side=side, padded_to=width)
-    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-10)
-
-
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_a_model_comes_back_with_what_it_learned(name: str, tmp_path: Path) -> None:
-    model, inputs = tiny_stones(name, hops=2), stones_inputs(name, (LENGTH, 8))
-    want = run(model, inputs)
-    model.save_pretrained(tmp_path)
-    kwargs = {"add_pooling_layer": False} if name == "vit" else {}
-    loaded = from_pretrained(type(model), tmp_path, **kwargs)
-    assert type(loaded) is type(model)
-    assert torch.equal(run(loaded, inputs), want)
-    with disabled(model):
-        base = run(model, inputs)
-    assert torch.equal(run(detach(loaded), inputs), base)
-
-
-def test_what_a_folder_lacks_begins_at_no_jump(tmp_path: Path) -> None:
+def test_what_a_folder_lacks_begins_at_no_jump(tmp_path):
     model, inputs = tiny_model("bert"), tiny_inputs("bert")
     base = run(model, inputs)
     model.save_pretrained(tmp_path)
@@ -185,7 +95,7 @@ def test_what_a_folder_lacks_begins_at_no_jump(tmp_path: Path) -> None:
     assert all(not bool(theta.any()) for theta in strengths(loaded))
 
 
-def test_pairs_learn_strengths_too(tmp_path: Path) -> None:
+def test_pairs_learn_strengths_too():
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     base = run(model, inputs)
     attach(
@@ -197,11 +107,9 @@ def test_pairs_learn_strengths_too(tmp_path: Path) -> None:
     assert [grad.any((1, 2)).tolist() for grad in theta] == [[True, False, True]] * 3
     moved = run(strengthened(model), inputs)
     assert not torch.allclose(moved, base, atol=1e-3)
-    model.save_pretrained(tmp_path)
-    assert torch.equal(run(from_pretrained(hf.AutoModel, tmp_path), inputs), moved)
 
 
-def test_fixed_strengths_bring_no_parameters() -> None:
+def test_fixed_strengths_bring_no_parameters():
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
     base = run(model, inputs)
     attach(model, stones(strength=0.0))
@@ -216,23 +124,6 @@ def test_fixed_strengths_bring_no_parameters() -> None:
     assert torch.equal(run(model, inputs), run(learned, inputs))
 
 
-# Dynamo makes an instance of each autograd function that it traces.
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
-def test_a_compiled_model_is_the_eager_one() -> None:
-    torch._dynamo.reset()
-    config = stones(excluded_token_ids=EXCLUDED)
-    model = strengthened(attach(tiny_model("bert", num_hidden_layers=1), config))
-    inputs = tiny_inputs("bert", (LENGTH, 7))
-    wanted, output = gradients(model, inputs), run(model, inputs)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    model.zero_grad()
-    got = main_output(compiled(**inputs))
-    weighted(got).backward()
-    assert_close(got, output, rtol=0, atol=1e-5)
-    for name, grad in wanted.items():
-        assert_close(model.get_parameter(name).grad, grad, rtol=1e-4, atol=1e-5)
-
-
 def excluded_masks(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor | None]:
     with capture_scores(model) as layers:
         run(model, inputs)
@@ -240,7 +131,7 @@ def excluded_masks(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor | No
 
 
 @pytest.mark.parametrize("name", [name for name in TEXT if name not in ("bart", "modernbert")])
-def test_every_layer_knows_the_excluded_tokens(name: str) -> None:
+def test_every_layer_knows_the_excluded_tokens(name):
     model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
     want = torch.isin(inputs["input_ids"], torch.tensor(EXCLUDED))[:, None]
     assert 0 < int(want.sum()) < want.numel()
@@ -252,7 +143,7 @@ def test_every_layer_knows_the_excluded_tokens(name: str) -> None:
     assert excluded_masks(model, embedded) == [None] * len(masks)
 
 
-def test_encoder_and_decoder_have_excluded_tokens_of_their_own() -> None:
+def test_encoder_and_decoder_have_excluded_tokens_of_their_own():
     torch.manual_seed(0)
     model = hf.BartForConditionalGeneration(tiny_model("bart").config).eval()
     strengthened(attach(model, stones(excluded_token_ids=EXCLUDED)))
@@ -265,7 +156,7 @@ def test_encoder_and_decoder_have_excluded_tokens_of_their_own() -> None:
     assert all(torch.equal(mask, want) for mask, want in zip(masks, wanted, strict=True))
 
 
-def test_choices_are_sequences_of_the_batch() -> None:
+def test_choices_are_sequences_of_the_batch():
     torch.manual_seed(0)
     model = hf.BertForMultipleChoice(tiny_model("bert").config).eval()
     strengthened(attach(model, stones(excluded_token_ids=EXCLUDED, layers=(0,))))
@@ -282,7 +173,7 @@ class Marks:
     unk_token_id, mask_token_id = 3, 4
 
 
-def test_a_tokenizer_says_what_is_excluded(tmp_path: Path) -> None:
+def test_a_tokenizer_says_what_is_excluded(tmp_path):
     model = attach(tiny_model("bert"), stones(), tokenizer=Marks())
     assert model.config.jat["excluded_token_ids"] == [0, 2, 5]
     model.save_pretrained(tmp_path)
@@ -291,70 +182,44 @@ def test_a_tokenizer_says_what_is_excluded(tmp_path: Path) -> None:
     inputs = {"input_ids": torch.tensor([[2, 8, 9, 5, 0]])}
     want = torch.tensor([[[True, False, False, True, True]]])
     assert all(torch.equal(mask, want) for mask in excluded_masks(loaded, inputs))
-
-
-def test_ids_go_to_pairs_too_and_a_tokenizer_does_not() -> None:
-    def tokens(config: Any, tokenizer: Any) -> Any:
-        return attach(tiny_model("bert"), config, tokenizer).config.jat["excluded_token_ids"]
-
-    assert tokens(JatConfig(), Marks()) == []
-    assert tokens(JatConfig(), [5, 2]) == [2, 5]
-    assert tokens(stones(excluded_token_ids=(9,)), Marks()) == [9]
-
-
-def heads_of(model: Any, inputs: dict[str, Any]) -> Tensor:
-    """Return what the first layer's heads give, [B, L, H · D]."""
-    outputs: list[Tensor] = []
-    module = model.encoder.layer[0].attention.self
-    handle = module.register_forward_hook(lambda _, args, out: outputs.append(out[0]))
-    run(model, inputs)
-    handle.remove()
-    return outputs[0]
+    attach(tiny_model("bert"), JatConfig.clustered(), Marks())  # is no harm
+    for config, given, wanted in (
+        (JatConfig(), Marks(), []),
+        (JatConfig(), [5, 2], [2, 5]),
+        (stones(excluded_token_ids=(9,)), Marks(), [9]),
+    ):
+        model = attach(tiny_model("bert"), config, given)
+        assert model.config.jat["excluded_token_ids"] == wanted
 
 
 @pytest.mark.parametrize("by_value", [0.0, 0.5])
-def test_values_come_from_beyond_the_pattern(by_value: float) -> None:
+def test_values_come_from_beyond_the_pattern(by_value):
     """Scores are read within it, features and values have gone along stones from everywhere."""
     near = 2
     config = JatConfig.stones(
         layers=(0,), strength=(0.4, 0.3, by_value), pattern=f"window:{near}+global:1"
     )
     model = attach(tiny_model("bert"), config).double()
-    inputs, module = tiny_inputs("bert", (LENGTH,)), model.encoder.layer[0].attention.self
-    hidden: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, args: hidden.append(args[0]))
-    got = heads_of(model, inputs)
-    handle.remove()
-    with torch.no_grad():
-        query, key, value = (
-            lin(hidden[0]).unflatten(-1, (4, -1)).transpose(1, 2)
-            for lin in (module.query, module.key, module.value)
-        )
+    (query, key, value), got = heads_read(model, tiny_inputs("bert", (LENGTH,)))
     walk = stone_propagation(incidence(standard_scores(query, key, 8**-0.5), 1.0), 0.1)
-    theta = torch.tensor([[0.4], [0.3], [by_value]], dtype=torch.float64)[..., None].expand(
-        -1, -1, 4
-    )
-    queries, keys = jump_features(walk, query, theta[0]), jump_features(walk, key, theta[1])
+    queries = jump_features(walk, query, query.new_full((1, 4), 0.4))
+    keys = jump_features(walk, key, key.new_full((1, 4), 0.3))
     tokens = torch.arange(LENGTH)
     seen = (tokens[:, None] - tokens).abs() < near
     seen[0], seen[:, 0] = True, True
     rows = masked_softmax(8**-0.5 * queries @ keys.mT, seen)
-    want = rows @ value + by_value * walk @ value
-    assert_close(got, want.transpose(1, 2).flatten(2), rtol=1e-10, atol=1e-10)
+    assert_close(got, rows @ value + by_value * walk @ value, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
+def test_strengths_are_saved_with_a_lora_adapter(tmp_path):
     peft = pytest.importorskip("peft")
-    inputs, config = tiny_inputs("bert", (LENGTH, 8)), stones(excluded_token_ids=EXCLUDED)
-    base = run(tiny_model("bert"), inputs)
-
-    def attached() -> hf.PreTrainedModel:
-        return attach(tiny_model("bert"), config)
-
+    base, inputs = tiny_model("bert"), tiny_inputs("bert", (LENGTH, 8))
+    plain = run(base, inputs)
+    attach(base, stones(excluded_token_ids=EXCLUDED))
     settings = peft.LoraConfig(target_modules=["query"], modules_to_save=["strength"])
-    model = peft.get_peft_model(attached(), settings)
-    assert torch.equal(run(model.eval(), inputs), base)
+    model = peft.get_peft_model(base, settings)
+    assert torch.equal(run(model.eval(), inputs), plain)
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     assert sum("strength" in name for name in trained) == 3
     assert all("lora" in name or "strength" in name for name in trained)
@@ -364,16 +229,103 @@ def test_strengths_are_saved_with_a_lora_adapter(tmp_path: Path) -> None:
         weighted(main_output(model(**inputs))).backward()
         optimizer.step()
     want = run(model, inputs)
-    assert not torch.allclose(want, base, atol=1e-5)
+    assert not torch.allclose(want, plain, atol=1e-5)
     assert all(bool(theta.any()) for theta in strengths(model) if theta.requires_grad)
-    assert all(torch.equal(mask, excluded_in(inputs)) for mask in excluded_masks(model, inputs))
+    excluded = torch.isin(inputs["input_ids"], torch.tensor(EXCLUDED))[:, None]
+    assert all(torch.equal(mask, excluded) for mask in excluded_masks(model, inputs))
     save_pretrained(model, tmp_path)
     again = from_pretrained(tiny_model("bert"), tmp_path).eval()
     assert torch.equal(run(again, inputs), want)
     with model.disable_adapter():
-        assert torch.equal(run(model, inputs), base)
+        assert torch.equal(run(model, inputs), plain)
     assert not strengths(detach(again))
 
 
-def excluded_in(inputs: dict[str, Any]) -> Tensor:
-    return torch.isin(inputs["input_ids"], torch.tensor(EXCLUDED))[:, None]
+def forward(model: Any, inputs: dict[str, Any]) -> Tensor:
+    """Call a model as sentence-transformers does: hooks of the model itself do not run."""
+    with torch.no_grad():
+        return main_output(model.forward(**inputs))
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_forward_alone_knows_the_excluded_tokens(name):
+    model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
+    want = run(model, inputs)
+    assert not torch.equal(run(tiny_stones(name, tokens=()), inputs), want)
+    parts = {"gpt2": "transformer", "llama": "model"}
+    inner = getattr(model, parts[name]) if name in parts else model
+    wanted = want if inner is model else run(inner, inputs)
+    for _ in range(2):
+        assert torch.equal(forward(inner, inputs), wanted)
+        assert torch.equal(run(model, inputs), want)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_checkpointing_remembers_the_tokens_of_each_forward(name, reentrant):
+    model = tiny_stones(name).train()
+    first = stones_inputs(name, (LENGTH, LENGTH))
+    second = first | {"input_ids": first["input_ids"].flip(1)}
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+    def learn() -> dict[str, Tensor]:
+        """Two forwards before one backward, as a contrastive loss has them."""
+        model.zero_grad()
+        left, right = (main_output(model(**batch)) for batch in (first, second))
+        weighted(left * right).backward()
+        return {key: p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
+
+    wanted = learn()
+    model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    got = learn()
+    assert sum("strength" in key for key in wanted) == 3
+    assert all(torch.equal(got[key], grad) for key, grad in wanted.items())
+
+
+@pytest.mark.parametrize("name", [name for name in TEXT if name not in DECODERS])
+def test_of_embeddings_nobody_knows_the_excluded_tokens(name):
+    model, inputs = tiny_stones(name), stones_inputs(name, (LENGTH, 8))
+    forward(model, inputs)
+    embeddings = model.get_input_embeddings()
+    run(model, inputs)
+    ids = inputs.pop("input_ids")
+    embedded = inputs | {"inputs_embeds": embeddings.weight[ids]}
+    run(model, embedded)
+    with pytest.raises(ValueError, match="does not know which tokens are excluded"):
+        forward(model, embedded)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "stones"])
+def test_another_thread_takes_nothing(name):
+    """Run a second forward in a thread, just before the first one's attention runs."""
+    if name == "stones":  # which exclude tokens
+        model = tiny_stones("bert")
+    else:
+        model = attach(tiny_model(name), tiny_config())
+    ids = tiny_inputs("bert" if name == "stones" else name)["input_ids"]
+    wanted = [run(model, {"input_ids": row[None]}) for row in ids[:2]]
+    got: list[Tensor] = []
+
+    def read(row: int) -> None:
+        if name == "gpt2":
+            cache, parts = hf.DynamicCache(), ids[row : row + 1].split([7, 5], dim=1)
+            outputs = [run(model, {"input_ids": x}, past_key_values=cache) for x in parts]
+            got.append(torch.cat(outputs, dim=1))
+        else:
+            got.append(run(model, {"input_ids": ids[row : row + 1]}))
+
+    def interrupt(*_: Any) -> None:
+        hook.remove()
+        thread = Thread(target=read, args=(1,))
+        thread.start()
+        thread.join()
+
+    attention = next(m for m in model.modules() if type(m).__name__.endswith("Attention"))
+    attention = attention.self if hasattr(attention, "self") else attention
+    hook = attention.register_forward_pre_hook(interrupt)
+    read(0)
+    assert len(got) == 2
+    assert_close(got[::-1], wanted, rtol=0, atol=1e-5)

@@ -46,7 +46,7 @@ def strengthen(model: nn.Module) -> None:
 @pytest.mark.filterwarnings("ignore:.*quantiz")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "quantized", "on disk"])
-def test_heads_go_on_weights_that_are_elsewhere(form: str, kind: str, tmp_path: Path) -> None:
+def test_heads_go_on_weights_that_are_elsewhere(form, kind, tmp_path):
     model, inputs = tiny_model("bert"), tiny_inputs("bert", (12, 8))
     change(model, form, tmp_path)
     base, names = run(model, inputs), {name for name, _ in model.named_parameters()}
@@ -61,7 +61,7 @@ def test_heads_go_on_weights_that_are_elsewhere(form: str, kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("said", [None, torch.bfloat16])
-def test_what_they_learn_is_as_precise_as_the_model(said: torch.dtype | None) -> None:
+def test_what_they_learn_is_as_precise_as_the_model(said):
     model = tiny_model("bert").half()
     change(model, "packed", Path())
     model.config.dtype = said
@@ -70,7 +70,7 @@ def test_what_they_learn_is_as_precise_as_the_model(said: torch.dtype | None) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_that_nobody_may_look_at_are_refused_in_a_line(kind: str) -> None:
+def test_values_that_nobody_may_look_at_are_refused_in_a_line(kind):
     model, states = attach(tiny_model("bert"), KINDS[kind]), torch.randn(2, 1, 6, 32)
     strengthen(model)
     with pytest.raises(ValueError, match=r"query must have values .*func\.vmap[^\n]*\Z"):
@@ -79,7 +79,7 @@ def test_values_that_nobody_may_look_at_are_refused_in_a_line(kind: str) -> None
         model.to("meta")(inputs_embeds=states[0].to("meta"))
 
 
-def test_clusters_by_name_leave_them_to_sdpa() -> None:
+def test_clusters_by_name_leave_them_to_sdpa():
     model, states = tiny_model("bert", max_position_embeddings=600), torch.randn(1, 600, 32)
     model.set_attn_implementation("clustered")
     with pytest.warns(UserWarning, match="SDPA .*values of its tensors cannot be read"):
@@ -95,7 +95,7 @@ def held(model: hf.PreTrainedModel) -> Any:
 
 @pytest.mark.parametrize("config", [JatConfig.stones(heads=1), tiny_config(layers=(9,))])
 @pytest.mark.parametrize("before", ["nothing", "clusters", "by name", "by a wrong name"])
-def test_a_model_that_gets_no_heads_is_as_it_was(before: str, config: Any, tmp_path: Path) -> None:
+def test_a_model_that_gets_no_heads_is_as_it_was(before, config, tmp_path):
     model = tiny_model("bert")
     if before != "nothing":
         attach(model, JatConfig.clustered(heads=(3,)))

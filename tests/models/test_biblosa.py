@@ -8,22 +8,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from models import biblosa
-from models.biblosa import (
-    BiBloSAN,
-    BlockSelfAttention,
-    FeatureSelfAttention,
-    SourceToToken,
-    least_memory,
-)
+from models.biblosa import BiBloSAN, BlockSelfAttention, SourceToToken, least_memory
 from tests.inputs import random_padding_mask
 from tests.nn.support import assert_finite_without_tokens, assert_same, features
 from tests.oracles.blocks import (
     reference_block_attention,
     reference_block_length,
-    reference_feature_attention,
     reference_source_to_token,
 )
-from tests.support import assert_within_budget
+from tests.support import assert_equal, assert_within_budget
 
 CHANNELS, HIDDEN = 3, 4
 LENGTHS = [1, 2, 5, None]
@@ -50,13 +43,9 @@ def oracle(layer: BlockSelfAttention, x: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1)
 
 
-def assert_all_close(got: Tensor | tuple[Tensor, ...], want: Tensor | tuple[Tensor, ...]) -> None:
-    assert_close(got, want, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("block_length", LENGTHS)
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
-def test_values_and_gradients_are_the_oracles(length: int, block_length: int | None) -> None:
+def test_values_and_gradients_are_the_oracles(length, block_length):
     layer, x = make_layer(block_length), tokens(length).requires_grad_()
     assert_same(layer(x[None])[0], oracle(layer, x), (x, *layer.parameters()))
 
@@ -67,45 +56,22 @@ def test_values_and_gradients_are_the_oracles(length: int, block_length: int | N
     length=st.integers(2, 14),
     seed=st.integers(0, 99),
 )
-def test_padding_changes_nothing_whatever_it_holds(
-    block_length: int | None, side: str, length: int, seed: int
-) -> None:
+def test_padding_changes_nothing_whatever_it_holds(block_length, side, length, seed):
     layer = make_layer(block_length)
     mask = random_padding_mask(3, length, side=side, min_valid=1, seed=seed)
     x = tokens(3, length, seed=seed).masked_fill(~mask.unsqueeze(-1), torch.nan)
     got = layer(x, mask)
     assert not got[~mask].any()
     for row, valid, out in zip(x, mask, got, strict=True):
-        assert_all_close(out[valid], oracle(layer, row[valid]))
+        assert_equal(out[valid], oracle(layer, row[valid]))
 
 
-def test_tokens_reach_across_blocks_in_their_direction() -> None:
-    layer, x = make_layer(3), tokens(1, 6).requires_grad_()
-    out = layer(x)
-    (gradient,) = torch.autograd.grad(out[0, 0, HIDDEN:].sum(), x, retain_graph=True)
-    assert gradient[0].any(-1).all()  # backward: the first token depends on every one
-    (gradient,) = torch.autograd.grad(out[0, 0, :HIDDEN].sum(), x, retain_graph=True)
-    assert gradient[0].any(-1).tolist() == [True] * 3 + [False] * 3
-    (gradient,) = torch.autograd.grad(out[0, 5, :HIDDEN].sum(), x)
-    assert gradient[0].any(-1).all()
-
-
-def test_a_sequence_of_padding_gives_zeros_and_finite_gradients() -> None:
+def test_a_sequence_of_padding_gives_zeros_and_finite_gradients():
     assert_finite_without_tokens(make_layer(None), tokens(2, 5))
 
 
-@pytest.mark.parametrize("backward", [False, True])
-def test_feature_attention_is_the_oracles_and_its_ends_read_nothing(backward: bool) -> None:
-    torch.manual_seed(0)
-    layer, h = FeatureSelfAttention(CHANNELS, backward).double(), tokens(6)
-    got = layer(h, torch.ones(6, dtype=torch.bool))
-    want = reference_feature_attention(h, dict(layer.named_parameters()), backward=backward)
-    assert_all_close(got, want)
-    assert not got[-1 if backward else 0].any()
-
-
 @given(side=st.sampled_from(["left", "right", "scattered"]), seed=st.integers(0, 99))
-def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -> None:
+def test_a_sequence_becomes_one_token_as_the_oracle_says(side, seed):
     torch.manual_seed(0)
     layer = SourceToToken(CHANNELS).double()
     mask = random_padding_mask(3, 6, side=side, seed=seed)
@@ -113,19 +79,19 @@ def test_a_sequence_becomes_one_token_as_the_oracle_says(side: str, seed: int) -
     got = layer(x, mask)
     weights = dict(layer.named_parameters())
     for row, valid, out in zip(x, mask, got, strict=True):
-        assert_all_close(out, reference_source_to_token(row[valid], weights))
+        assert_equal(out, reference_source_to_token(row[valid], weights))
     assert not layer(x, torch.zeros_like(mask)).any()
 
 
 @pytest.mark.parametrize(
     "counts", [range(1, 3000), (r**3 // 2 + d for r in (200, 999) for d in (0, 1))]
 )
-def test_the_block_length_is_exact(counts: range) -> None:
+def test_the_block_length_is_exact(counts):
     for count in counts:
         assert int(least_memory(torch.tensor(count))) == reference_block_length(count), count
 
 
-def test_single_precision_is_within_its_budget() -> None:
+def test_single_precision_is_within_its_budget():
     layer, x = make_layer(3), tokens(11)
     single = make_layer(3).float()
     truth = oracle(layer, x.float().double())
@@ -133,7 +99,7 @@ def test_single_precision_is_within_its_budget() -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["as on the CPU", "as on CUDA"])
-def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
+def test_bfloat16_autocast(monkeypatch, wide):
     if wide:  # autocast's softmax gives float32 there
         wrapped = biblosa.softmax_where
         monkeypatch.setattr(biblosa, "softmax_where", lambda *a: wrapped(*a).float())
@@ -144,24 +110,19 @@ def test_bfloat16_autocast(monkeypatch: pytest.MonkeyPatch, wide: bool) -> None:
     assert_close(got.float(), layer(x), rtol=0, atol=0.05)
 
 
-def test_the_classifier_learns_which_word_came_first() -> None:
+def test_the_classifier_reads_all_words_of_a_sentence_and_no_padding():
     torch.manual_seed(0)
-    words, rows = torch.zeros(256, 12, dtype=torch.long), torch.arange(256)
-    # Where words 1 and 2 are: mostly in different blocks.
-    places = torch.stack([torch.randperm(12)[:2] for _ in range(256)])
-    for column in (0, 1):
-        words[rows, places[:, column]] = column + 1
-    label = (places[:, 0] < places[:, 1]).long()
-    model = BiBloSAN(3, 2, channels=8, hidden_channels=8, block_length=4, dropout=0.0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(60):
-        loss = torch.nn.functional.cross_entropy(model(words), label)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert (model(words).argmax(-1) == label).float().mean() > 0.95
+    model = BiBloSAN(9, 2, channels=8, hidden_channels=8, block_length=4).double().eval()
+    words, mask = torch.randint(9, (3, 11)), random_padding_mask(3, 11, side="left", seed=1)
+    logits = model(words, mask)
+    for row, valid, out in zip(words, mask, logits, strict=True):
+        assert_equal(model(row[None, valid]), out[None])
+        for place in valid.nonzero():
+            changed = row.clone()
+            changed[place] = (changed[place] + 1) % 9
+            assert not torch.allclose(model(changed[None, valid]), out[None], atol=1e-9)
 
 
-def test_a_block_has_tokens() -> None:
+def test_a_block_has_tokens():
     with pytest.raises(ValueError, match="block_length"):
         make_layer(0)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from torch_geometric.nn import GCNConv
 
 from jat_graph import JatConfig, clustered_attention
-from jat_graph.nn import EncoderSelfAttention, JumpSelfAttention
+from jat_graph.nn import JumpSelfAttention
 
 SETTINGS: dict[str, Any] = {"keys": 2, "size": 2, "segment": 4, "dense_below": 0}
 NODES, CHANNELS, HEADS = 24, 16, 4
@@ -23,7 +23,7 @@ def layer(**overrides: Any) -> JumpSelfAttention:
     return made.double()
 
 
-def test_heads_read_as_the_function_does_and_others_as_sdpa() -> None:
+def test_heads_read_as_the_function_does_and_others_as_sdpa():
     made, x = layer(heads=(0, 2)), torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
     mask = torch.arange(NODES) < torch.tensor([[NODES], [15]])
     parts = made.project(x * mask.unsqueeze(-1), x * mask.unsqueeze(-1))
@@ -37,7 +37,7 @@ def test_heads_read_as_the_function_does_and_others_as_sdpa() -> None:
     assert not any("strength" in key for key in made.state_dict())
 
 
-def test_graphs_of_a_batch_are_sequences_of_their_own() -> None:
+def test_graphs_of_a_batch_are_sequences_of_their_own():
     made, sizes = layer(), (14, 24, 9)
     x = torch.randn(sum(sizes), CHANNELS, dtype=torch.float64, requires_grad=True)
     batch = torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
@@ -49,7 +49,7 @@ def test_graphs_of_a_batch_are_sequences_of_their_own() -> None:
     assert made.q.weight.grad is not None and bool(made.q.weight.grad.any())
 
 
-def test_in_causal_order_no_later_node_counts() -> None:
+def test_in_causal_order_no_later_node_counts():
     rule: dict[str, Any] = {"keys": 2, "groups": 1, "size": 2, "segment": 4, "window": 2}
     config = JatConfig.clustered(heads=(0, 2), dense_below=0, **rule)
     made = JumpSelfAttention(CHANNELS, HEADS, config, is_causal=True).double()
@@ -62,19 +62,6 @@ def test_in_causal_order_no_later_node_counts() -> None:
     assert not torch.allclose(made(x)[:, 20:], dense(x)[:, 20:], atol=1e-4)
 
 
-def test_an_encoders_layer_takes_them_too() -> None:
-    made = EncoderSelfAttention(CHANNELS, HEADS, JatConfig.clustered(**SETTINGS)).double()
-    x = torch.randn(2, NODES, CHANNELS, dtype=torch.float64)
-    assert made(x).shape == x.shape
-
-
-def test_layers_of_pyg_are_refused() -> None:
+def test_layers_of_pyg_are_refused():
     with pytest.raises(ValueError, match="conv must not be set with graph='clusters'"):
         JumpSelfAttention(CHANNELS, HEADS, JatConfig.clustered(), conv=GCNConv)
-
-
-def test_a_table_has_one_row() -> None:
-    with pytest.raises(ValueError, match="keys table must have one row for one layer, got 2"):
-        layer(keys=((1, 2, 3, 4),) * 2)
-    with pytest.raises(ValueError, match="keys row 0 must have 4 entries"):
-        layer(keys=((1, 2),))

@@ -29,9 +29,7 @@ class Net(nn.Module):
 
 
 @pytest.mark.parametrize("make", LAYERS)
-def test_edges_between_kinds_of_nodes_are_refused_in_the_words_of_pyg(
-    make: type[nn.Module],
-) -> None:
+def test_edges_between_kinds_of_nodes_are_refused_in_the_words_of_pyg(make):
     x = torch.randn(4, 3)
     with pytest.raises(ValueError, match="received a tuple") as theirs:
         GCNConv(3, 2)((x, x), EDGES)
@@ -47,7 +45,7 @@ def test_edges_between_kinds_of_nodes_are_refused_in_the_words_of_pyg(
 
 
 @pytest.mark.parametrize("make", LAYERS)
-def test_kinds_of_edges_between_nodes_of_one_kind_add_up(make: type[nn.Module]) -> None:
+def test_kinds_of_edges_between_nodes_of_one_kind_add_up(make):
     torch.manual_seed(0)
     kinds = ("a", "likes", "a"), ("a", "cites", "a")
     net = to_hetero(Net(make(3, 2)), (["a"], list(kinds)))
@@ -58,7 +56,7 @@ def test_kinds_of_edges_between_nodes_of_one_kind_add_up(make: type[nn.Module]) 
 
 
 @pytest.mark.parametrize("make", LAYERS)
-def test_weights_may_be_a_column(make: type[nn.Module]) -> None:
+def test_weights_may_be_a_column(make):
     x, layer = torch.randn(4, 3), make(3, 2)
     column = WEIGHT.unsqueeze(-1).requires_grad_()
     flat = WEIGHT.clone().requires_grad_()
@@ -73,14 +71,14 @@ def test_weights_may_be_a_column(make: type[nn.Module]) -> None:
 
 
 @pytest.mark.parametrize("make", LAYERS)
-def test_other_shapes_of_weights_are_refused(make: type[nn.Module]) -> None:
+def test_other_shapes_of_weights_are_refused(make):
     for shape in ((5, 2), (1, 5), (5, 1, 1), ()):
         with pytest.raises(ValueError, match="_weight must be"):
             make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
 
 
 @pytest.mark.parametrize("make", LAYERS)
-def test_scripting_is_refused_and_what_to_take_instead_works(make: type[nn.Module]) -> None:
+def test_scripting_is_refused_and_what_to_take_instead_works(make):
     said = f"^'{make.__name__}' does not support torch.jit.script; use torch.compile$"
     layer, x = make(3, 2), torch.randn(4, 3)
     for module in (layer, Net(layer), nn.Sequential(Net(layer))):

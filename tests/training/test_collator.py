@@ -1,7 +1,6 @@
 """Texts and their graphs go through the loaders of torch and of PyG, and through a Trainer."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -54,7 +53,7 @@ def by_hand(model: Any, tokenizer: Any) -> torch.Tensor:
         return model(**encoding).logits
 
 
-def test_loaders_give_what_the_model_takes(tokenizer: Any) -> None:
+def test_loaders_give_what_the_model_takes(tokenizer):
     model, collator = tiny(), GraphCollator(tokenizer)
     batches = [collator(next(iter(GraphLoader(rows_of(as_data=True), batch_size=2))))]
     for as_data in (False, True):
@@ -66,7 +65,7 @@ def test_loaders_give_what_the_model_takes(tokenizer: Any) -> None:
 
 
 @torch.no_grad()
-def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer: Any) -> None:
+def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer):
     model, words, tokens = tiny(), [], []
     for text in TEXTS:
         row = tokenizer(text, is_split_into_words=True)
@@ -81,7 +80,7 @@ def test_tokenized_rows_have_word_ids_or_graphs_of_tokens(tokenizer: Any) -> Non
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_labels_of_words_are_those_of_their_first_tokens(is_given: bool, tokenizer: Any) -> None:
+def test_labels_of_words_are_those_of_their_first_tokens(is_given, tokenizer):
     texts = [["unbelievable", "dogs", "bark"], ["dogs"]]
     own: list[Any] = [
         Data(edge_index=torch.zeros(2, 0).long(), num_nodes=len(text), text=text, y=torch.tensor(y))
@@ -104,7 +103,7 @@ def test_labels_of_words_are_those_of_their_first_tokens(is_given: bool, tokeniz
     assert alone.tolist() == [[-100, 4, -100]] if is_given else alone.tolist() == [4]
 
 
-def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
+def test_strings_have_the_words_of_the_tokenizer(minilm_path):
     collator = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path), max_length=6)
     batch = collator([{"text": "Dogs that bark, seldom bite.", "graph": graph_of(7)}])
     assert batch["graphs"].edge_index.tolist() == [[1, 2, 3], [2, 3, 4]]
@@ -112,7 +111,7 @@ def test_strings_have_the_words_of_the_tokenizer(minilm_path: str) -> None:
 
 @pytest.mark.parametrize("kind", [hf.Trainer, JatTrainer])
 @pytest.mark.parametrize("rows", [rows_of(), rows_of(as_data=True)])
-def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path) -> None:
+def test_a_trainer_trains(kind, rows, minilm_path, tmp_path):
     tokenizer, model = hf.AutoTokenizer.from_pretrained(minilm_path), tiny()
     options: dict[str, Any] = {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
     made = {"train_dataset": rows, "data_collator": GraphCollator(tokenizer)}
@@ -145,7 +144,7 @@ def test_a_trainer_trains(kind: Any, rows: Any, minilm_path: str, tmp_path: Path
         ({"graph": graph_of(5, edge_type=None)}, "must all have edge_type and edge_attr, or none"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(change: Any, message: str, minilm_path: str) -> None:
+def test_rows_that_do_not_fit_are_refused(change, message, minilm_path):
     collator, rows = GraphCollator(hf.AutoTokenizer.from_pretrained(minilm_path)), rows_of()
     with pytest.raises(ValueError, match=message):
         collator([rows[0], rows[1] | change])
@@ -153,7 +152,7 @@ def test_rows_that_do_not_fit_are_refused(change: Any, message: str, minilm_path
         collator([HeteroData()])
 
 
-def test_only_who_has_texts_cut_off_loses_edges_unsaid(minilm_path: str) -> None:
+def test_only_who_has_texts_cut_off_loses_edges_unsaid(minilm_path):
     tokenizer, graph = hf.AutoTokenizer.from_pretrained(minilm_path), graph_of(4)
     tokens = tokenizer("dogs bark at cats", truncation=True, max_length=4)
     ready = [{**tokens, "word_ids": tokens.word_ids(), "graph": graph}]

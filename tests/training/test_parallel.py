@@ -1,10 +1,10 @@
-"""Learned strengths in two processes, whole or in shards: what one process learns of the batch."""
+"""Models in two processes, whole or in shards: they learn what one process learns of the batch."""
 
 import copy
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from jat_graph.hf import attach
-from tests.hf.models import main_output, tiny_inputs, tiny_model
-from tests.hf.test_stones import EXCLUDED, stones, strengths
+from tests.hf.encoders import clustered_model
+from tests.hf.models import main_output, strengths, tiny_inputs, tiny_model
+from tests.hf.test_stones import EXCLUDED, stones
 
 LENGTHS, WIDTH, STEPS, PROCESSES = (12, 7, 9, 12), 32, 3, 2
 
@@ -43,9 +44,6 @@ def in_flat_shards(model: nn.Module) -> nn.Module:
     )
 
 
-WAYS: tuple[Callable[[nn.Module], nn.Module], ...] = (in_one_piece, in_shards, in_flat_shards)
-
-
 def train(model: nn.Module, rows: slice) -> None:
     """Take some steps on rows of one batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -69,26 +67,28 @@ def whole(model: nn.Module) -> list[Tensor]:
 def work(rank: int, folder: str) -> None:
     """Be one of the processes."""
     torch.set_num_threads(1)
-    meeting = {"init_method": f"file://{folder}/meeting", "timeout": timedelta(seconds=60)}
+    meeting = {"init_method": f"file://{folder}/meeting", "timeout": timedelta(minutes=5)}
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES, **meeting)
-    model = tiny_model("bert", num_hidden_layers=2)
-    model.pooler = None  # which no loss here reads
-    model = attach(model, stones(excluded_token_ids=EXCLUDED)).double()
-    alone = copy.deepcopy(model)
-    train(alone, slice(None))
-    assert all(bool(theta.abs().max() > 1e-3) for theta in strengths(alone))
-    for way in WAYS:
-        several = way(copy.deepcopy(model))
-        train(several, slice(rank, None, PROCESSES))
-        for got, want in zip(whole(several), whole(alone), strict=True):
-            assert_close(got, want, atol=1e-10, rtol=1e-10)
-            first = got.clone()
-            dist.broadcast(first, 0)
-            assert torch.equal(got, first)
-        Path(folder, f"{way.__name__}-{rank}").touch()
+    learning = tiny_model("bert", num_hidden_layers=2)
+    attach(learning, stones(excluded_token_ids=EXCLUDED))
+    for kind, model in (("strengths", learning), ("clusters", clustered_model("bert"))):
+        model.pooler = None  # which no loss here reads
+        alone = copy.deepcopy(model.double())
+        train(alone, slice(None))
+        assert all(bool(theta.abs().max() > 1e-3) for theta in strengths(alone))
+        for way in (in_one_piece, in_shards, in_flat_shards):
+            several = way(copy.deepcopy(model))
+            train(several, slice(rank, None, PROCESSES))
+            for got, want in zip(whole(several), whole(alone), strict=True):
+                assert_close(got, want, atol=1e-10, rtol=1e-10)
+                first = got.clone()
+                dist.broadcast(first, 0)
+                assert torch.equal(got, first)
+            Path(folder, f"{kind}-{way.__name__}-{rank}").touch()
     dist.destroy_process_group()
 
 
-def test_processes_learn_the_strengths_of_one(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_processes_learn_what_one_does(tmp_path):
     torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=PROCESSES)
-    assert len(list(tmp_path.glob("in_*"))) == len(WAYS) * PROCESSES
+    assert len(list(tmp_path.glob("*-in_*"))) == 2 * 3 * PROCESSES
