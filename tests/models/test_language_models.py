@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from jat_graph import JatConfig
-from jat_graph.patterns import parse_pattern
 from jat_graph.nn import DecoderSelfAttention
+from jat_graph.patterns import parse_pattern
 from models.area_transformer import AreaTransformer
 from models.jat_decoder import JatDecoder
 from models.memory_compressed import MemoryCompressedModel

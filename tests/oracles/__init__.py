@@ -14,10 +14,7 @@ from tests.oracles.adjacency import (
     reference_scores_propagated,
 )
 from tests.oracles.areas import (
-    ReferenceArea,
     reference_area_attention,
-    reference_area_mask,
-    reference_area_pool,
     reference_areas,
 )
 from tests.oracles.blocks import (
