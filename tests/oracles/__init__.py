@@ -78,7 +78,6 @@ from tests.oracles.sequences import (
     reference_compressed_visible,
     reference_relative_attention,
     reference_relative_scores,
-    reference_relative_visible,
 )
 from tests.oracles.stones import (
     causal_stone_propagation,

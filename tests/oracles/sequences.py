@@ -81,47 +81,30 @@ def reference_compressed_visible(
     return visible
 
 
-def reference_relative_scores(
-    query: Tensor, table: Tensor, *, max_distance: int, far: str
-) -> Tensor:
+def reference_relative_scores(query: Tensor, table: Tensor) -> Tensor:
     r"""Return :math:`S^{rel}_{ij} = q_i \cdot E_{i - j}`, the score of the distance.
 
-    Row r of the table is the distance ``max_distance − 1 − r``; later keys have negative ones. Far
-    is ``"clip"``: farther keys have the row of the farthest, or ``"zero"``: they have 0.
+    Row r of the table is the distance ``R − 1 − r``; farther keys, and later ones, have 0.
 
     Shapes:
         - query: ``[L, D]``
-        - table: ``[max_distance, D]`` or ``[2 · max_distance − 1, D]``
+        - table: ``[R, D]``
         - output: ``[L, L]``
 
     Reference:
-        Huang et al., *Music Transformer*, ICLR 2019, Eq. 3; Shaw et al. (2018) clip.
+        Huang et al., *Music Transformer*, ICLR 2019, Eq. 3.
     """
-    length = len(query)
-    rows = []
-    for i in range(length):
-        scores = []
-        for j in range(length):
-            row = max_distance - 1 - (i - j)
-            score = query[i].dot(table[min(max(row, 0), len(table) - 1)])
-            outside = abs(i - j) >= max_distance
-            scores.append(score * 0 if far == "zero" and outside else score)
-        rows.append(torch.stack(scores))
-    return torch.stack(rows)
+    scores = query.new_zeros(len(query), len(query))
+    for i in range(len(query)):
+        for j in range(max(0, i - len(table) + 1), i + 1):
+            scores[i, j] = query[i].dot(table[len(table) - 1 - (i - j)])
+    return scores
 
 
 def reference_relative_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    table: Tensor,
-    *,
-    max_distance: int,
-    far: str = "clip",
-    block: int | None = None,
-    is_causal: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, table: Tensor
 ) -> Tensor:
-    r"""Return :math:`\mathrm{softmax}((Q K^\top + S^{rel}) / \sqrt D)\, V` over the visible keys.
+    r"""Return :math:`\mathrm{softmax}((Q K^\top + S^{rel}) / \sqrt D)\, V` over keys so far.
 
     Shapes:
         - query, key: ``[L, D]``
@@ -131,24 +114,7 @@ def reference_relative_attention(
     Reference:
         Huang et al., *Music Transformer*, ICLR 2019, Eq. 3.
     """
-    relative = reference_relative_scores(query, table, max_distance=max_distance, far=far)
-    visible = reference_relative_visible(len(query), block, is_causal)
+    relative = reference_relative_scores(query, table)
+    later = torch.ones(len(query), len(query), dtype=torch.bool).triu(1)
     logits = (query @ key.T + relative) / math.sqrt(query.shape[1])
-    return logits.masked_fill(~visible, float("-inf")).softmax(dim=-1) @ value
-
-
-def reference_relative_visible(length: int, block: int | None, is_causal: bool) -> Tensor:
-    """Return which tokens each token may see: all, or those of its own and neighbouring blocks.
-
-    Shapes:
-        - output: bool ``[L, L]``
-
-    Reference:
-        Liu et al. (2018) for the blocks; Tensor2Tensor adds the block before.
-    """
-    visible = torch.ones(length, length, dtype=torch.bool)
-    for i in range(length):
-        for j in range(length):
-            near = block is None or abs(i // block - j // block) <= 1
-            visible[i, j] = near and not (is_causal and j > i)
-    return visible
+    return logits.masked_fill(later, float("-inf")).softmax(dim=-1) @ value

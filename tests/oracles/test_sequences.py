@@ -39,9 +39,6 @@ def test_a_slot_is_hidden_until_its_window_has_passed() -> None:
 
 
 def test_relative_scores_are_those_of_the_distance() -> None:
-    query = torch.ones(4, 1)
-    both = torch.tensor([[2.0], [1.0], [0.0], [-1.0], [-2.0]])  # its own distance, i − j
-    clip = reference_relative_scores(query, both, max_distance=3, far="clip")
-    assert clip.tolist() == [[0, -1, -2, -2], [1, 0, -1, -2], [2, 1, 0, -1], [2, 2, 1, 0]]
-    zero = reference_relative_scores(query, both, max_distance=3, far="zero")
-    assert zero.tolist() == [[0, -1, -2, 0], [1, 0, -1, -2], [2, 1, 0, -1], [0, 2, 1, 0]]
+    table = torch.tensor([[2.0], [1.0], [3.0]])  # of the distances 2, 1 and 0
+    found = reference_relative_scores(torch.ones(4, 1), table)
+    assert found.tolist() == [[3, 0, 0, 0], [1, 3, 0, 0], [2, 1, 3, 0], [0, 2, 1, 3]]
