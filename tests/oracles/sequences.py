@@ -60,12 +60,10 @@ def reference_compressed_memory(x: Tensor, weight: Tensor, bias: Tensor, stride:
     return torch.stack(slots)
 
 
-def reference_compressed_visible(
-    num_tokens: int, kernel_size: int, stride: int, is_causal: bool
-) -> Tensor:
+def reference_compressed_visible(num_tokens: int, kernel_size: int, stride: int) -> Tensor:
     """Return which slots of the memory each token may see.
 
-    Causally a token sees the first token, and each slot whose whole window lies before it.
+    A token sees the first token, and each slot whose whole window lies before it.
 
     Shapes:
         - output: bool ``[n, 1 + ⌈n / stride⌉]``
@@ -77,7 +75,7 @@ def reference_compressed_visible(
     visible = torch.ones(num_tokens, 1 + len(starts), dtype=torch.bool)
     for token in range(num_tokens):
         for slot, start in enumerate(starts, start=1):
-            visible[token, slot] = not is_causal or start + kernel_size <= token
+            visible[token, slot] = start + kernel_size <= token
     return visible
 
 

@@ -25,7 +25,7 @@ def test_memory_is_the_first_token_and_a_slot_for_each_window() -> None:
 
 
 def test_a_slot_is_hidden_until_its_window_has_passed() -> None:
-    assert rows(reference_compressed_visible(7, 3, 3, True)) == [
+    assert rows(reference_compressed_visible(7, 3, 3)) == [
         "x...",
         "x...",
         "x...",
@@ -34,8 +34,7 @@ def test_a_slot_is_hidden_until_its_window_has_passed() -> None:
         "xx..",
         "xxx.",
     ]
-    assert rows(reference_compressed_visible(4, 3, 2, True)) == ["x..", "x..", "x..", "xx."]
-    assert reference_compressed_visible(7, 3, 3, False).all()
+    assert rows(reference_compressed_visible(4, 3, 2)) == ["x..", "x..", "x..", "xx."]
 
 
 def test_relative_scores_are_those_of_the_distance() -> None:
