@@ -158,8 +158,8 @@ def read_qmsum(
     """Read meetings: which of four passages of one does a question ask for?
 
     The right one has most of what is marked for it, of its longest span; the others have nothing of
-    that, and are drawn once, as is the order. ``val.jsonl`` alone is read, 35 meetings, of which a
-    fifth is drawn for each other split; questions about meetings with too few passages are left out.
+    that, and are drawn once. ``val.jsonl`` alone is read, 35 meetings, of which a fifth is drawn
+    for each other split; questions about meetings with too few passages are left out.
     """
     rows, every = [], 0
     for number, (index, turns, asked) in enumerate(read_meetings(data_dir)):

@@ -41,10 +41,7 @@ def read_glue(
     columns: Sequence[str] | None = None,
     skip_broken: bool = False,
 ) -> Splits:
-    """Read splits of a task; ``named`` files have the names of labels, others their numbers.
-
-    Nothing is unquoted: a quotation mark in these files is part of the text.
-    """
+    """Read splits, nothing unquoted; ``named`` files have names of labels, others numbers."""
     codes = labels if named or labels is None else [*map(str, range(len(labels)))]
     found: Splits = {}
     for name in names:
