@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, Value
 from torch import Tensor
@@ -87,10 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 def standard_columns(
     splits: Splits, data: ClassificationArguments, config: PreTrainedConfig
 ) -> Splits:
-    """Own rows with the columns text, text_pair and label, and classes by their names.
-
-    Classes are those of the training rows; without such, those that the model was trained with.
-    """
+    """Own rows with columns text, text_pair and label; classes are those that are trained on."""
     names: dict[str | None, str] = {data.text_column: "text", data.label_column: "label"}
     made = own_columns(splits, {**names, data.text_pair_column: "text_pair"})
     kind = next(iter(made.values())).features["label"]
@@ -132,12 +128,7 @@ def encode_texts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
 
 
 def encode_choices(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """Tokens of each choice, the text before it: lists ``[C][L]`` for C choices.
-
-    Reference:
-        Radford et al., *Improving Language Understanding by Generative Pre-Training*, 2018,
-        section 3.3: a pair for each choice, one score from each, and the softmax over them.
-    """
+    """Tokens of each choice, the text before it: lists ``[C][L]`` for C choices, as GPT has it."""
     count = len(rows[0]["choices"])
     prompts = [text for text in rows["text"] for _ in range(count)]
     choices = [*chain.from_iterable(rows["choices"])]
@@ -170,8 +161,6 @@ def judge(
     predictions: Any, labels: Any, split: Encoded, task: Task | None, is_regression: bool
 ) -> tuple[dict[str, float], Answers]:
     """The classes that were said, or the outputs, beside what is right, one entry an example."""
-    if not np.isfinite(predictions).all():
-        raise ValueError("the model's output must be finite, got NaN or infinity")
     rows = split.rows
     outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
     said: list[Any] = outputs.tolist()

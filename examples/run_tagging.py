@@ -72,10 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 
 def standard_columns(splits: Splits, data: TaggingArguments, config: PreTrainedConfig) -> Splits:
-    """Own rows with the columns tokens and tags; tags are those of the training rows.
-
-    Without such, they are those that the model was trained with.
-    """
+    """Own rows with the columns tokens and tags; tags are those that are trained on."""
     made = own_columns(splits, {data.text_column: "tokens", data.label_column: "tags"})
     if isinstance(getattr(next(iter(made.values())).features["tags"], "feature", None), ClassLabel):
         return made
@@ -104,10 +101,7 @@ def _words(entry: Any) -> list[str]:
 
 
 def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """Tokens of each sentence; the first token of each word is told its tag, the others nothing.
-
-    A sentence is read as a text, its words joined by blanks, so that any tokenizer will do.
-    """
+    """Tokens of words that blanks join; the first of each word is told its tag, others none."""
     sentences = [*rows["tokens"]]
     texts = [" ".join(words) for words in sentences]
     found = tokenize(tokenizer, [texts], max_length, return_offsets_mapping=True)
@@ -121,10 +115,7 @@ def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
 
 
 def first_tokens(offsets: Sequence[tuple[int, int]], words: Sequence[str]) -> NDArray[np.int64]:
-    """The number of the word that each token is the first of, else -1.
-
-    Words are joined by one blank. A token may begin with the blank in front of its word.
-    """
+    """The number of the word that each token is the first of, else -1; blanks may begin tokens."""
     stops = np.cumsum([len(word) + 1 for word in words]) - 1
     starts = stops - [len(word) for word in words]
     spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)

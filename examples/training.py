@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import SequentialSampler
 from transformers import (
     AutoConfig,
@@ -111,10 +113,7 @@ def load_model(
     max_length: int,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> PreTrainedModel:
-    """Load a model with a new head, or draw all its weights; heads of ours it was saved with stay.
-
-    The seed is set before, so that models which differ in heads of ours alone share the head.
-    """
+    """Load a model, or draw its weights; a new head is drawn from the seed, whatever heads jump."""
     set_seed(seed)
     name = model.model_name_or_path
     if model.from_scratch:
@@ -142,11 +141,7 @@ def load_model(
 
 
 class SeededLengthSampler(LengthGroupedSampler):
-    """Batches of similar length, in an order that depends on seed and epoch only.
-
-    The Trainer's own sampler draws from the global generator, which dropout moves on: after a
-    resume, and between two models, its order would differ.
-    """
+    """Batches of similar length, in an order that depends on seed and epoch, and not on dropout."""
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
         super().__init__(batch_size, lengths=lengths)
@@ -193,6 +188,8 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         split = self.splits[metric_key_prefix]
 
         def compute(output: Any) -> dict[str, float]:
+            if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
+                raise ValueError("the model's output must be finite, got NaN or infinity")
             scores, self.answers[metric_key_prefix] = self.judge(
                 output.predictions, output.label_ids, split
             )
@@ -250,11 +247,7 @@ def run_trainer(
     collate: Callable[[list[Any]], dict[str, Tensor]],
     **kwargs: Any,
 ) -> dict[str, float]:
-    """Load, train, evaluate and save a model; return the scores.
-
-    Written beside it are its answers and a model card, and last of all the scores of all splits, so
-    that where these are, a run has come to its end.
-    """
+    """Load, train, evaluate and save a model; the scores of all splits are written last."""
     loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
     is_decoder, names = auto_class is AutoModelForCausalLM, prefixes(encoded)
     folder = Path(str(args.output_dir))
