@@ -3,8 +3,10 @@
 import csv
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "
 
 Rows = list[dict[str, Any]]
 Write = Callable[[str, Rows], str]
+Call = Callable[..., None]
 
 
 def _save_tokenizer(folder: Path) -> None:
@@ -92,6 +95,17 @@ def write(tmp_path: Path) -> Write:
         return str(path)
 
     return write_rows
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Call a script with the words of a command line."""
+
+    def call_script(script: ModuleType, *words: object) -> None:
+        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, words)])
+        script.main()
+
+    return call_script
 
 
 def sentences(count: int, seed: int = 0, words: Sequence[str] = WORDS) -> list[str]:

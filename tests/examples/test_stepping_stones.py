@@ -1,13 +1,14 @@
 """The picture of stepping stones."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from examples import stepping_stones
 from examples.sentence_graph import SENTENCE
-from examples.stepping_stones import HIGH, LINK, LOW, MARK, Standing, draw, look, main
+from examples.stepping_stones import HIGH, LINK, LOW, MARK, Standing, draw, look
+from tests.examples.conftest import Call
 
 
 def test_the_two_words_share_the_two_books_as_the_page_says(minilm_path: str) -> None:
@@ -33,25 +34,8 @@ def test_links_to_a_stone_of_all_marked_words_are_marked() -> None:
     assert all(line.get_color() == LINK for line in draw(standing, []).axes[0].lines)
 
 
-def test_the_picture_is_written(
-    minilm_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_picture_is_written(tiny_model: str, tmp_path: Path, call: Call) -> None:
     picture = tmp_path / "stones.png"
-    words = ["--model", minilm_path, "--sentence", "Dogs bark.", "--layer", "0", "--head", "0"]
-    monkeypatch.setattr(sys, "argv", ["stepping_stones", *words, "--output", str(picture)])
-    main()
+    words = ["--model", tiny_model, "--sentence", "the book costs", "--layer", "0", "--head", "0"]
+    call(stepping_stones, *words, "--output", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--model", "nowhere"], ["--head", "99"], ["--threshold", "-1"], ["--output", "stones.jpg"]],
-)
-def test_bad_input_is_one_line(
-    words: list[str], minilm_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = ["--model", minilm_path, "--layer", "0", "--head", "0", "--sentence", "Dogs bark."]
-    given += ["--output", str(tmp_path / "stones.png"), *words]
-    monkeypatch.setattr(sys, "argv", ["stepping_stones", *given])
-    with pytest.raises(SystemExit, match=r"^stepping_stones: error: [^\n]+$"):
-        main()
