@@ -5,6 +5,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "
 Rows = list[dict[str, Any]]
 Write = Callable[[str, Rows], str]
 Call = Callable[..., None]
+SHORT = ("--max_length", "16", "--use_cpu", "--disable_tqdm", "true", "--learning_rate", "3e-3")
 
 
 def _save_tokenizer(folder: Path) -> None:
@@ -106,6 +108,14 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
         script.main()
 
     return call_script
+
+
+def train(kind: str, model: str, output: Path, *words: str, steps: int = 2) -> dict[str, float]:
+    """Train and evaluate by a run script, for so many steps; return the scores."""
+    given = ["--model_name_or_path", model, "--output_dir", str(output), "--do_train", "--do_eval"]
+    script = import_module(f"examples.run_{kind}")
+    scores: dict[str, float] = script.main([*given, *SHORT, "--max_steps", str(steps), *words])
+    return scores
 
 
 def sentences(count: int, seed: int = 0, words: Sequence[str] = WORDS) -> list[str]:
