@@ -247,17 +247,8 @@ def test_markup_goes_and_paragraphs_stay(inside: str, text: str) -> None:
 
 
 def test_chorales_are_written_step_by_step() -> None:
-    assert chorale_to_tokens([[60, 55], [62.0, 57, 53, 50]]) == [
-        129,
-        60,
-        55,
-        128,
-        128,
-        62,
-        57,
-        53,
-        50,
-    ]
+    steps = [[60, 55], [62.0, 57, 53, 50]]
+    assert chorale_to_tokens(steps) == [129, 60, 55, 128, 128, 62, 57, 53, 50]
 
 
 def test_marks_stand_around_the_words_that_are_asked_about() -> None:
