@@ -191,7 +191,7 @@ def judge(
     score = score_doubted_answers if may_lack else score_answers
     doubts = [none - found for none, (found, _, _) in zip(nothing, best, strict=True)]
     said: list[Any] = [[*pair] for pair in zip(texts, doubts, strict=True)] if may_lack else texts
-    return (task.measure if task else score)(said, right), Answers(said, right)
+    return (task.measure if task else score)(said, right), {"said": said, "right": right}
 
 
 def find_best(

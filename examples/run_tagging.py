@@ -156,7 +156,7 @@ def judge(
             for side in (said, right)
         )
     score = score_spans if has_spans else score_classes
-    return (task.measure if task else score)(said, right), Answers(said, right)
+    return (task.measure if task else score)(said, right), {"said": said, "right": right}
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -56,12 +56,7 @@ class Encoded:
     notes: Any = None  # what only scores need
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a model said of each example of a split, beside what is right."""
-
-    said: list[Any]
-    right: list[Any]
+Answers: TypeAlias = dict[str, list[Any]]  # what was said of each example, beside what is right
 
 
 def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
@@ -297,7 +292,7 @@ def run_trainer(
         trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
         found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
-        answers = {split: asdict(own) for split, own in found.items() if own is not None}
+        answers = {split: own for split, own in found.items() if own is not None}
         write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
         _write_card(trainer, model, data)
