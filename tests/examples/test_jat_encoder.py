@@ -40,6 +40,7 @@ def test_training_learns_a_few_lists_by_heart(conv: str | None) -> None:
     torch.manual_seed(0)
     config = jat_encoder.settings(threshold=1.0, conv=conv)
     model = JatEncoder(len(jat_encoder.WORDS), 10, config, channels=32, layers=1)
-    jat_encoder.fit(model, tokens, labels, steps=80, batch=20, rate=1e-2)
+    args = jat_encoder.Options(steps=80, batch_size=20, learning_rate=1e-2)
+    jat_encoder.fit(model, tokens, labels, args)
     assert (jat_encoder.evaluate(model, tokens).argmax(-1) == labels).float().mean() > 0.9
     assert (model.layers[0].attention.strength.theta != 0).any()
