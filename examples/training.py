@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_pt_utils import DistributedLengthGroupedSampler
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
 from examples.depth import change_depth
@@ -135,24 +135,6 @@ def load_model(
     return loaded
 
 
-class SeededLengthSampler(LengthGroupedSampler):
-    """Batches of similar length, in an order that depends on seed and epoch, and not on dropout."""
-
-    def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
-        super().__init__(batch_size, lengths=lengths)
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; the data loader calls this."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order: Iterator[int] = super().__iter__()
-        return order
-
-
 def _lengths(features: Any) -> list[int]:
     """Tokens of each row, of the longest choice where a row has several."""
     return [
@@ -211,7 +193,10 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         size = self.args.train_batch_size * batches
-        return SeededLengthSampler(size, _lengths(dataset), self.args.seed)
+        # In an order of seed and epoch; the Trainer's own draws from the generator that dropout moves.
+        return DistributedLengthGroupedSampler(
+            size, num_replicas=1, rank=0, seed=self.args.seed, lengths=_lengths(dataset)
+        )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return SequentialSampler(eval_dataset)  # answers stand beside the rows

@@ -72,9 +72,7 @@ def read_glue(
             if wrong or not said:
                 wanted, got = ", ".join(codes or ("numbers",)), repr(wrong[0]) if wrong else "none"
                 raise ValueError(f"labels of {wanted} to be there, got {got}")
-            rows = {
-                own: [*frame[text]] for own, text in zip(("text", "text_pair"), texts, strict=False)
-            }
+            rows = dict(zip(("text", "text_pair"), ([*frame[t]] for t in texts), strict=False))
             numbers = [*map(float if codes is None else codes.index, said)]
         found[name] = Dataset.from_dict({**rows, "label": numbers})
         if labels is not None:
