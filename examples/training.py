@@ -72,7 +72,7 @@ def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int, **settings: Any
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int
 ) -> Any:
     """Tokens of a column of texts, or of two for pairs; a warning says what is cut off."""
     least = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2) + len(texts)
@@ -84,7 +84,7 @@ def tokenize(
         share = sum(cut) / sum(lengths)
         message = "max_length=%d cuts %d of %d texts, which lose %.1f%% of all tokens"
         logger.warning(message, max_length, len(cut), len(lengths), 100 * share)
-    return tokenizer(*texts, truncation=True, max_length=max_length, **settings)
+    return tokenizer(*texts, truncation=True, max_length=max_length)
 
 
 def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
@@ -193,7 +193,7 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         size = self.args.train_batch_size * batches
-        # In an order of seed and epoch; the Trainer's own draws from the generator that dropout moves.
+        # Seed and epoch tell the order; the Trainer's own generator is one that dropout moves.
         return DistributedLengthGroupedSampler(
             size, num_replicas=1, rank=0, seed=self.args.seed, lengths=_lengths(dataset)
         )
