@@ -7,7 +7,7 @@ import pytest
 
 from tests.examples.conftest import WORDS, Call
 
-PICTURE = "--model {tiny} --sentence Dogs --layer 0 --head 0 --output {folder}/stones.png"
+PICTURE = "--model {tiny} --sentence book --layer 0 --head 0 --output {folder}/stones.png"
 LONG = "--model {tiny} --file {folder}/long.txt --lengths 24 96 --texts 2 --rounds 1"
 BYTES = "--data-dir {folder} --length 24 --model"
 # A script, words that would do, and some that do not.
@@ -42,7 +42,7 @@ WRONG = [
     ("music_transformer", "--data-dir {folder}", "--length 6", "length must be a multiple of 4"),
     ("music_transformer", "--data-dir {folder}", "", r"must hold jsb-chorales-16th\.json"),
     ("stepping_stones", PICTURE, "--model nowhere", "nowhere"),
-    ("stepping_stones", PICTURE, "--head 99", "layer and head must be below 2 and 4, got 0 and 99"),
+    ("stepping_stones", PICTURE, "--head 99", "head 99 must be a"),
     ("stepping_stones", PICTURE, "--threshold -1", "threshold"),
     ("stepping_stones", PICTURE, "--output stones.jpg", "ending in .png"),
 ]
