@@ -126,9 +126,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     grids = {str(path.relative_to(ROOT)) for path in (ROOT / "jat_graph").rglob("*.toml")}
     data = {"jat_graph/py.typed", "jat_graph/jumps/operators/costs.json"}
-    assets = {
-        str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/looking/viewer/assets").iterdir()
-    }
+    assets = {str(p.relative_to(ROOT)) for p in (ROOT / "jat_graph/looking/viewer/assets").iterdir()}
     assert shipped == sources | grids | data | assets
 
 
