@@ -272,12 +272,12 @@ def lesson_rows(rows: Dataset) -> list[list[Any]]:
 
 
 MADE = {
-    "partners": (PartnersTask(test_size=20, pairs=4), "DIGEST1"),
-    "far recall": (FarRecallTask(test_size=20), "DIGEST2"),
-    "stones": (comparisons_task(test=24), "DIGEST3"),
-    "lesson": (comparisons_task(lesson="both", test=24), "DIGEST4"),
-    "agreement": (agreement_task(validation=24), "DIGEST5"),
-    "listops": (listops_task(test=24), "DIGEST6"),
+    "partners": (PartnersTask(test_size=20, pairs=4), "135dfcb1cdbfa28b"),
+    "far recall": (FarRecallTask(test_size=20), "cdd271f6d6f347ad"),
+    "stones": (comparisons_task(test=24), "cb6b740d253fe5fb"),
+    "lesson": (comparisons_task(lesson="both", test=24), "ba82bd34901ec1df"),
+    "agreement": (agreement_task(validation=24), "a78dc3cfe9f3d7b6"),
+    "listops": (listops_task(test=24), "1a333cff875a530d"),
 }
 
 
