@@ -25,14 +25,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 
 RUN_FILE = "run.json"
 # Where a run is written, how it is shown and where it goes on from say nothing about its result.
-_ELSEWHERE = (
-    "output_dir",
-    "resume_from_checkpoint",
-    "run_name",
-    "disable_tqdm",
-    "local_rank",
-    "described",
-)
+_ELSEWHERE = "output_dir resume_from_checkpoint run_name disable_tqdm local_rank described".split()
 
 
 @dataclass
@@ -135,7 +128,7 @@ def parse_arguments(
         run = read_object(made_by, "run") if made_by.is_file() else {}
         data.max_length = run.get("max_length", 128)
     args.data_seed = args.seed if args.data_seed is None else args.data_seed
-    asked = {**args.to_dict(), **asdict(model), **asdict(data)}
+    asked = args.to_dict() | asdict(model) | asdict(data)
     kept = {name: value for name, value in asked.items() if name not in _ELSEWHERE}
     model.described = json.loads(json.dumps(kept))
     check_folder(model, args)

@@ -16,12 +16,15 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+import torch
+
+from examples.benchmarks.kernels import measure_costs
+from examples.benchmarks.measure import NotMeasured, Settings, describe_machine, digest_source
+from examples.benchmarks.tables import draw, sections
 from jat_graph.core.files import read_text, replace_unencodable, write_text
-
-if TYPE_CHECKING:
-    from examples.benchmarks.measure import Settings
+from jat_graph.viz import save_figure
 
 CASES: dict[str, Any] = json.loads(
     Path(__file__).with_name("benchmarks").joinpath("cases.json").read_text(encoding="utf-8")
@@ -39,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    """Read the command line, and refuse what does not fit before anything is imported."""
+    """Read the command line, and refuse what does not fit."""
     parser = Parser(prog="bench", description="Measure a claim about speed or memory.")
     parser.add_argument("name", choices=(*CASES, "costs", "tables"))
     parser.add_argument("files", nargs="*", type=Path, help="results that `tables` prints")
@@ -65,23 +68,26 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a benchmark, measure prices, or print tables; what goes wrong is one line."""
     replace_unencodable()
     args = read_arguments(arguments)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    settings = Settings(device, args.repeats, dtype)
     try:
-        found = {"costs": costs, "tables": tables}.get(args.name, run)(args)
-        if found:
-            from examples.benchmarks.tables import draw, sections
-            from jat_graph.viz import save_figure
-
-            if args.plot:
-                save_figure(draw(found, CASES), args.plot)
-            sys.stdout.write(sections(found, CASES))
+        if args.name == "costs":
+            prices = measure_costs(settings, args.out, args.lengths or PRICED)
+            sys.stdout.writelines(f"{name:10}{price:10.3g} ns\n" for name, price in prices.items())
+            return
+        found = tables(args.files) if args.name == "tables" else [run(args, settings)]
+        if args.plot:
+            save_figure(draw(found, CASES), args.plot)
+        sys.stdout.write(sections(found, CASES))
     except (AssertionError, ImportError, OSError, ValueError) as error:
         sys.stderr.write(f"bench: error: {' '.join(str(error).split())}\n")
         raise SystemExit(1 if isinstance(error, AssertionError) else 2) from None
 
 
-def tables(args: argparse.Namespace) -> list[dict[str, Any]]:
+def tables(files: list[Path]) -> list[dict[str, Any]]:
     """Read files of results, and put them into the order of the benchmarks."""
-    found = [read_results(path) for path in args.files]
+    found = [read_results(path) for path in files]
     return sorted(found, key=lambda r: (list(CASES).index(r["benchmark"]), r["settings"]["device"]))
 
 
@@ -96,19 +102,9 @@ def read_results(path: Path) -> dict[str, Any]:
     raise ValueError(f"{path} must hold results of this script, with at least one point")
 
 
-def costs(args: argparse.Namespace) -> None:
-    """Measure the prices that ``backend="auto"`` goes by."""
-    from examples.benchmarks.kernels import measure_costs
-
-    for name, price in measure_costs(_settings(args), args.out, args.lengths or PRICED).items():
-        sys.stdout.write(f"{name:10}{price:10.3g} ns\n")
-
-
-def run(args: argparse.Namespace) -> list[dict[str, Any]]:
+def run(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """Measure what the file of a benchmark does not hold yet."""
-    from examples.benchmarks.measure import describe_machine, digest_source
-
-    settings, path = _settings(args), args.out or Path(f"bench-{args.name}.json")
+    path = args.out or Path(f"bench-{args.name}.json")
     how = settings._asdict() | {"dtype": str(settings.dtype).removeprefix("torch.")}
     results: dict[str, Any] = {"version": 1, "benchmark": args.name, "settings": how}
     results |= {"machine": describe_machine(settings.device), "source": digest_source()}
@@ -123,13 +119,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
                 write_text(path, json.dumps(held, indent=1, ensure_ascii=False) + "\n")
     if not held["rows"]:
         raise ValueError(f"--lengths are too long for {args.name}, got {args.lengths}")
-    return [held]
+    return held
 
 
 def measure_case(case: dict[str, Any], length: int, settings: Settings) -> dict[str, Any]:
     """Measure a point, or say why it has no numbers here."""
-    from examples.benchmarks.measure import NotMeasured
-
     point = {"what": case["what"], "against": case["against"], "length": length}
     sys.stderr.write("{what}, against {against}, L={length}\n".format(**point))
     module, name = case["measure"].split(".")
@@ -141,15 +135,6 @@ def measure_case(case: dict[str, Any], length: int, settings: Settings) -> dict[
         outcome = {**dict.fromkeys(("ours", "theirs", "ratio")), "facts": {}}
         outcome["note"] = f"not measured: {reason}"
     return point | {"outcome": outcome, "seconds": round(time.perf_counter() - start, 3)}
-
-
-def _settings(args: argparse.Namespace) -> Settings:
-    import torch
-
-    from examples.benchmarks.measure import Settings
-
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Settings(device, args.repeats, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
 if __name__ == "__main__":

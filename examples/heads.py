@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+)
 
 from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
@@ -18,18 +22,11 @@ from jat_graph.core.files import read_object
 from jat_graph.hf.capture import modules_with
 from jat_graph.hf.clustered import graph_by_name
 from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.looking.cli.options import PRESETS, read_values
 
 if TYPE_CHECKING:
-    from transformers import TrainingArguments
-
     from examples.arguments import ModelArguments
 
-PRESETS: dict[str, Callable[[], JatConfig]] = {
-    "paper": JatConfig.paper,
-    "released": JatConfig.released,
-    "stones": JatConfig.stones,
-    "clustered": JatConfig.clustered,
-}
 CALIBRATION_BATCHES = 8
 
 
@@ -47,27 +44,14 @@ def read_heads(model: ModelArguments) -> JatConfig | None:
         if model.jat_preset not in PRESETS:
             names = ", ".join(PRESETS)
             raise ValueError(f"jat_preset must be one of {names}, got {model.jat_preset!r}")
-        heads = PRESETS[model.jat_preset]()
+        heads = getattr(JatConfig, model.jat_preset)()
     elif model.jat_config is not None:
         content = read_object(Path(model.jat_config), "settings of heads")
         heads = JatConfig.from_dict(content["jat"] if set(content) == {"jat"} else content)
     elif model.jat_set or model.density is not None:
         heads = JatConfig()
-    return _with_settings(heads, model.jat_set) if heads and model.jat_set else heads
-
-
-def _with_settings(heads: JatConfig, settings: Sequence[str]) -> JatConfig:
-    """Settings with other fields, each NAME=VALUE with a value in JSON or a word."""
-    changes = {}
-    for text in settings:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise ValueError(f"jat_set must be NAME=VALUE, got {text!r}")
-        try:
-            changes[name] = json.loads(value)
-        except json.JSONDecodeError:
-            changes[name] = value
-    return heads.replace(**changes)
+    changes = read_values("jat_set", model.jat_set)
+    return heads.replace(**changes) if heads and changes else heads
 
 
 def insert_heads(

@@ -65,7 +65,7 @@ def main(args: Options) -> Iterator[str]:
         for seed in range(args.seeds):
             torch.manual_seed(seed)
             model = make_model(config)
-            fit(model, train, train_labels, args.steps, args.batch_size, args.learning_rate, seed)
+            fit(model, train, train_labels, args, seed)
             right = evaluate(model, test).argmax(-1) == test_labels
             found.append(float(right.float().mean()))
         seconds = (time.perf_counter() - start) / args.seeds
@@ -100,22 +100,16 @@ def encode(rows: Dataset) -> tuple[Tensor, Tensor]:
     return tokens, torch.tensor(rows["label"])
 
 
-def fit(
-    model: JatEncoder,
-    tokens: Tensor,
-    labels: Tensor,
-    steps: int,
-    batch: int,
-    rate: float,
-    seed: int = 0,
-) -> None:
+def fit(model: JatEncoder, tokens: Tensor, labels: Tensor, args: Options, seed: int = 0) -> None:
     """Train on random lists, strengths with a learning rate of their own."""
-    groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
+    groups = parameter_groups(
+        model, lr=args.learning_rate, strength_lr=STRENGTH_LR, weight_decay=0.01
+    )
     optimizer = torch.optim.AdamW(groups)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     order = torch.Generator().manual_seed(seed)
-    for _ in range(steps):
-        rows = torch.randint(len(tokens), (batch,), generator=order)
+    for _ in range(args.steps):
+        rows = torch.randint(len(tokens), (args.batch_size,), generator=order)
         loss = F.cross_entropy(logits_of(model, tokens[rows]), labels[rows])
         optimizer.zero_grad()
         loss.backward()

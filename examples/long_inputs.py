@@ -23,7 +23,7 @@ from transformers.utils import logging
 from examples.benchmarks.measure import peak
 from examples.options import example, option
 from examples.tasks.base import reading
-from jat_graph.core.files import check_target, read_text, write_text
+from jat_graph.core.files import check_picture, check_target, read_text, write_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
 from jat_graph.looking.cli.options import read_values
 from jat_graph.looking.inspection.fidelity import compare_with_sdpa
@@ -56,8 +56,9 @@ class Options:
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Measure each length with all settings; yield a line of a table for each."""
-    for path in (args.json, args.plot):
-        check_target(path)
+    check_target(args.json)
+    if args.plot is not None:
+        check_picture(args.plot, "plot")
     torch.set_num_threads(args.threads)
     settings = {given: read_settings(given) for given in args.settings}
     with reading(args.file, "text"):

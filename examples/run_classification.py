@@ -14,13 +14,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-import torch
+import pandas as pd
 from datasets import ClassLabel, Dataset, Value
-from torch import Tensor
 from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    DataCollatorForMultipleChoice,
     DataCollatorWithPadding,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     collate: Any = DataCollatorWithPadding(tokenizer)
     if "choices" in next(iter(splits.values())).column_names:
         encode, auto_class = partial(encode_choices, **cut), AutoModelForMultipleChoice
-        collate = partial(collate_choices, tokenizer=tokenizer)
+        collate = DataCollatorForMultipleChoice(tokenizer)
     elif isinstance(label, ClassLabel):
         config.problem_type = "single_label_classification"
         config.id2label = dict(enumerate(label.names))
@@ -87,10 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 def standard_columns(
     splits: Splits, data: ClassificationArguments, config: PreTrainedConfig
 ) -> Splits:
-    """Own rows with the columns text, text_pair and label, and classes by their names.
-
-    Classes are those of the training rows; without such, those that the model was trained with.
-    """
+    """Own rows with columns text, text_pair and label; classes are those that are trained on."""
     names: dict[str | None, str] = {data.text_column: "text", data.label_column: "label"}
     made = own_columns(splits, {**names, data.text_pair_column: "text_pair"})
     kind = next(iter(made.values())).features["label"]
@@ -132,12 +128,7 @@ def encode_texts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
 
 
 def encode_choices(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """Tokens of each choice, the text before it: lists ``[C][L]`` for C choices.
-
-    Reference:
-        Radford et al., *Improving Language Understanding by Generative Pre-Training*, 2018,
-        section 3.3: a pair for each choice, one score from each, and the softmax over them.
-    """
+    """Tokens of each choice, the text before it: lists ``[C][L]`` for C choices, as GPT has it."""
     count = len(rows[0]["choices"])
     prompts = [text for text in rows["text"] for _ in range(count)]
     choices = [*chain.from_iterable(rows["choices"])]
@@ -149,18 +140,6 @@ def encode_choices(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length
     return Encoded(Dataset.from_dict({**folded, "labels": [*rows["label"]]}), rows)
 
 
-def collate_choices(
-    rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase
-) -> dict[str, Tensor]:
-    """Pad all pairs of a batch to the longest: ``[B, C, L]``."""
-    names = [name for name in rows[0] if name != "labels"]
-    count = len(rows[0]["input_ids"])
-    pairs = [{name: row[name][i] for name in names} for row in rows for i in range(count)]
-    padded = tokenizer.pad(pairs, return_tensors="pt")
-    batch = {name: values.unflatten(0, (len(rows), count)) for name, values in padded.items()}
-    return {**batch, "labels": torch.tensor([row["labels"] for row in rows])}
-
-
 def first_output(outputs: Any, labels: Any) -> Any:
     """Keep the scores of the classes: hidden states would fill the memory."""
     return outputs[0] if isinstance(outputs, tuple) else outputs
@@ -170,25 +149,22 @@ def judge(
     predictions: Any, labels: Any, split: Encoded, task: Task | None, is_regression: bool
 ) -> tuple[dict[str, float], Answers]:
     """The classes that were said, or the outputs, beside what is right, one entry an example."""
-    if not np.isfinite(predictions).all():
-        raise ValueError("the model's output must be finite, got NaN or infinity")
     rows = split.rows
     outputs = predictions.reshape(-1).astype(float) if is_regression else predictions.argmax(1)
     said: list[Any] = outputs.tolist()
     right: list[Any] = [*rows["label"]]
     if task is None:
         classes = partial(score_classes, names=("accuracy", "macro_f1"))
-        return (score_numbers if is_regression else classes)(said, right), Answers(said, right)
+        scores = (score_numbers if is_regression else classes)(said, right)
+        return scores, {"said": said, "right": right}
     if task.by is not None:
         right = [[label, size] for label, size in zip(right, rows[task.by], strict=True)]
     if task.group is not None:
-        members: dict[Any, list[int]] = {}
-        for number, group in enumerate(rows[task.group]):
-            members.setdefault(group, []).append(number)
-        said, right = (
-            [[side[n] for n in own] for own in members.values()] for side in (said, right)
+        table = pd.DataFrame({"said": said, "right": right}).groupby(
+            [*rows[task.group]], sort=False
         )
-    return task.measure(said, right), Answers(said, right)
+        said, right = (table[side].agg(list).tolist() for side in ("said", "right"))
+    return task.measure(said, right), {"said": said, "right": right}
 
 
 if __name__ == "__main__":

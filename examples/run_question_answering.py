@@ -173,16 +173,14 @@ def judge(
 ) -> tuple[dict[str, float], Answers]:
     """The best piece of all windows of a context beside the right ones.
 
-    Where some questions have no answer, beside it by how much the model rather says so: the lowest
-    score of "not in this window", which is that of the first token, less the piece's.
+    Where some questions have no answer, beside it is the lowest score of "not in this window", that
+    of the first token, less the piece's.
     """
     best = [(-np.inf, 0, 0)] * len(split.rows)
     nothing = [np.inf] * len(split.rows)
     for owner, spans, starts, ends in zip(*split.notes, *predictions, strict=True):
         found, first, last = find_best(starts, ends, spans[:, 1] > 0, longest)
         none = float(starts[_NOT_HERE] + ends[_NOT_HERE])
-        if not np.isfinite(found + none):
-            raise ValueError("the model's output must be finite, got NaN or infinity")
         if found > best[owner][0]:
             best[owner] = (found, int(spans[first, 0]), int(spans[last, 1]))
         nothing[owner] = min(nothing[owner], none)
@@ -193,7 +191,7 @@ def judge(
     score = score_doubted_answers if may_lack else score_answers
     doubts = [none - found for none, (found, _, _) in zip(nothing, best, strict=True)]
     said: list[Any] = [[*pair] for pair in zip(texts, doubts, strict=True)] if may_lack else texts
-    return (task.measure if task else score)(said, right), Answers(said, right)
+    return (task.measure if task else score)(said, right), {"said": said, "right": right}
 
 
 def find_best(

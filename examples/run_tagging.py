@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from datasets import ClassLabel, Dataset
-from numpy.typing import NDArray
 from transformers import (
     AutoModelForTokenClassification,
+    BatchEncoding,
     DataCollatorForTokenClassification,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -72,10 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 
 def standard_columns(splits: Splits, data: TaggingArguments, config: PreTrainedConfig) -> Splits:
-    """Own rows with the columns tokens and tags; tags are those of the training rows.
-
-    Without such, they are those that the model was trained with.
-    """
+    """Own rows with the columns tokens and tags; tags are those that are trained on."""
     made = own_columns(splits, {data.text_column: "tokens", data.label_column: "tags"})
     if isinstance(getattr(next(iter(made.values())).features["tags"], "feature", None), ClassLabel):
         return made
@@ -104,38 +100,26 @@ def _words(entry: Any) -> list[str]:
 
 
 def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:
-    """Tokens of each sentence; the first token of each word is told its tag, the others nothing.
-
-    A sentence is read as a text, its words joined by blanks, so that any tokenizer will do.
-    """
+    """Tokens of words that blanks join; the first of each word is told its tag, others none."""
     sentences = [*rows["tokens"]]
-    texts = [" ".join(words) for words in sentences]
-    found = tokenize(tokenizer, [texts], max_length, return_offsets_mapping=True)
-    offsets = found.pop("offset_mapping")
-    words = [first_tokens(*pair) for pair in zip(offsets, sentences, strict=True)]
-    labels = [
-        [_NO_LABEL if word < 0 else tags[word] for word in owners]
-        for owners, tags in zip(words, rows["tags"], strict=True)
-    ]
-    return Encoded(Dataset.from_dict({**found, "labels": labels}), rows, words)
+    found = tokenize(tokenizer, [[" ".join(words) for words in sentences]], max_length)
+    firsts = [first_tokens(found, row, words) for row, words in enumerate(sentences)]
+    labels = [[_NO_LABEL] * len(ids) for ids in found["input_ids"]]
+    for own, tokens, tags in zip(labels, firsts, rows["tags"], strict=True):
+        for token, tag in zip(tokens, tags, strict=True):
+            if token is not None:
+                own[token] = tag
+    return Encoded(Dataset.from_dict({**found, "labels": labels}), rows, firsts)
 
 
-def first_tokens(offsets: Sequence[tuple[int, int]], words: Sequence[str]) -> NDArray[np.int64]:
-    """The number of the word that each token is the first of, else -1.
-
-    Words are joined by one blank. A token may begin with the blank in front of its word.
-    """
-    stops = np.cumsum([len(word) + 1 for word in words]) - 1
-    starts = stops - [len(word) for word in words]
-    spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
-    owners = np.minimum(np.searchsorted(stops, spans[:, 0], side="right"), len(words) - 1)
-    # Special tokens stand for no characters, and some tokens for a blank only.
-    inside = (spans[:, 1] > np.maximum(spans[:, 0], starts[owners])) & (spans[:, 0] < stops[owners])
-    tokens = np.flatnonzero(inside)
-    _, first = np.unique(owners[tokens], return_index=True)
-    found = np.full(len(spans), -1)
-    found[tokens[first]] = owners[tokens[first]]
-    return found
+def first_tokens(found: BatchEncoding, row: int, words: Sequence[str]) -> list[int | None]:
+    """The first token of each word; None where all of it is cut off."""
+    tokens, start = [], 0
+    for word in words:
+        places = (found.char_to_token(row, place) for place in range(start, start + len(word)))
+        tokens.append(next((token for token in places if token is not None), None))
+        start += len(word) + 1
+    return tokens
 
 
 def best_tags(outputs: Any, labels: Any) -> Any:
@@ -152,12 +136,10 @@ def judge(
     task: Task | None,
 ) -> tuple[dict[str, float], Answers]:
     """Spans, or numbers of tags, beside what is right; words that are cut off have none."""
-    said = []
-    for row, (owners, words) in enumerate(zip(split.notes, split.rows["tokens"], strict=True)):
-        sentence = [_UNREAD] * len(words)
-        for token in np.flatnonzero(owners >= 0):
-            sentence[owners[token]] = int(predictions[row, token])
-        said.append(sentence)
+    said = [
+        [_UNREAD if token is None else int(predictions[row, token]) for token in tokens]
+        for row, tokens in enumerate(split.notes)
+    ]
     right = [[*own] for own in split.rows["tags"]]
     if has_spans:
         said, right = (
@@ -165,7 +147,7 @@ def judge(
             for side in (said, right)
         )
     score = score_spans if has_spans else score_classes
-    return (task.measure if task else score)(said, right), Answers(said, right)
+    return (task.measure if task else score)(said, right), {"said": said, "right": right}
 
 
 if __name__ == "__main__":

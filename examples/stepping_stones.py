@@ -10,32 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from examples.options import example, option
 from examples.sentence_graph import PictureOptions
-from jat_graph import JatConfig, attach, jump_operator
-from jat_graph.hf import capture_scores
+from jat_graph import JatConfig, attach
+from jat_graph.inspection import HeadView, view_head
 from jat_graph.viz import save_figure
 
 INK, FAINT, LINK, MARK = "#30415d", "#c4ccd8", "#8fa8c8", "#d81b60"
 LOW, HIGH = -1, 1  # where a stone is drawn, and how it was scored
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Who stands on which stones in one head, and where walks lead, special tokens left out."""
-
-    words: list[str]
-    links: dict[int, Tensor]  # how much each stands on each, [n, n], by the side of the stone
-    walk: Tensor  # P, [n, n]
 
 
 @dataclass
@@ -48,57 +36,42 @@ class Options(PictureOptions):
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Draw what is asked for."""
-    standing = look(args.model, args.sentence, args.layer, args.head, args.threshold)
-    save_figure(draw(standing, args.mark), args.output)
+    view = look(args.model, args.sentence, args.layer, args.head, args.threshold)
+    save_figure(draw(view, args.mark), args.output)
     yield str(args.output)
 
 
-def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> Standing:
-    """Return who stands on which stones in one head of the model; special tokens are none."""
-    loaded, tokenizer = AutoModel.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    loaded.eval()
-    batch = tokenizer(sentence, return_tensors="pt", return_special_tokens_mask=True)
-    special = batch.pop("special_tokens_mask").bool()  # [1, L]
-    attach(loaded, JatConfig.stones(threshold=threshold, strength=0.0))
-    with capture_scores(loaded) as layers, torch.no_grad():
-        loaded(**batch)
-    if not (0 <= layer < len(layers) and 0 <= head < len(layers[0].heads)):
-        raise ValueError(
-            f"layer and head must be below {len(layers)} and {len(layers[0].heads)}, "
-            f"got {layer} and {head}"
-        )
-    seen = layers[layer]
-    operator = jump_operator(
-        seen.query, seen.key, config=seen.config, scale=seen.scale, excluded=special
+def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> HeadView:
+    """Return one head of the model on the sentence; special tokens are no stones."""
+    loaded, tokenizer = (
+        AutoModel.from_pretrained(model).eval(),
+        AutoTokenizer.from_pretrained(model),
     )
-    shown = (~special[0]).nonzero().squeeze(-1)
-    high, low = operator.links[0, head].chunk(2, dim=-1)
-    words = tokenizer.convert_ids_to_tokens(batch["input_ids"][0, shown])
-    return Standing(
-        words,
-        {LOW: low[shown][:, shown], HIGH: high[shown][:, shown]},
-        operator.to_dense()[0, head][shown][:, shown],
-    )
+    config = JatConfig.stones(threshold=threshold, strength=0.0)
+    loaded = attach(AutoModel.from_pretrained(model).eval(), config, tokenizer)
+    return view_head(loaded, tokenizer, sentence, layer=layer, head=head)
 
 
-def draw(standing: Standing, marked: list[str]) -> Figure:
+def draw(view: HeadView, marked: list[str]) -> Figure:
     """Draw the tokens in the middle, stones on both sides, and the links between them."""
-    words = standing.words
+    words = [token.text for token in view.tokens]
+    rows = {token.index: row for row, token in enumerate(view.tokens)}
+    bright = {row for row, word in enumerate(words) if word in marked}
     figure = Figure(figsize=(6.8, 0.8 + 0.26 * len(words)), layout="constrained")
     axis = figure.subplots()
-    bright = torch.tensor([word in marked for word in words])
-    for side, links in standing.links.items():
-        shared = bright.any() & (links[bright] > 0).all(dim=0)  # stones of all the marked words
-        for token, stone in links.nonzero().tolist():
-            together = bool(bright[token] & shared[stone])
-            ends = [0.14 * side, 0.86 * side], [-token, -stone]
-            look: Any = {"color": MARK, "zorder": 2} if together else {"color": LINK, "zorder": 1}
-            axis.plot(*ends, lw=0.6 + 2 * float(links[token, stone]), **look)
-        for stone, word in enumerate(words):
-            used = bool(links[:, stone].any())
-            write(axis, side, stone, word, MARK if shared[stone] else INK if used else FAINT)
-    for token, word in enumerate(words):
-        write(axis, 0, token, word, MARK if word in marked else INK)
+    for side in (LOW, HIGH):
+        stones = {rows[s.token.index]: s.links for s in view.report.stones if s.side == side}
+        for row, word in enumerate(words):
+            links = {rows[link.token.index]: link.weight for link in stones.get(row, ())}
+            shared = bool(bright) and bright <= links.keys()  # a stone of all the marked words
+            for token, weight in links.items():
+                together = shared and token in bright
+                ends = [0.14 * side, 0.86 * side], [-token, -row]
+                colour, order = (MARK, 2) if together else (LINK, 1)
+                axis.plot(*ends, lw=0.6 + 2 * weight, color=colour, zorder=order)
+            write(axis, side, row, word, MARK if shared else INK if links else FAINT)
+    for row, word in enumerate(words):
+        write(axis, 0, row, word, MARK if row in bright else INK)
     titles = {LOW: "scored unusually low", 0: "tokens", HIGH: "scored unusually high"}
     for index, title in titles.items():
         axis.text(index, 1, title, ha="center", va="center", style="italic")

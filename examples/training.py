@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import SequentialSampler
 from transformers import (
     AutoConfig,
@@ -25,7 +27,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.trainer_pt_utils import DistributedLengthGroupedSampler
 
 from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
 from examples.depth import change_depth
@@ -54,12 +56,7 @@ class Encoded:
     notes: Any = None  # what only scores need
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a model said of each example of a split, beside what is right."""
-
-    said: list[Any]
-    right: list[Any]
+Answers: TypeAlias = dict[str, list[Any]]  # what was said of each example, beside what is right
 
 
 def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
@@ -75,7 +72,7 @@ def load_tokenizer(model: ModelArguments) -> PreTrainedTokenizerBase:
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int, **settings: Any
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[list[str]], max_length: int
 ) -> Any:
     """Tokens of a column of texts, or of two for pairs; a warning says what is cut off."""
     least = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2) + len(texts)
@@ -87,7 +84,7 @@ def tokenize(
         share = sum(cut) / sum(lengths)
         message = "max_length=%d cuts %d of %d texts, which lose %.1f%% of all tokens"
         logger.warning(message, max_length, len(cut), len(lengths), 100 * share)
-    return tokenizer(*texts, truncation=True, max_length=max_length, **settings)
+    return tokenizer(*texts, truncation=True, max_length=max_length)
 
 
 def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
@@ -111,10 +108,7 @@ def load_model(
     max_length: int,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> PreTrainedModel:
-    """Load a model with a new head, or draw all its weights; heads of ours it was saved with stay.
-
-    The seed is set before, so that models which differ in heads of ours alone share the head.
-    """
+    """Load a model, or draw its weights; a new head is drawn from the seed, whatever heads jump."""
     set_seed(seed)
     name = model.model_name_or_path
     if model.from_scratch:
@@ -139,28 +133,6 @@ def load_model(
         if model.attn_implementation != "eager":
             attention_modules(loaded)  # refuses a model that would not heed the name, in silence
     return loaded
-
-
-class SeededLengthSampler(LengthGroupedSampler):
-    """Batches of similar length, in an order that depends on seed and epoch only.
-
-    The Trainer's own sampler draws from the global generator, which dropout moves on: after a
-    resume, and between two models, its order would differ.
-    """
-
-    def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
-        super().__init__(batch_size, lengths=lengths)
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch; the data loader calls this."""
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order: Iterator[int] = super().__iter__()
-        return order
 
 
 def _lengths(features: Any) -> list[int]:
@@ -193,6 +165,8 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         split = self.splits[metric_key_prefix]
 
         def compute(output: Any) -> dict[str, float]:
+            if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
+                raise ValueError("the model's output must be finite, got NaN or infinity")
             scores, self.answers[metric_key_prefix] = self.judge(
                 output.predictions, output.label_ids, split
             )
@@ -219,7 +193,10 @@ class TaskTrainer(JatTrainerMixin, Trainer):
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         size = self.args.train_batch_size * batches
-        return SeededLengthSampler(size, _lengths(dataset), self.args.seed)
+        # Seed and epoch tell the order; the Trainer's own generator is one that dropout moves.
+        return DistributedLengthGroupedSampler(
+            size, num_replicas=1, rank=0, seed=self.args.seed, lengths=_lengths(dataset)
+        )
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return SequentialSampler(eval_dataset)  # answers stand beside the rows
@@ -250,11 +227,7 @@ def run_trainer(
     collate: Callable[[list[Any]], dict[str, Tensor]],
     **kwargs: Any,
 ) -> dict[str, float]:
-    """Load, train, evaluate and save a model; return the scores.
-
-    Written beside it are its answers and a model card, and last of all the scores of all splits, so
-    that where these are, a run has come to its end.
-    """
+    """Load, train, evaluate and save a model; the scores of all splits are written last."""
     loaded = load_model(auto_class, model, config, args.seed, data.max_length, tokenizer)
     is_decoder, names = auto_class is AutoModelForCausalLM, prefixes(encoded)
     folder = Path(str(args.output_dir))
@@ -304,7 +277,7 @@ def run_trainer(
         trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
         found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
-        answers = {split: asdict(own) for split, own in found.items() if own is not None}
+        answers = {split: own for split, own in found.items() if own is not None}
         write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
         _write_card(trainer, model, data)

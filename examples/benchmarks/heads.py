@@ -98,11 +98,8 @@ def layer_memory(length: int, settings: Settings) -> Outcome:
         measure.peak(build_layer, kind, length, settings, device=settings.device)
         for kind in ("significance", "ordinary")
     )
-    own = (
-        HEADS
-        * length
-        * (2 * inputs.DIM * settings.dtype.itemsize + 4 * inputs.number_of_keys(length))
-    )
+    features = 2 * inputs.DIM * settings.dtype.itemsize
+    own = HEADS * length * (features + 4 * inputs.number_of_keys(length))
     facts |= {"extra_bytes": float(ours - theirs), "multiple": (ours - theirs) / own}
     return measure.outcome([ours], [theirs], **facts)
 

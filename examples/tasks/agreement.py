@@ -1,14 +1,11 @@
 """Subject-verb agreement across attractors: text that is made here.
 
-Choose the form of the verb that fits: "The keys next to the cabinet is/are wet". An attractor is a
-noun phrase between the subject and its verb; there are one to three. In the validation split all of
-them have the other number than the subject: whoever follows the nearest noun is always wrong, and
-whoever follows the majority is right by half with one attractor and never with more. In half of the
-training split they are like that, and in half all have the subject's number, so that the nearest
-noun says nothing about the verb. Only the subject does.
-
-The sentence names both forms, the singular first; the label is the subject's number. Labels and
-numbers of attractors are balanced exactly. The splits share no words but is, was and has.
+Choose the form of the verb that fits: "The keys next to the cabinet is/are wet". Between subject
+and verb are one to three attractors, noun phrases. In the validation split all have the other
+number than the subject, so that whoever follows the nearest noun is always wrong; in half of the
+training split they do, and in half all have the subject's. Only the subject tells the verb. The
+label is the subject's number. Labels and attractors are balanced exactly; splits share only is, was
+and has.
 
 Reference:
     Linzen, Dupoux and Goldberg, *Assessing the Ability of LSTMs to Learn Syntax-Sensitive

@@ -52,11 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read ``brown.zip`` of NLTK's data: texts of 2,000 words, and which of 15 genres each is.
-
-    A fifth of each genre, rounded, is drawn for validation and another for the test, the same in
-    every run; 300, 100 and 100 texts. Genres are of unequal size, 80 to 6.
-    """
+    """Read 2,000 words a text, each of one of 15 genres; a fifth is drawn for each other split."""
     path = find_file(data_dir, "nltk", "brown.zip")
     with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
         lines = archive.read("brown/cats.txt").decode().splitlines()
@@ -67,12 +63,7 @@ def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
 
 
 def brown_text(tagged: str) -> str:
-    """Turn a tagged text of the corpus into one to read.
-
-    Tags go, the sentences of a paragraph stand in one line, and a blank line parts paragraphs.
-    Quotation marks are ``"``, punctuation follows its word without a space, and what the corpus
-    doubles (``? ?``) stands once.
-    """
+    """Turn a tagged text into one to read: a line a paragraph, `"`, and "?" for "? ?"."""
     blocks = re.split(r"\n\s*\n", tagged)
     paragraphs = ([pair.rpartition("/")[0] for pair in block.split()] for block in blocks)
     return "\n\n".join(_join(words) for words in paragraphs if words)
@@ -94,21 +85,15 @@ def _join(words: list[str]) -> str:
 
 
 def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read film reviews as they were written, with their ``<br />``, for or against.
-
-    So that no run chooses its weights by the test, a tenth of each side of the published ``train``
-    is drawn for validation, always the same. They are read from the folder ``aclImdb``, from
-    ``aclImdb_v1.tar.gz`` or ``aclImdb_subset.tar.gz``.
-    """
+    """Read film reviews, for or against; a tenth of those to train on is drawn to validate on."""
     parts = sorted({"test" if name == "test" else "train" for name in names})
     archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
     path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
     with reading(path, "the archive of IMDB"):
-        files = _folder_files(path.parent) if path.is_dir() else _archive_files(path)
         # In one order whatever the archive's, so that what is drawn is the same.
         reviews = sorted(
             (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
-            for name, content in files
+            for name, content in _files_beside(path)
             if (match := _REVIEW.search(name)) and match["part"] in parts
         )
     found: Splits = {}
@@ -122,13 +107,12 @@ def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
     return found
 
 
-def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    for path in folder.glob("*/*/*.txt"):
-        yield path.relative_to(folder).as_posix(), path.read_bytes()
-
-
-def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of an archive; links in it are not followed."""
+def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files beside a folder, or those of an archive, whose links are not followed."""
+    if path.is_dir():
+        for file in path.parent.glob("*/*/*.txt"):
+            yield file.as_posix(), file.read_bytes()
+        return
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
@@ -137,11 +121,7 @@ def _archive_files(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read news articles without their titles: does one take a side blindly?
-
-    A tenth of each class, rounded, is drawn for validation and another for the test, the same in
-    every run, as Longformer's paper has it: 515, 65 and 65.
-    """
+    """Read articles without titles: 515, 65 and 65 are drawn, as Longformer's paper has it."""
     articles, answers = (
         _articles(find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml"))
         for stem in ("articles", "ground-truth")
@@ -177,11 +157,9 @@ def read_qmsum(
 ) -> Splits:
     """Read meetings: which of four passages of one does a question ask for?
 
-    A meeting is cut into passages of whole turns and nearly one length. The right one has most of
-    what is marked for the question, of its longest span where there are several; the others have
-    nothing of that, and are drawn once, as is the order. Questions about meetings with too few
-    others are left out, and a warning says how many. ``val.jsonl`` alone is read, 35 meetings, of
-    which a fifth is drawn for validation and another for the test.
+    The right one has most of what is marked for it, of its longest span; the others have nothing of
+    that, and are drawn once. ``val.jsonl`` alone is read, 35 meetings, of which a fifth is drawn
+    for each other split; questions about meetings with too few passages are left out.
     """
     rows, every = [], 0
     for number, (index, turns, asked) in enumerate(read_meetings(data_dir)):

@@ -41,10 +41,7 @@ def read_glue(
     columns: Sequence[str] | None = None,
     skip_broken: bool = False,
 ) -> Splits:
-    """Read splits of a task; ``named`` files have the names of labels, others their numbers.
-
-    Nothing is unquoted: a quotation mark in these files is part of the text.
-    """
+    """Read splits, nothing unquoted; ``named`` files have names of labels, others numbers."""
     codes = labels if named or labels is None else [*map(str, range(len(labels)))]
     found: Splits = {}
     for name in names:
@@ -75,9 +72,7 @@ def read_glue(
             if wrong or not said:
                 wanted, got = ", ".join(codes or ("numbers",)), repr(wrong[0]) if wrong else "none"
                 raise ValueError(f"labels of {wanted} to be there, got {got}")
-            rows = {
-                own: [*frame[text]] for own, text in zip(("text", "text_pair"), texts, strict=False)
-            }
+            rows = dict(zip(("text", "text_pair"), ([*frame[t]] for t in texts), strict=False))
             numbers = [*map(float if codes is None else codes.index, said)]
         found[name] = Dataset.from_dict({**rows, "label": numbers})
         if labels is not None:

@@ -35,11 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_wikitext(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read articles, each a row, its title first.
-
-    Where a folder has no file to train on, the first 80 % of the published validation articles are
-    for training and the rest for validation, and a warning says so; the test is the published one.
-    """
+    """Read articles, a row each; without a file to train on most of the validation ones serve."""
 
     def read(name: str) -> list[str]:
         files = (f"wiki.{_STEMS[name]}.tokens", f"{_STEMS[name]}.txt")
@@ -75,10 +71,9 @@ def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:
 
 
 def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
-    """Write the voices of a chorale one after the other, step by step.
+    """Write the voices of a chorale one after the other, step by step, after a :data:`START`.
 
-    The first token is :data:`START`; then each time step has four: its pitches in the order they
-    are given, soprano, alto, tenor and bass where all sing, and :data:`REST` for each that is
+    Each step has four tokens: its pitches as they are given, and :data:`REST` for each that is
     missing. A note that is held is said again at every step.
     """
     tokens = [START]
@@ -90,19 +85,6 @@ def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
                 raise ValueError(f"step {number} must have pitches from 0 to 127, got {pitch}")
         tokens += [*(int(pitch) for pitch in step), *[REST] * (NUM_VOICES - len(step))]
     return tokens
-
-
-def tokens_to_chorale(tokens: Sequence[int]) -> list[tuple[int, ...]]:
-    """Read the voices of a chorale, or of any beginning of one, back."""
-    notes = [*tokens[1:]] if tokens and tokens[0] == START else [*tokens]
-    for number, token in enumerate(notes):
-        if not 0 <= token <= REST:
-            raise ValueError(f"token {number} must be a pitch or a rest, 0 to {REST}, got {token}")
-    whole = len(notes) - len(notes) % NUM_VOICES
-    return [
-        tuple(token for token in notes[start : start + NUM_VOICES] if token != REST)
-        for start in range(0, whole, NUM_VOICES)
-    ]
 
 
 def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: str) -> Splits:

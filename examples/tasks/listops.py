@@ -1,7 +1,8 @@
 """ListOps: nested lists of digits, and what they come to; text that is made here.
 
-"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9. A bracket with its operator, a closing bracket and a digit are a
-token each. In every split the labels are balanced to one row.
+"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9; MED is the median without its fraction, SM the sum modulo 10. A
+bracket with its operator, a closing bracket and a digit are a token each. In every split the labels
+are balanced to one row.
 
 Reference:
     Nangia and Bowman, *ListOps: A Diagnostic Dataset for Latent Tree Learning*, NAACL 2018; Tay et
@@ -32,11 +33,7 @@ _ARGUMENTS = range(2, 6)
 
 
 def evaluate_listops(expression: str) -> int:
-    """Say what an expression comes to.
-
-    MED is the median without its fraction and SM the sum modulo 10, as in
-    ``"[MAX 2 9 [MIN 4 7 ] 0 ]"``. Parentheses, which the original files have, mean nothing.
-    """
+    """Say what an expression comes to; the original files' parentheses mean nothing."""
     stack: list[list[Any]] = [[None]]  # operators that wait for arguments, outermost first
     for word in expression.split():
         if word.startswith("["):
@@ -67,9 +64,9 @@ def listops_task(
 ) -> Task:
     """The task with so many expressions of so many tokens; the seed decides what is drawn."""
     sizes = {"train": train, "validation": validation, "test": test}
-    too_few = next((name for name, size in sizes.items() if size < 1), None)
-    if too_few is not None:
-        raise ValueError(f"{too_few} must be 1 or more, got {sizes[too_few]}")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be 1 or more, got {size}")
     if not _SHORTEST <= min_length <= max_length:
         raise ValueError(
             f"min_length must be from {_SHORTEST} to max_length, {max_length}, got {min_length}"

@@ -1,17 +1,24 @@
-"""Measures of what models say: classes, numbers, spans of words, answers, surprise."""
+"""Measures of what models say: classes, numbers, spans of words, answers, surprise.
+
+Reference:
+    Khashabi et al., *Looking Beyond the Surface*, NAACL 2018, section 5, for classes in lists;
+    Tjong Kim Sang and De Meulder, *Introduction to the CoNLL-2003 Shared Task*, 2003, for spans;
+    Rajpurkar et al., *SQuAD*, EMNLP 2016, and Rajpurkar, Jia and Liang, *Know What You Don't Know*,
+    ACL 2018, with its official script, for answers.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import f1_score, matthews_corrcoef, precision_recall_fscore_support
+from sklearn.metrics import f1_score, matthews_corrcoef
 from torchmetrics.functional.text import squad
 
 OUTSIDE = "O"
@@ -21,21 +28,17 @@ _REMEMBERED = 1 << 18  # pairs of answers: those of a few runs on SQuAD
 def score_classes(
     said: Sequence[Any], right: Sequence[Any], names: Sequence[str] = ("accuracy",)
 ) -> dict[str, float]:
-    """Classes; where each entry is a list, as the answers to one question, all in it count.
-
-    Reference:
-        Khashabi et al., *Looking Beyond the Surface*, NAACL 2018, section 5, for both measures of
-        lists: ``f1`` over answers, and ``exact_match`` over questions.
-    """
+    """Classes; of lists, as answers to one question, F1 is over entries, exact match over lists."""
     flat_said, flat_right = (np.concatenate([*map(np.atleast_1d, side)]) for side in (said, right))
-    measures: dict[str, Callable[[], float]] = {
-        "accuracy": lambda: float((flat_said == flat_right).mean()),
-        "exact_match": lambda: float(np.mean([*map(np.array_equal, said, right)])),
-        "f1": lambda: _f1(flat_said, flat_right, "binary"),
-        "macro_f1": lambda: _f1(flat_said, flat_right, "macro"),
+    f1 = partial(f1_score, flat_right, flat_said, zero_division=0.0)
+    measures: dict[str, Callable[[], Any]] = {
+        "accuracy": (flat_said == flat_right).mean,
+        "exact_match": lambda: np.mean([*map(np.array_equal, said, right)]),
+        "f1": partial(f1, average="binary"),
+        "macro_f1": partial(f1, average="macro"),
         "matthews": lambda: _correlation(matthews_corrcoef, flat_said, flat_right),
     }
-    return {name: measures[name]() for name in names}
+    return {name: float(measures[name]()) for name in names}
 
 
 def score_sizes(said: Sequence[int], right: Sequence[tuple[int, int]]) -> dict[str, float]:
@@ -62,26 +65,18 @@ def score_spans(said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
         {(number, *span) for number, spans in enumerate(side) for span in spans}
         for side in (said, right)
     )
-    spans = sorted(found | wanted)
-    if not spans:  # which scikit-learn has no word for
-        return dict.fromkeys(("f1", "precision", "recall"), 0.0)
-    precision, recall, f1, _ = precision_recall_fscore_support(
-        [span in wanted for span in spans],
-        [span in found for span in spans],
-        average="binary",
-        zero_division=0.0,
-    )
-    return {"f1": float(f1), "precision": float(precision), "recall": float(recall)}
+    hits = len(found & wanted)
+    return {
+        "f1": 2 * hits / max(1, len(found) + len(wanted)),
+        "precision": hits / max(1, len(found)),
+        "recall": hits / max(1, len(wanted)),
+    }
 
 
 def find_spans(tags: Sequence[str]) -> list[list[Any]]:
-    """Read tags as conlleval does, so that IOB1 and BIO, well formed or not, mean something.
+    """Read type, start and stop of spans as conlleval does, from IOB1 or BIO, well formed or not.
 
-    A span begins at each ``B-``, and at an ``I-`` that does not follow a word of its type. It is
-    its type, its first word, and the word after its last.
-
-    Reference:
-        Tjong Kim Sang and De Meulder, *Introduction to the CoNLL-2003 Shared Task*, CoNLL 2003.
+    A span begins at each ``B-``, and at an ``I-`` that does not follow a word of its type.
     """
     spans: list[list[Any]] = []
     previous = OUTSIDE
@@ -103,11 +98,7 @@ def write_tags(spans: Sequence[Sequence[Any]], length: int) -> list[str]:
 
 
 def score_answers(said: Sequence[str], right: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Answers; letters' case, punctuation and articles do not count.
-
-    Reference:
-        Rajpurkar et al., *SQuAD: 100,000+ Questions for Machine Comprehension of Text*, EMNLP 2016.
-    """
+    """Answers; letters' case, punctuation and articles do not count."""
     scores = [_compare(text, tuple(texts)) for text, texts in zip(said, right, strict=True)]
     exact_match, f1 = np.mean(scores, axis=0).tolist()
     return {"f1": f1, "exact_match": exact_match}
@@ -120,12 +111,9 @@ def score_doubted_answers(
 
     An answer counts as given if its doubt is at most 0. ``best_f1`` and ``best_exact_match`` are at
     the limit that is best on these very questions, as the official script has it: too high.
-
-    Reference:
-        Rajpurkar, Jia and Liang, *Know What You Don't Know: Unanswerable Questions for SQuAD*, ACL
-        2018, and its official script.
     """
-    wanted = [tuple(text for text in texts if not _is_blank(text)) or ("",) for texts in right]
+    # Where normalisation leaves nothing of a text, it is no answer.
+    wanted = [tuple(t for t in texts if _compare("", (t,))[0] < 1) or ("",) for texts in right]
     given = np.array([_compare(text, own) for (text, _), own in zip(said, wanted, strict=True)])
     silent = np.array([_compare("", own) for own in wanted])
     doubts = np.array([doubt for _, doubt in said], dtype=np.float64)
@@ -140,10 +128,7 @@ def score_doubted_answers(
 
 
 def score_losses(losses: NDArray[Any], units: int | None = None) -> dict[str, float]:
-    """Losses of tokens, −ln p, and how many characters these stand for: one each, if not told.
-
-    Perplexity depends on how a tokenizer cuts; bits for each character or token do not.
-    """
+    """Losses of tokens, −ln p, and bits of each of so many characters, whatever cut them."""
     total = float(losses.sum(dtype=np.float64))
     with np.errstate(over="ignore"):
         perplexity = float(np.exp(total / len(losses)))
@@ -151,18 +136,8 @@ def score_losses(losses: NDArray[Any], units: int | None = None) -> dict[str, fl
     return {"perplexity": perplexity, "bits_per_character": bits, "bits_per_token": bits}
 
 
-def _f1(said: NDArray[Any], right: NDArray[Any], average: str) -> float:
-    return float(f1_score(right, said, average=average, zero_division=0.0))
-
-
-def _correlation(
-    compute: Callable[[NDArray[Any], NDArray[Any]], float], said: NDArray[Any], right: NDArray[Any]
-) -> float:
-    """Settle what a correlation leaves undefined.
-
-    A model that always says the same knows nothing of the targets and gets 0. Constant targets are
-    no fault of the model, and nothing can be said: NaN.
-    """
+def _correlation(compute: Callable[..., Any], said: NDArray[Any], right: NDArray[Any]) -> float:
+    """Settle what is undefined: who always says the same gets 0, and constant targets give NaN."""
     if (right == right[0]).all():
         return math.nan
     if (said == said[0]).all():
@@ -178,8 +153,3 @@ def _compare(said: str, right: tuple[str, ...]) -> tuple[float, float]:
     answers: Any = {"text": [*right], "answer_start": [0] * len(right)}
     scores = squad([{"id": "", "prediction_text": said}], [{"id": "", "answers": answers}])
     return float(scores["exact_match"]) / 100, float(scores["f1"]) / 100
-
-
-def _is_blank(text: str) -> bool:
-    """Tell whether normalisation leaves nothing of a text: it is no answer."""
-    return _compare("", (text,))[0] == 1.0

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import comb
+from math import factorial
 from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
+from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from examples.tasks.base import Splits
@@ -35,7 +36,12 @@ class IdSequences:
 
 @dataclass(frozen=True, kw_only=True)
 class RecallTask:
-    """Tell values that other tokens of a sequence carry; see its kinds."""
+    """Tell values that other tokens of a sequence carry.
+
+    Each kind has the ``sizes`` of its sequences; ``num_names``, which have the ids from 1 on;
+    ``candidates(size)``, how many values may be the answer for all that a name itself tells; and
+    ``draw(sizes, source)``.
+    """
 
     name: str = ""
     kind: str = "ids"
@@ -53,24 +59,6 @@ class RecallTask:
         for name in ("values", "train_size", "validation_size", "test_size"):
             check_integer(name, getattr(self, name), least=1)
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes that sequences have."""
-        raise NotImplementedError
-
-    @property
-    def num_names(self) -> int:
-        """Number of names, which have the ids from 1 on."""
-        raise NotImplementedError
-
-    def candidates(self, size: int) -> int:
-        """How many values of a sequence may be the answer for all that a name itself tells."""
-        raise NotImplementedError
-
-    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
-        """Draw sequences of these sizes."""
-        raise NotImplementedError
-
     def sequences(self, split: str) -> IdSequences:
         """Return a split, the same whatever the size of the others."""
         if split not in self.splits:
@@ -79,10 +67,7 @@ class RecallTask:
         return self.draw(sizes, np.random.default_rng([*split.encode(), self.seed]))
 
     def chance(self, size: int) -> float:
-        """Say how often it is right to guess the commonest of the values that may be the answer.
-
-        That is all that is in reach of a model that sees all values and not whose they are.
-        """
+        """How often the commonest value that may be the answer is it: all without whose it is."""
         return share_of_commonest(self.candidates(size), self.values)
 
     def measure(self, said: NDArray[np.int64], asked: IdSequences) -> dict[str, float]:
@@ -121,17 +106,14 @@ class PartnersTask(RecallTask):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """1 to the greatest number of pairs."""
         return tuple(range(1, self.pairs + 1))
 
     @property
     def num_names(self) -> int:
-        """Number of names, which have the ids from 1 on."""
         return 4 * self.pairs if self.names is None else self.names
 
     def candidates(self, size: int) -> int:
-        """All but a name's own."""
-        return 2 * size - 1
+        return 2 * size - 1  # all but a name's own
 
     def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
         """Draw pairs of names, then the values, then the order of the tokens."""
@@ -169,24 +151,19 @@ class FarRecallTask(RecallTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer("told", self.told, least=1)
-        check_integer("names", self.names, least=self.told)
-        check_integer("filler", self.filler, least=0)
-        check_integer("filler_words", self.filler_words, least=1)
+        for name, least in {"told": 1, "names": self.told, "filler": 0, "filler_words": 1}.items():
+            check_integer(name, getattr(self, name), least=least)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of names in a sequence."""
         return (self.told,)
 
     @property
     def num_names(self) -> int:
-        """Number of names and of words of filler."""
         return self.names + self.filler_words
 
     def candidates(self, size: int) -> int:
-        """All: the name that asks tells nothing."""
-        return size
+        return size  # the name that asks tells nothing
 
     def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
         """Draw names and values, the filler between, and the order of the questions."""
@@ -209,18 +186,13 @@ class FarRecallTask(RecallTask):
 @cache
 def share_of_commonest(drawn: int, values: int) -> float:
     """The expected share of the commonest among values that are drawn independently."""
-    above = (values**drawn - _ways(drawn, values, most) for most in range(drawn))
-    return float(sum(above) / (drawn * values**drawn))
-
-
-def _ways(drawn: int, values: int, most: int) -> int:
-    """In how many ways values can be drawn so that none is there more often than ``most``."""
-    ways = [1] + [0] * drawn  # by the number of draws, of no values yet
-    for _ in range(values):
-        ways = [
-            sum(comb(n, k) * ways[n - k] for k in range(min(n, most) + 1)) for n in range(drawn + 1)
-        ]
-    return ways[drawn]
+    above = 0.0
+    for most in range(drawn):
+        # Ways in which no value is drawn more often are a coefficient of a generating function.
+        series = Polynomial([1 / factorial(k) for k in range(most + 1)]) ** values
+        ways = factorial(drawn) * series.coef[drawn : drawn + 1].sum()
+        above += 1 - ways / values**drawn
+    return float(above / drawn)
 
 
 def _draw_names(
@@ -237,11 +209,9 @@ def _joined(*parts: NDArray[np.int64]) -> NDArray[np.int64]:  # [N, …] each, t
 
 
 def _rows(drawn: IdSequences) -> Dataset:
-    lengths = (drawn.first > 0).sum(1).tolist()
-    return Dataset.from_list(
-        [
-            {name: getattr(drawn, name)[row, :length].tolist() for name in COLUMNS}
-            | {"size": int(drawn.size[row])}
-            for row, length in enumerate(lengths)
-        ]
-    )
+    real = drawn.first > 0
+    columns = {
+        name: [own[kept] for own, kept in zip(getattr(drawn, name), real, strict=True)]
+        for name in COLUMNS
+    }
+    return Dataset.from_dict({**columns, "size": drawn.size})

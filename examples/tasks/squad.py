@@ -1,8 +1,5 @@
 """Questions about texts in SQuAD's layout: SQuAD 1.1 and 2.0, and COVID-QA's articles.
 
-In SQuAD 2.0 some questions have no answer in the paragraph, and ``answers`` is empty there; see
-:func:`examples.tasks.metrics.score_doubted_answers`.
-
 Reference:
     Rajpurkar et al., *SQuAD: 100,000+ Questions for Machine Comprehension of Text*, EMNLP 2016;
     Rajpurkar, Jia and Liang, *Know What You Don't Know*, ACL 2018; Möller et al., *COVID-QA: A
@@ -92,29 +89,22 @@ def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> 
 def read_covidqa(
     data_dir: Path | None, names: Sequence[str], *, characters: int | None = None, distance: int = 0
 ) -> Splits:
-    """Read COVID-QA: questions about articles of 3,600 words on average.
+    """Read COVID-QA: of its 98 articles 15 % are drawn for each other split, with their questions.
 
-    Of the 98 articles of the early release 15 % are drawn for validation and as many for the test,
-    always the same, with all their questions. Of its 1,380 answers 234 do not stand where the file
-    says. One whose text is in the article once is taken to be meant there, which mends 227; the 7
-    questions whose answers are there several times are left out, and a warning says so.
-
-    With ``characters``, each question has a passage of that length, in which its answer begins
-    ``distance`` characters in or later; how far, is drawn. Questions are left out whose answer has
-    less in front of it in the article, does not fit behind so much, or stands nearer, too.
+    Of its 1,380 answers 234 do not stand where the file says. One whose text is in the article once
+    is taken to be meant there, which mends 227; 7 questions are left out. With ``characters`` each
+    question has a passage of that length, in which its answer begins ``distance`` characters in or
+    later; how far, is drawn. Questions without such a passage are left out.
     """
     path = find_file(data_dir, "covidqa", "200423_covidQA.json", "COVID-QA.json")
     every = read_articles(path)
-    articles = [[row for row in map(_mended, rows) if row["answers"]["text"]] for rows in every]
-    if characters is not None:
-        articles = [
-            [
-                passage | {"article": number}
-                for row in rows
-                if (passage := _passage(row, characters, distance)) is not None
-            ]
-            for number, rows in enumerate(articles)
-        ]
+    articles = []
+    for number, rows in enumerate(every):
+        found = [row for row in map(_mended, rows) if row["answers"]["text"]]
+        if characters is not None:
+            cut = (_passage(row, characters, distance) for row in found)
+            found = [passage | {"article": number} for passage in cut if passage is not None]
+        articles.append(found)
     asked, kept = (sum(map(len, found)) for found in (every, articles))
     if kept < asked:
         logger.warning("%s: left out %d of %d questions", path, asked - kept, asked)
@@ -138,10 +128,7 @@ def _mended(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _passage(row: dict[str, Any], characters: int, distance: int) -> dict[str, Any] | None:
-    """Cut a passage around the first answer of a question, at a place that is drawn.
-
-    None where the answer is not in it, or its text stands before the distance, too.
-    """
+    """Cut a passage around a first answer; None if it does not fit, or stands nearer, too."""
     text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
     farthest = max(0, min(start, characters - len(text)))
     draw = random.Random(f"far {row['id']}")  # a text is hashed the same way everywhere

@@ -1,13 +1,12 @@
 """Stepping stones: which of two things costs more, when other things lie between them.
 
 There are two chains of things, each of which costs more than the next. All sentences "A costs more
-than B." of both chains stand in random order. The question is about two things that are so many
-steps apart: in one chain, where the answer is yes or no, or as far apart, but one in each chain,
-where it is unknown; each chain is the other's distractor. Nobody is asked about the ends of a
-chain, so that each thing asked about once costs more and once costs less than another. Answers and
-steps are balanced exactly, in every combination. Guessing is right once in three times; whoever
-knows only which of the two stands higher in its chain is right twice, and the ends of a chain,
-which are named once, tell that of most questions of 3 and 4 steps.
+than B." of both stand in random order. The question is about two things that are so many steps
+apart: in one chain, where the answer is yes or no, or one in each, where it is unknown. Nobody is
+asked about the ends of a chain, so that each thing asked about once costs more and once costs less.
+Answers and steps are balanced exactly. Guessing is right once in three times; whoever knows only
+which of the two stands higher in its chain is right twice, and the ends tell that of most questions
+of 3 and 4 steps.
 
 A thing has an adjective and a noun that nothing else in its text has. All splits share these words,
 but a name of one split is in no other.
@@ -31,15 +30,16 @@ from examples.tasks.base import Splits, Task, label_rows, tag_rows
 from examples.tasks.metrics import OUTSIDE, score_sizes, score_spans, write_tags
 from examples.tasks.tagging import bio_tags
 
-ADJECTIVES = (
-    *("red", "blue", "green", "black", "white", "brown", "pink", "grey", "old", "new"),
-    *("big", "small", "long", "short", "heavy", "light", "round", "flat", "clean", "dirty"),
+ADJECTIVES = tuple(
+    "red blue green black white brown pink grey old new "
+    "big small long short heavy light round flat clean dirty".split()
 )
-NOUNS = (
-    *("lamp", "chair", "table", "clock", "book", "bag", "hat", "cup", "ring", "coat"),
-    *("shoe", "box", "knife", "plate", "glass", "bed", "door", "watch", "shirt", "bottle"),
+NOUNS = tuple(
+    "lamp chair table clock book bag hat cup ring coat "
+    "shoe box knife plate glass bed door watch shirt bottle".split()
 )
 
+LABELS = ("yes", "no", "unknown")
 YES, NO, UNKNOWN = range(3)
 
 # Every fifth diagonal of the table of adjectives and nouns is a split's own, so that each split
@@ -47,12 +47,8 @@ YES, NO, UNKNOWN = range(3)
 _DIAGONALS = {"train": (2, 3, 4), "validation": (1,), "test": (0,)}
 _EVERY = 5
 
-# Things of a chain that are never asked about: what costs the most and the least.
-_ENDS = 2
+_ENDS = 2  # things of a chain that are never asked about: what costs the most and the least
 MOST_THINGS = 8
-
-
-LABELS = ("yes", "no", "unknown")
 
 
 @dataclass(frozen=True)
@@ -151,30 +147,24 @@ def comparisons_task(
 ) -> Task:
     """Tell whether one thing costs more than another.
 
-    A lesson before that asks of the same texts where the neighbours of the things asked about are.
-    In each sentence in which a thing asked about stands, it is tagged as such, ``is-first``, and
-    the other thing as ``below-first`` or ``above-first``; in a lesson of both, the second thing
-    asked about counts as well, as in ``below-first+is-second``, which answers a question of one
-    step. A small encoder learns to compare names much sooner when it is told something of each word
-    than when it is told yes, no or unknown.
+    A lesson before that tags, in the same texts, the things asked about, ``is-first``, and their
+    neighbours, ``below-first`` or ``above-first``: of the first of them, or of both, where
+    ``below-first+is-second`` answers a question of one step. With it a small encoder learns sooner.
     """
     sizes = {"train": train, "validation": validation, "test": test}
     check_chains(steps, things, sizes)
+    both = lesson == "both"
 
     def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
         drawn = {n: draw_comparisons(n, sizes[n], steps, things, seed) for n in names}
         if lesson is not None:
-            tags, both = bio_tags(_types(lesson == "both")), lesson == "both"
-            return {
-                n: tag_rows([(one.text.split(), _tags(one, both)) for one in own], tags)
-                for n, own in drawn.items()
-            }
-        return {
-            n: label_rows(
-                [{"text": o.text, "steps": o.steps, "label": o.label} for o in own], LABELS
-            )
+            texts = {n: [(o.text.split(), _tags(o, both)) for o in own] for n, own in drawn.items()}
+            return {n: tag_rows(own, bio_tags(_types(both))) for n, own in texts.items()}
+        rows = {
+            n: [{"text": o.text, "steps": o.steps, "label": o.label} for o in own]
             for n, own in drawn.items()
         }
+        return {n: label_rows(own, LABELS) for n, own in rows.items()}
 
     if lesson is not None:
         return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"), (*sizes,))

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class WrongSpanError(ValueError):
-    """Says that words do not stand where a file says."""
+    """Words do not stand where a file says."""
 
 
 def read_pair(line: Line, first: str, second: str) -> Iterator[dict[str, Any]]:
@@ -96,12 +96,7 @@ def read_wsc(line: Line) -> Iterator[dict[str, Any]]:
 
 
 def mark_spans(text: str, marks: Iterable[tuple[tuple[int, int], str]]) -> str:
-    """Put a mark on both sides of pieces of a text, as a word of its own.
-
-    Reference:
-        Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-        Transformer*, JMLR 2020, whose code marks the two places of WSC so.
-    """
+    """Put a mark on both sides of pieces of a text, as a word of its own, as T5's code does."""
     # At one place what ends there ends first, inner before outer; then outer begins before inner.
     events = [(stop, 0, -start, f" {mark}") for (start, stop), mark in marks]
     events += [(start, 1, -stop, f"{mark} ") for (start, stop), mark in marks]
@@ -113,11 +108,8 @@ def mark_spans(text: str, marks: Iterable[tuple[tuple[int, int], str]]) -> str:
 
 
 def find_words(text: str, words: str, index: int) -> tuple[int, int]:
-    """Find words by the number of their first one, and say where they begin and stop.
-
-    Capitals, the kind of blanks and a punctuation mark after the last word do not matter. One span
-    of the published validation set of WSC is a word late, so the neighbours are looked at too.
-    """
+    """Find words by the number of their first; capitals, blanks and a last mark do not matter."""
+    # One span of the published validation set of WSC is a word late: neighbours are looked at, too.
     core = words.rstrip(_CLOSING)
     said = r"\s+".join(map(re.escape, core.split()))
     pattern = re.compile(rf"{said}(?:{re.escape(words[len(core) :])})?(?!\w)", re.IGNORECASE)

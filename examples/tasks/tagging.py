@@ -42,12 +42,7 @@ def read_columns(
     types: Sequence[str],
     files: dict[str, tuple[str, ...]],
 ) -> Splits:
-    """Read files of columns: a word a line, a blank line after each sentence.
-
-    The word is in the first column and its tag in the last, between tabs or spaces. Tags are BIO,
-    or IOB1, where only an entity that follows one of its own type begins with ``B-``; both are
-    read as BIO. Lines that begin a document are left out.
-    """
+    """Read a word a line, its tag in the last column, BIO or IOB1; a blank line ends a sentence."""
     found: Splits = {}
     for name in names:
         path = find_file(data_dir, home, *files[name])
@@ -72,10 +67,7 @@ def read_columns(
 def read_trees(
     data_dir: Path | None, names: Sequence[str], *, column: str, tags: Sequence[str]
 ) -> Splits:
-    """Read UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes.
-
-    Words are as the treebank cuts them: "do" and "n't" are two.
-    """
+    """Read UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
     found: Splits = {}
     for name in names:
         split = {"validation": "dev"}.get(name, name)

@@ -1,6 +1,5 @@
 """The example of block self-attention, on sentences that a few steps can learn."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from torch.testing import assert_close
 
 from examples import biblosa
 from models.biblosa import BiBloSAN
+from tests.examples.conftest import Call
 
 ROWS = [
     ("a fine film", 1),
@@ -18,23 +18,14 @@ ROWS = [
 ]
 
 
-def write_sst2(folder: Path) -> None:
+def test_it_learns_sentences_and_says_so_in_one_line(
+    tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = "".join(f"{sentence}\t{label}\n" for sentence, label in ROWS * 40)
     for name in ("train.tsv", "dev.tsv"):
-        (folder / name).write_text("sentence\tlabel\n" + lines, encoding="utf-8")
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["biblosa", *words])
-    biblosa.main()
-
-
-def test_it_learns_sentences_and_says_so_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_sst2(tmp_path)
-    words = ["--data-dir", str(tmp_path), "--epochs", "6", "--batch-size", "16"]
-    run(monkeypatch, *words, "--block-length", "2")
+        (tmp_path / name).write_text("sentence\tlabel\n" + lines, encoding="utf-8")
+    words = "--epochs 6 --batch-size 16 --block-length 2".split()
+    call(biblosa, "--data-dir", tmp_path, *words)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("validation: 100.0% right, ") and line.endswith("; seed 0")
 
@@ -44,24 +35,6 @@ def test_words_are_known_that_come_twice() -> None:
     assert known == {"a": 1, "b": 2}
     encoded = biblosa.encode(["b c a"], [1], known)
     assert encoded.words[0].tolist() == [2, biblosa.UNKNOWN, 1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--data-dir", "nowhere"], "nowhere"),
-        (["--epochs", "0"], "got 0"),
-        (["--block-length", "-1"], "block_length must be at least 1, got -1"),
-    ],
-)
-def test_bad_input_is_one_line(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_sst2(tmp_path)
-    with pytest.raises(SystemExit, match=message) as stopped:
-        run(monkeypatch, "--data-dir", str(tmp_path), *words)
-    assert str(stopped.value).startswith("biblosa: error: ")
-    assert "\n" not in str(stopped.value)
 
 
 def test_padding_changes_no_sentence() -> None:

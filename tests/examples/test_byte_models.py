@@ -12,7 +12,9 @@ import torch
 from examples.byte_models import bits_per_character, fit, losses, main
 from jat_graph import JatConfig, PairGraph
 from jat_graph.patterns import parse_pattern
+from models.area_transformer import AreaTransformer
 from models.jat_decoder import JatDecoder
+from models.memory_compressed import MemoryCompressedModel
 from models.sparse_transformer import SparseTransformer
 
 JUMPS = JatConfig(PairGraph(threshold=0.1), heads=2, hop_weights=(0.5, 0.5))
@@ -23,8 +25,10 @@ JUMPS = JatConfig(PairGraph(threshold=0.1), heads=2, hop_weights=(0.5, 0.5))
     [
         lambda: JatDecoder(256, JUMPS, channels=32, layers=1),
         lambda: SparseTransformer(256, parse_pattern("strided:4"), 16, channels=32, layers=1),
+        lambda: AreaTransformer(256, channels=32, layers=1),
+        lambda: MemoryCompressedModel(256, channels=32, layers=2, block=8),
     ],
-    ids=["jumps", "sparse"],
+    ids=["jumps", "sparse", "areas", "compressed"],
 )
 def test_training_learns(make: object) -> None:
     text = torch.tensor(list(b"abcdefgh" * 40))
@@ -62,6 +66,8 @@ def run(monkeypatch: pytest.MonkeyPatch, model: str, folder: Path, *words: str) 
         ("sparse_transformer", "--pattern strided:4", "B; heads read 19% .* do connect .*"),
         ("sparse_transformer", "--pattern fixed:4:1", "B; heads read 13% .* do connect .*"),
         ("sparse_transformer", "--pattern window:2&causal", "B; heads read 12% .* do not .*"),
+        ("area_transformer", "--max-width 2", "B, spans of up to 2"),
+        ("memory_compressed", "--block 8", "B"),
     ],
 )
 def test_it_prints_one_line(

@@ -1,7 +1,6 @@
 """The graph transformer: a GPS layer but for its jumps, and trees read as graphs."""
 
 import gzip
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +13,10 @@ from torch_geometric.utils import degree
 
 from examples import jat_graph_transformer
 from examples.jat_graph_transformer import JUMPS, LAYER, ORDINARY, read_trees, to_graph
+from jat_graph import JatConfig
 from jat_graph.probes import Sentence
 from models.jat_graph_transformer import GraphTransformer, JumpGPSConv, feed_forward
+from tests.examples.conftest import Call
 from tests.probes.test_treebank import DOGS, YES
 
 CHANNELS, HEADS = 16, 4
@@ -59,25 +60,15 @@ def test_without_jumps_it_is_gpsconv() -> None:
     torch.testing.assert_close(ours(*inputs), theirs(*inputs), rtol=0, atol=1e-10)
 
 
-def test_jumps_change_it_and_graphs_do_not_meet() -> None:
-    x, edge_index, batch = two_graphs()
-    layer = JumpGPSConv(CHANNELS, HEADS, JUMPS).double().eval()
-    plain = JumpGPSConv(CHANNELS, HEADS, ORDINARY).double().eval()
-    plain.load_state_dict(layer.state_dict())
-    out = layer(x, edge_index, batch)
-    assert (out - plain(x, edge_index, batch)).abs().max() > 1e-4
-    first = layer(x[:4], edge_index[:, :4], batch[:4])
-    torch.testing.assert_close(out[:4], first, rtol=0, atol=1e-10)
-
-
-def test_a_layer_in_the_heads_begins_at_nothing_and_keeps_graphs_apart() -> None:
+@pytest.mark.parametrize("config", [JUMPS, LAYER], ids=["jumps", "layer"])
+def test_heads_change_it_and_keep_graphs_apart(config: JatConfig) -> None:
     inputs = x, edge_index, batch = two_graphs()
-    layer = JumpGPSConv(CHANNELS, HEADS, LAYER).double().eval()
+    layer = JumpGPSConv(CHANNELS, HEADS, config).double().eval()
     plain = JumpGPSConv(CHANNELS, HEADS, ORDINARY).double().eval()
     plain.load_state_dict(layer.state_dict(), strict=False)
-    with torch.no_grad():
+    if config == LAYER:  # it begins at nothing
         assert torch.equal(layer(*inputs), plain(*inputs))
-        layer.attention.strength.theta.fill_(0.5)
+        torch.nn.init.constant_(layer.attention.strength.theta, 0.5)
     out = layer(*inputs)
     assert (out - plain(*inputs)).abs().max() > 1e-4
     first = layer(x[:4], edge_index[:, :4], batch[:4])
@@ -109,26 +100,10 @@ def test_a_graph_hides_order_and_heads() -> None:
 
 
 def test_it_learns_and_says_how_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_trees(tmp_path, 64)
-    words = ["--data-dir", str(tmp_path), "--epochs", "10", "--seeds", "1"]
-    monkeypatch.setattr(sys, "argv", ["jat_graph_transformer", *words])
-    jat_graph_transformer.main()
+    call(jat_graph_transformer, "--data-dir", tmp_path, "--epochs", 10, "--seeds", 1)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == list(jat_graph_transformer.LAYERS_BY_NAME)
     assert all(": 100.00% right (100.00% to 100.00%, 1 seeds), " in line for line in lines)
-
-
-def test_no_trees_to_train_on_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["jat_graph_transformer", "--data-dir", str(tmp_path), "--trees", "0"]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit, match=r"error: trees must be at least 1, got 0$"):
-        jat_graph_transformer.main()
-
-
-def test_missing_trees_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["jat_graph_transformer", "--data-dir", str(tmp_path)])
-    message = r"^jat_graph_transformer: error: .* must hold en_ewt-ud-train\.conllu"
-    with pytest.raises(SystemExit, match=message):
-        jat_graph_transformer.main()

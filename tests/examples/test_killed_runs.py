@@ -22,6 +22,7 @@ from tests.examples.test_run_tagging import rows as tagged
 
 KILLS = int(os.environ.get("JAT_KILLS", "1"))
 LEARNED = ("--jat_preset", "stones")
+TEXTS = [{"text": text} for text in sentences(48)]
 SCRIPTS: dict[str, tuple[Rows, tuple[str, ...]]] = {
     "classification": (rows(48), JUMPS),
     "question_answering": (questions(48), ("--doc_stride", "8", *LEARNED)),
@@ -51,16 +52,17 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(
 ) -> None:
     own, heads = SCRIPTS[script]
     file, model = write("own.jsonl", own), tiny_decoder if "language" in script else tiny_model
-    words = [
-        "--model_name_or_path",
-        model,
-        "--train_file",
-        file,
-        "--max_length",
-        "24",
+    words = ["--model_name_or_path", model, "--train_file", file, "--max_length", "24"]
+    words += [
         "--do_train",
+        "--use_cpu",
+        "--max_steps",
+        "40",
+        "--save_steps",
+        "1",
+        "--learning_rate",
+        "3e-3",
     ]
-    words += ["--use_cpu", "--max_steps", "40", "--save_steps", "1", "--learning_rate", "3e-3"]
     words += ["--resume_from_checkpoint", "last", *heads]
     whole, cut, draw = tmp_path / "whole", tmp_path / "cut", random.Random(script)
     assert started(script, whole, words).wait(timeout=300) == 0

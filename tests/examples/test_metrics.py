@@ -1,14 +1,12 @@
-"""Measures against values that are known, and against the libraries that define them."""
+"""Measures against values that are known."""
 
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-from sklearn import metrics as sklearn_metrics
 
 from examples.tasks.metrics import (
     find_spans,
@@ -23,8 +21,6 @@ from examples.tasks.metrics import (
 )
 
 CLASSES = ("accuracy", "f1", "macro_f1", "matthews", "exact_match")
-BITS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=40)
-NUMBERS = st.integers(-50, 50).map(lambda n: n / 8)
 
 
 def test_classes_by_hand() -> None:
@@ -37,22 +33,10 @@ def test_classes_by_hand() -> None:
     assert grouped == pytest.approx({"f1": 0.5, "exact_match": 1 / 3})
 
 
-@given(BITS)
-def test_classes_are_scored_as_by_scikit_learn(pairs: list[tuple[int, int]]) -> None:
-    said, right = ([*side] for side in zip(*pairs, strict=True))
-    scores = score_classes(said, right, CLASSES)
-    assert scores["f1"] == pytest.approx(sklearn_metrics.f1_score(right, said, zero_division=0))
-    assume(len(set(right)) == 2)
-    assert scores["matthews"] == pytest.approx(sklearn_metrics.matthews_corrcoef(right, said))
-
-
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=40))
-def test_correlations_are_those_of_scipy(points: list[tuple[float, float]]) -> None:
-    said, right = ([*side] for side in zip(*points, strict=True))
-    assume(np.ptp(said) > 0 and np.ptp(right) > 0)
-    scores = score_numbers(said, right)
-    assert scores["pearson"] == pytest.approx(stats.pearsonr(said, right)[0])
-    assert scores["spearman"] == pytest.approx(stats.spearmanr(said, right)[0])
+def test_correlations_by_hand() -> None:
+    scores = score_numbers([1, 2, 3, 4], [1, 2, 4, 3])
+    assert scores == pytest.approx({"pearson": 0.8, "spearman": 0.8, "mse": 0.5})
+    assert score_numbers([1, 2, 9], [1, 2, 3])["spearman"] == pytest.approx(1.0)
 
 
 def test_what_is_constant_tells_nothing() -> None:

@@ -2,42 +2,34 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from examples import music_transformer
+from tests.examples.conftest import Call
 
 CHORALE = [[60 + step % 5, 55, 52 + step % 3, 48] for step in range(10)]
 
 
-def call(monkeypatch: pytest.MonkeyPatch, data_dir: Path, length: int = 16) -> None:
-    words = ["--data-dir", str(data_dir), "--steps", "3", "--length", str(length)]
-    words += ["--batch-size", "2"]
-    monkeypatch.setattr(sys, "argv", ["music_transformer", *words])
-    music_transformer.main()
-
-
 def test_both_models_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     splits = {name: [CHORALE, CHORALE[:3]] for name in ("train", "valid", "test")}
     (tmp_path / "jsb-chorales-16th.json").write_text(json.dumps(splits), encoding="utf-8")
     lines = []
     for _ in range(2):
-        call(monkeypatch, tmp_path)
-        lines.append(capsys.readouterr().out)
+        words = "--steps 3 --length 16 --batch-size 2".split()
+        call(music_transformer, "--data-dir", tmp_path, *words)
+        lines.append(re.sub(r"\d+ s\b", "", capsys.readouterr().out))
     number = r"(\d+\.\d+) a note, (\d+\.\d+) a step"
     found = re.fullmatch(rf"test nats: relative {number}, .*; absolute {number}, .*\n", lines[0])
     assert found is not None
     relative, relative_step, absolute, absolute_step = map(float, found.groups())
     assert relative_step == pytest.approx(4 * relative, abs=0.02)
     assert absolute_step == pytest.approx(4 * absolute, abs=0.02)
-    assert relative != absolute
-    without_seconds = [re.sub(r"\d+ s\b", "", line) for line in lines]
-    assert without_seconds[0] == without_seconds[1]
+    assert relative != absolute and lines[0] == lines[1]
 
 
 def test_pieces_hold_every_note_once_as_a_target() -> None:
@@ -56,10 +48,3 @@ def test_a_likely_note_costs_little() -> None:
 
     pieces = music_transformer.cut([[1, 2, 3, 4, 5]], 8)
     assert music_transformer.evaluate(Certain(), pieces) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_bad_input_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match=r"error: length must be a multiple of 4, got 6$"):
-        call(monkeypatch, tmp_path, length=6)
-    with pytest.raises(SystemExit, match=r"^music_transformer: error: [^\n]+$"):
-        call(monkeypatch, tmp_path)

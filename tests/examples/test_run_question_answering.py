@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
 from examples.data import draw_rows
-from examples.run_question_answering import encode_windows, find_best, main
-from tests.examples.conftest import WORDS, Rows, Write, sentences
+from examples.run_question_answering import encode_windows, find_best
+from examples.tasks import get_task
+from tests.examples.conftest import WORDS, Rows, Write, sentences, train
 
-SHORT = ("--max_length", "24", "--doc_stride", "8", "--use_cpu", "--disable_tqdm", "true")
+SHORT = ("--max_length", "24", "--doc_stride", "8")
 
 
 def rows(count: int, lack: bool = False) -> Rows:
@@ -28,18 +30,13 @@ def rows(count: int, lack: bool = False) -> Rows:
     return found
 
 
-def run(model: str, output: Path, *words: str, steps: int = 2) -> dict[str, float]:
-    given = ["--model_name_or_path", model, "--output_dir", str(output), "--do_train", "--do_eval"]
-    return main([*given, *SHORT, "--max_steps", str(steps), "--learning_rate", "3e-3", *words])
-
-
 @pytest.mark.parametrize("lack", [False, True], ids=["all answered", "some without"])
 def test_it_learns_from_files_of_ones_own(
     lack: bool, write: Write, tiny_model: str, tmp_path: Path
 ) -> None:
     file = write("questions.jsonl", rows(96, lack))
     words = ("--train_file", file, "--validation_file", file, "--jat_preset", "stones")
-    scores = run(tiny_model, tmp_path / "run", *words, steps=100)
+    scores = train("question_answering", tiny_model, tmp_path / "run", *SHORT, *words, steps=100)
     assert scores["eval_f1"] > 0.7 and ("eval_best_f1" in scores) == lack
     answers = json.loads((tmp_path / "run/answers.json").read_text())["validation"]
     assert len(answers["said"]) == len(answers["right"]) == 96
@@ -51,25 +48,15 @@ def test_a_question_is_seen_by_all(write: Write, tiny_model: str, tmp_path: Path
     with pytest.raises(
         ValueError, match=r"^model must have encoder heads that read by clusters, or"
     ):
-        run(tiny_model, output, *words)
+        train("question_answering", tiny_model, output, *SHORT, *words)
     words += ["--jat_set", "pattern=window:4+global", "hop_weights=[1]"]
-    assert run(tiny_model, output, *words, steps=100)["eval_f1"] > 0.7
+    scores = train("question_answering", tiny_model, output, *SHORT, *words, steps=100)
+    assert scores["eval_f1"] > 0.7
     settings = json.loads((output / "config.json").read_text())["jat"]
     assert settings["pattern"] == "window:4+global"
 
 
-@pytest.mark.parametrize("name", ["squad", "covidqafarhalf"])
-def test_named_tasks_are_trained(
-    name: str, tiny_model: str, data_dir: Path, tmp_path: Path
-) -> None:
-    few = ("--max_train_samples", "8", "--max_eval_samples", "8", "--max_length", "128")
-    words = ("--task_name", name, "--data_dir", str(data_dir), *few, "--doc_stride", "16")
-    assert run(tiny_model, tmp_path / "run", *words).keys() >= {"eval_f1", "eval_exact_match"}
-
-
 def test_windows_hold_every_answer(tiny_model: str, data_dir: Path) -> None:
-    from examples.tasks import get_task
-
     rows = draw_rows(get_task("squad").load(data_dir, ["validation"])["validation"], 64)
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     encoded = encode_windows(rows, tokenizer, max_length=96, stride=32)
@@ -88,8 +75,6 @@ def test_windows_hold_every_answer(tiny_model: str, data_dir: Path) -> None:
 
 
 def test_the_best_piece_is_in_the_context_and_no_longer_than_asked() -> None:
-    import numpy as np
-
     rng = np.random.default_rng(0)
     for _ in range(50):
         starts, ends = rng.normal(size=(2, 12))
@@ -102,20 +87,3 @@ def test_the_best_piece_is_in_the_context_and_no_longer_than_asked() -> None:
             if context[i] and context[j]
         )
         assert find_best(starts, ends, context, 3) == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--max_length", "8"), "max_length must be at least"),
-        (("--answer_column", "label"), "must have a column 'label'"),
-        (("--answer_column", "question"), "must have answers with text and answer_start"),
-    ],
-)
-def test_bad_input_is_named(
-    words: tuple[str, ...], message: str, write: Write, tiny_model: str, tmp_path: Path
-) -> None:
-    file = write("questions.jsonl", rows(4))
-    given = ("--train_file", file, "--validation_file", file, *words)
-    with pytest.raises(ValueError, match=message):
-        run(tiny_model, tmp_path / "run", *given)

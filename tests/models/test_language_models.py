@@ -20,6 +20,7 @@ VOCABULARY, LENGTH = 11, 14
 JUMPS = JatConfig.paper(threshold=0.02, heads=2, key_selection="strided", key_step=2)
 OF_MASKS = {
     "area": partial(AreaTransformer, max_width=3),
+    "area of one": partial(AreaTransformer, max_width=1),
     "music": partial(MusicTransformer, max_distance=5),
     "music, absolute": partial(MusicTransformer, relative=False),
     "compressed": partial(MemoryCompressedModel, block=4),

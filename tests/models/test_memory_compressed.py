@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.nn import DecoderSelfAttention, SelfAttention
-from models.memory_compressed import TDMCA, MemoryCompressedAttention
-from tests.inputs import random_padding_mask
+from models.blocks import embed
+from models.memory_compressed import MemoryCompressedAttention, MemoryCompressedModel
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -22,7 +22,7 @@ from tests.nn.support import (
     padded_features,
     split,
 )
-from tests.oracles import (
+from tests.oracles.sequences import (
     reference_attention,
     reference_compressed_memory,
     reference_compressed_visible,
@@ -30,6 +30,7 @@ from tests.oracles import (
 from tests.support import MemoryMeter
 
 WINDOWS = ((3, 3), (1, 1), (3, 2), (4, 1), (5, 4))
+BLOCK, WORDS = 4, 9
 
 
 def oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
@@ -37,78 +38,82 @@ def oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
     assert isinstance(layer, MemoryCompressedAttention)
     conv = layer.compress
     memory = reference_compressed_memory(x, conv.weight, conv.bias, layer.stride)
-    visible = reference_compressed_visible(len(x), layer.kernel_size, layer.stride, layer.is_causal)
+    visible = reference_compressed_visible(len(x), layer.kernel_size, layer.stride)
     return [reference_attention(*heads, visible) for heads in split(layer, x, memory)]
 
 
-def make(window: tuple[int, int] = (3, 3), is_causal: bool = False) -> MemoryCompressedAttention:
+def make(window: tuple[int, int] = (3, 3)) -> MemoryCompressedAttention:
     torch.manual_seed(0)
-    return MemoryCompressedAttention(CHANNELS, HEADS, *window, is_causal=is_causal).double()
+    return MemoryCompressedAttention(CHANNELS, HEADS, *window).double()
 
 
-def make_stack(layers: int = 3, block: int = 4) -> TDMCA:
+def make_model(layers: int = 3, block: int = BLOCK) -> MemoryCompressedModel:
     torch.manual_seed(0)
-    return TDMCA(CHANNELS, HEADS, layers, block).double()
+    model = MemoryCompressedModel(WORDS, CHANNELS, HEADS, layers, block, dropout=0.0)
+    return model.double()
 
 
-@given(padded_features(), st.sampled_from(WINDOWS), st.booleans())
-def test_the_layer_follows_the_oracle(case, window, is_causal):
-    assert_follows(make(window, is_causal), *case, oracle)
+@given(padded_features(), st.sampled_from(WINDOWS))
+def test_the_layer_follows_the_oracle(
+    case: tuple[Tensor, Tensor | None], window: tuple[int, int]
+) -> None:
+    assert_follows(make(window), *case, oracle)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_precision_and_padding(is_causal):
-    assert_ignores_padding(make(is_causal=is_causal), features(2, 7))
-    assert_finite_without_tokens(make(is_causal=is_causal), features(2, 7))
-    assert_precise(make(is_causal=is_causal), features(2, 13), oracle)
+def test_precision_and_padding() -> None:
+    assert_ignores_padding(make(), features(2, 7))
+    assert_finite_without_tokens(make(), features(2, 7))
+    assert_precise(make(), features(2, 13), oracle)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_no_later_token_is_read(window):
-    assert_leaks_nothing(make(window, is_causal=True), features(2, 11))
+def test_every_slot_before_a_token_is_read_and_none_after(window: tuple[int, int]) -> None:
+    """A rule that hid more than it must would leak nothing, too."""
+    kernel, stride = window
+    layer, x = make(window), features(1, 11).requires_grad_()
+    assert_leaks_nothing(layer, features(2, 11))
+    out = layer(x)
+    for token in range(11):
+        (grad,) = torch.autograd.grad(out[0, token].sum(), x, retain_graph=True)
+        read = {place for place in range(11) if grad[0, place].any()} - {token}
+        whole = [start for start in range(0, 11, stride) if start + kernel <= token]
+        inside = {place for start in whole for place in range(start, start + kernel)}
+        assert read == (inside | {0}) - {token}
 
 
 @pytest.mark.parametrize("window", [(0, 1), (3, 0), (3, 4)])
-def test_windows_that_lose_tokens_are_refused(window):
+def test_windows_that_lose_tokens_are_refused(window: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="stride"):
         make(window)
 
 
-def stack_oracle(model: TDMCA, x: Tensor) -> Tensor:
-    """Run the layers on one sequence, a slow loop each: [n, C]."""
-    place = torch.arange(len(x))
+def model_oracle(model: MemoryCompressedModel, tokens: Tensor) -> Tensor:
+    """Run the layers on one sequence, a slow loop each: [n, V]."""
+    x, place = embed(model.embedding, tokens[None])[0], torch.arange(len(tokens))
     for number, layer in enumerate(model.layers):
-        attention, tokens = layer.attention, layer.attention_norm(x)
+        attention, normed = layer.attention, layer.attention_norm(x)
         if number % 2 == 1:
-            heads = oracle(attention, tokens)
+            heads = oracle(attention, normed)
         else:
-            visible = (place[:, None] // 4 == place // 4).tril()
-            heads = [reference_attention(*h, visible) for h in split(attention, tokens, tokens)]
+            visible = (place[:, None] // BLOCK == place // BLOCK).tril()
+            heads = [reference_attention(*h, visible) for h in split(attention, normed, normed)]
         x = x + attention.attn_out(torch.cat(heads, dim=-1))
         x = x + layer.feed_forward(x)
-    return model.norm(x)
+    return model.norm(x) @ model.embedding.weight.T
 
 
-@given(st.sampled_from((1, 3, 4, 9, 13)), st.sampled_from(("right", "left", "scattered")))
-def test_the_stack_follows_the_oracle(length, side):
-    model, x = make_stack(), features(2, length, seed=length).requires_grad_()
-    mask = random_padding_mask(2, length, side=side, seed=length)
-    want = torch.zeros_like(x)
-    for b in range(2):
-        where = (torch.tensor(b), mask[b].nonzero()[:, 0])
-        want = want.index_put(where, stack_oracle(model, x[b, mask[b]]))
-    spoilt = x.masked_fill(~mask.unsqueeze(-1), torch.nan)
-    assert_same(model(spoilt, mask), want, (x, *model.parameters()))
-
-
-def test_layers_take_turns_and_leak_nothing():
-    kinds = [type(layer.attention) for layer in TDMCA(CHANNELS, HEADS).layers]
+@pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
+def test_the_model_follows_the_oracle(length: int) -> None:
+    """Each kind of layer in its turn, so that tokens beyond a block are read, too."""
+    model = make_model()
+    tokens = torch.randint(WORDS, (length,), generator=torch.Generator().manual_seed(length))
     near, far = DecoderSelfAttention, MemoryCompressedAttention
-    assert kinds == [near, far, near, far, near]
-    assert_leaks_nothing(make_stack(), features(2, 11))
+    assert [type(layer.attention) for layer in model.layers] == [near, far, near]
+    assert_same(model(tokens[None])[0], model_oracle(model, tokens), tuple(model.parameters()))
 
 
-def test_local_layers_store_no_square():
+def test_local_layers_store_no_square() -> None:
+    model = make_model(layers=1, block=16)
     with MemoryMeter() as meter:
-        make_stack(layers=1, block=16)(features(1, 512)).sum().backward()
+        model(torch.zeros(1, 512, dtype=torch.long)).sum().backward()
     assert meter.largest < 512 * 512 / 2

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tests.oracles import (
+from tests.oracles.sequences import (
     reference_compressed_memory,
     reference_compressed_visible,
     reference_relative_scores,
@@ -25,7 +25,7 @@ def test_memory_is_the_first_token_and_a_slot_for_each_window() -> None:
 
 
 def test_a_slot_is_hidden_until_its_window_has_passed() -> None:
-    assert rows(reference_compressed_visible(7, 3, 3, True)) == [
+    assert rows(reference_compressed_visible(7, 3, 3)) == [
         "x...",
         "x...",
         "x...",
@@ -34,14 +34,10 @@ def test_a_slot_is_hidden_until_its_window_has_passed() -> None:
         "xx..",
         "xxx.",
     ]
-    assert rows(reference_compressed_visible(4, 3, 2, True)) == ["x..", "x..", "x..", "xx."]
-    assert reference_compressed_visible(7, 3, 3, False).all()
+    assert rows(reference_compressed_visible(4, 3, 2)) == ["x..", "x..", "x..", "xx."]
 
 
 def test_relative_scores_are_those_of_the_distance() -> None:
-    query = torch.ones(4, 1)
-    both = torch.tensor([[2.0], [1.0], [0.0], [-1.0], [-2.0]])  # its own distance, i − j
-    clip = reference_relative_scores(query, both, max_distance=3, far="clip")
-    assert clip.tolist() == [[0, -1, -2, -2], [1, 0, -1, -2], [2, 1, 0, -1], [2, 2, 1, 0]]
-    zero = reference_relative_scores(query, both, max_distance=3, far="zero")
-    assert zero.tolist() == [[0, -1, -2, 0], [1, 0, -1, -2], [2, 1, 0, -1], [0, 2, 1, 0]]
+    table = torch.tensor([[2.0], [1.0], [3.0]])  # of the distances 2, 1 and 0
+    found = reference_relative_scores(torch.ones(4, 1), table)
+    assert found.tolist() == [[3, 0, 0, 0], [1, 3, 0, 0], [2, 1, 3, 0], [0, 2, 1, 3]]
