@@ -3,8 +3,11 @@
 import csv
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +20,8 @@ WORDS = ["book", "pencil", "computer", "costs", "more", "less", "than", "the", "
 
 Rows = list[dict[str, Any]]
 Write = Callable[[str, Rows], str]
+Call = Callable[..., None]
+SHORT = ("--max_length", "16", "--use_cpu", "--disable_tqdm", "true", "--learning_rate", "3e-3")
 
 
 def _save_tokenizer(folder: Path) -> None:
@@ -92,6 +97,25 @@ def write(tmp_path: Path) -> Write:
         return str(path)
 
     return write_rows
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Call a script with the words of a command line."""
+
+    def call_script(script: ModuleType, *words: object) -> None:
+        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, words)])
+        script.main()
+
+    return call_script
+
+
+def train(kind: str, model: str, output: Path, *words: str, steps: int = 2) -> dict[str, float]:
+    """Train and evaluate by a run script, for so many steps; return the scores."""
+    given = ["--model_name_or_path", model, "--output_dir", str(output), "--do_train", "--do_eval"]
+    script = import_module(f"examples.run_{kind}")
+    scores: dict[str, float] = script.main([*given, *SHORT, "--max_steps", str(steps), *words])
+    return scores
 
 
 def sentences(count: int, seed: int = 0, words: Sequence[str] = WORDS) -> list[str]:
