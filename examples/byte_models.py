@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
+from examples import questions
 from examples.jat_encoder import density
 from examples.options import example, option
 from examples.tasks import get_task
@@ -151,16 +152,16 @@ def train(
 
 def fit(model: nn.Module, text: Tensor, args: Any, schedule: Schedule = one_cycle) -> None:
     """Train on random pieces."""
+
+    def drawn() -> Iterator[Tensor]:
+        for _ in range(args.steps):
+            starts = torch.randint(len(text) - args.length, (args.batch_size, 1))
+            yield losses(model, text[starts + torch.arange(args.length + 1)]).mean()
+
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate)
     rates = schedule(optimizer, args.learning_rate, args.steps)
-    for _ in range(args.steps):
-        starts = torch.randint(len(text) - args.length, (args.batch_size, 1))
-        loss = losses(model, text[starts + torch.arange(args.length + 1)]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        rates.step()
+    for _ in questions.descend(model, drawn(), optimizer, rates, clip=1.0):
+        pass
 
 
 @torch.no_grad()

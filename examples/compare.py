@@ -20,7 +20,7 @@ from scipy.stats import norm
 from examples.arguments import RUN_FILE
 from examples.options import example, option
 from examples.report import signed_text
-from examples.sweeps.measures import Measure, Scorer, make_scorer
+from examples.sweeps.measures import Measure, make_scorer
 from examples.sweeps.rows import is_share
 from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
 from examples.tasks import get_task
@@ -84,7 +84,9 @@ def main(options: Options) -> Iterator[str]:
         raise ValueError(f"all runs must be evaluated on the same rows of {split}")
     said = [run.answers[split]["said"] for run in runs]
     measure = task.measure if task else MEASURES[kind]
-    yield describe(difference_of(changes, measure, metric, said, right), metric)
+    made = [make_scorer(measure, metric, own, right) for own in said]
+    theirs, ours = made[: len(base)], made[len(base) :]
+    yield describe(over_seeds_and_examples(changes, ours, theirs, "rows", "seeds"), metric)
     if said[: len(base)] == said[len(base) :]:
         yield "Both give the same answer on every row: train longer, or take harder rows."
     elif kind == "accuracy" and not isinstance(right[0], list):
@@ -117,18 +119,6 @@ def differing(base: dict[int, Run], other: dict[int, Run]) -> str:
         found |= {name: (theirs.get(name), ours.get(name)) for name in names}
     said = [f"{name} {theirs!r} and {ours!r}" for name, (theirs, ours) in found.items()]
     return f"They differ in {'; '.join(said)}." if said else "They differ in no option."
-
-
-def difference_of(
-    changes: dict[int, float], measure: Measure, metric: str, said: list[Any], right: list[Any]
-) -> Difference:
-    """Return the difference over seeds and rows, if these have scores; the base is first."""
-    made = [make_scorer(measure, metric, own, right) for own in said]
-    known: list[Scorer] = [one for one in made if one is not None]
-    if len(known) < len(made):
-        return over_seeds(changes)
-    theirs, ours = known[: len(changes)], known[len(changes) :]
-    return over_seeds_and_examples(changes, ours, theirs, "rows", "seeds")
 
 
 def describe(difference: Difference, metric: str) -> str:

@@ -8,7 +8,6 @@ on other articles. What the file has is not measured again.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,12 +23,10 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 import jat_graph
-from examples import where_to_look
+from examples import questions, where_to_look
 from examples.long_inputs import MINILM, load
 from examples.options import example, option
-from examples.tasks.base import read_lines, reading
 from jat_graph import JatConfig
-from jat_graph.core.files import check_target
 from jat_graph.viz import save_figure
 
 SHARES, TOLERANCES, EXACT = (1 / 16, 1 / 8, 1 / 4), (0.05, 0.1, 0.2, 0.3), (1 / 12, 1 / 6, 1 / 3)
@@ -56,24 +53,24 @@ class Options:
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Measure what the file lacks; yield a line for each reading, and then a table."""
-    for path in (args.output, args.plot):
-        check_target(path)
     model, tokenizer = load(args.model, args.length)
     asked = where_to_look.Options([], args.data_dir, args.file, 2 * args.texts * args.seeds)
     asked.length = args.length
     ids = torch.tensor(where_to_look.read_tokens(tokenizer.name_or_path, asked))
-    rows = [row for _, row in read_lines(args.output)] if args.output.exists() else []
-    with reading(args.output, "numbers of exact_heads"):
-        rows = [x for x in rows if (x["texts"], x["length"]) == (args.texts, args.length)]
+    sizes = {"texts": args.texts, "length": args.length}
+
+    def wanted(row: questions.Row) -> bool:
+        return {name: row[name] for name in sizes} == sizes
+
+    rows = questions.read_runs(args.output, "numbers of exact_heads", wanted)
     for seed, both in enumerate(ids.view(args.seeds, 2, args.texts, 1, args.length)):
         own, others = ([{"input_ids": text} for text in texts] for texts in both)
         found = {(row["name"], row["size"]): row for row in rows if row["seed"] == seed}
         for name, size, texts, settings in plan(model, own, others, found, seed):
             if (name, size) not in found:
-                row = {"seed": seed, "texts": args.texts, "length": args.length, "name": name}
-                row |= {"size": size} | measure(model, texts, settings(), name != "alone")
-                with args.output.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
+                row = {"seed": seed, **sizes, "name": name, "size": size}
+                row |= measure(model, texts, settings(), name != "alone")
+                questions.add_runs(args.output, [row])
                 rows += [found.setdefault((name, size), row)]
                 yield f"seed {seed}, {name} {size:.3g}: states lose {row['lost']:.4f}"
     frame = DataFrame(rows).replace({"name": r" \d$"}, "", regex=True)  # of random orders

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import typer
 from transformers import HfArgumentParser
 
-from jat_graph.core.files import check_unicode, replace_unencodable
+from jat_graph.core.files import check_target, check_unicode, replace_unencodable
 from jat_graph.viz import paper_style
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
 COUNTS = set("batch_size epochs limit rounds seeds sentences steps".split())
 COUNTS |= set("test_trees tests texts threads trees".split())
+WRITTEN = ("output", "json", "plot")  # options that name a file to write
 
 
 def option(text: str, default: Any = MISSING) -> Any:
@@ -47,6 +48,8 @@ def example(
                     check_unicode(name, value if isinstance(value, str) else "")
                     if name in COUNTS and value is not None and value < 1:
                         raise ValueError(f"{name} must be at least 1, got {value}")
+                    if name in WRITTEN:
+                        check_target(value)
                     if name == "learning_rate" and value is not None and not value > 0:
                         raise ValueError(f"{name} must be above 0, got {value}")
                 with paper_style():

@@ -9,29 +9,28 @@ ones of means of 64 tokens, as neighbours are alike. What the file has is not me
 
 from __future__ import annotations
 
-import json
 import random
 import sysconfig
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from pandas import DataFrame
 from torch import Tensor
 from transformers import DynamicCache
 
+from examples import questions
 from examples.long_inputs import read_settings
 from examples.options import example, option
 from examples.pretrained_decoders import PACKAGES, load
+from examples.questions import Row
 from examples.retrieval import READERS
 from examples.tasks import get_task
-from examples.tasks.base import read_lines, reading
-from jat_graph.core.files import check_target, read_text
+from jat_graph.core.files import read_text
 from jat_graph.hf import register_clustered
 
 BLOCK, AT_ONCE, AROUND = 64, 256, 100  # tokens: of a mean; with logits at once; beside the filler
@@ -42,7 +41,6 @@ MODULES = (  # of Python's standard library, long ones
     "tarfile threading typing ast".split()
 )
 DENSE, PASS_KEY = "dense", "pass key"
-Row: TypeAlias = dict[str, Any]
 
 
 @dataclass
@@ -73,7 +71,6 @@ class Case(NamedTuple):
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Measure what the file lacks; yield a line for each number, and then tables."""
-    check_target(args.output)
     check(args)
     model, tokenizer = load(args.model)
     most = model.config.max_position_embeddings
@@ -82,14 +79,17 @@ def main(args: Options) -> Iterator[str]:
     given = [name for name in args.attention if name != DENSE]  # which is measured in any case
     names = {DENSE: "sdpa"} | {name: find_attention(model, name) for name in given}
     own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
-    rows = read_rows(args.output, own)
+    rows = questions.read_runs(
+        args.output,
+        "numbers of real_decoders",
+        lambda row: bool(row["model"] == own["model"] and row["attention"]),
+    )
     cases = [*draw_texts(tokenizer, args), *hide_keys(tokenizer, args)]
     for number, case in enumerate(cases, start=1):
         done = {row["attention"] for row in rows if case.about.items() <= row.items()}
         for row in measure(model.to(args.device), case, names, done):
             rows.append(own | row)
-            with args.output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
+            questions.add_runs(args.output, rows[-1:])
             what = " ".join(map(str, [*case.about.values(), row["attention"]]))
             yield f"{number} of {len(cases)}: {what}, loss {row['loss']:.3f}"
     texts, keys = ([x for x in rows if (x["kind"] == PASS_KEY) is own] for own in (False, True))
@@ -117,13 +117,6 @@ def find_attention(model: Any, given: str) -> str:
         wanted = "names that transformers has, such as clustered or clustered:keys=64"
         raise ValueError(f"attention must be {wanted}, got {given!r}") from None
     return name
-
-
-def read_rows(path: Path, own: Row) -> list[Row]:
-    """Return what a file has of a model, if it is there."""
-    rows = [row for _, row in read_lines(path)] if path.exists() else []
-    with reading(path, "numbers of real_decoders"):
-        return [row for row in rows if row["model"] == own["model"] and row["attention"]]
 
 
 def read_texts(kind: str, data_dir: Path | None) -> Iterator[str]:
@@ -234,35 +227,31 @@ def say(model: Any, tokens: list[int], asked: int, cached: bool = False) -> tupl
 
 def loss_table(rows: list[Row]) -> Iterator[str]:
     """Yield a line for each kind, length and attention."""
-    groups = defaultdict(list)
-    for row in rows:
-        groups[row["kind"], row["length"], row["attention"]].append(row)
+    about = ["kind", "length", "attention"]
+    frame = DataFrame(rows, columns=[*about, "loss", "more", "changed"])
     yield "| text | tokens | attention | texts | loss | more than dense | next tokens changed |"
     yield f"|{'---|' * 7}"
-    for about, own in groups.items():
-        more = [x for row in own for x in row.get("more", [0.0, 0.0])]
-        change = f"{fmean(more):+.3f} ± {stdev(more) / len(more) ** 0.5:.3f}"
-        cells = [*map(str, about), f"{len(own)}", f"{fmean(row['loss'] for row in own):.3f}"]
-        cells += [change, f"{fmean(row.get('changed', 0.0) for row in own):.1%}"]
-        yield f"| {' | '.join(cells)} |"
+    for place, own in frame.groupby(about, sort=False):
+        more = own["more"].dropna().explode().astype(float)
+        change = f"{more.mean():+.3f} ± {more.sem():.3f}" if len(more) else "+0.000 ± 0.000"
+        cells = [*map(str, place), f"{len(own)}", f"{own['loss'].mean():.3f}", change]
+        yield f"| {' | '.join(cells)} | {own['changed'].fillna(0.0).mean():.1%} |"
 
 
 def key_table(rows: list[Row]) -> Iterator[str]:
     """Yield a line for each length and attention."""
-    groups: dict[Any, dict[Any, Row]] = defaultdict(dict)
-    for row in rows:
-        groups[row["length"], row["attention"]][row["text"], row["depth"]] = row
+    about = ["length", "attention", "text", "depth"]
+    frame = DataFrame(rows, columns=[*about, "right", "digits"]).drop_duplicates(about, keep="last")
+    frame = frame.set_index(["length", "text", "depth"])
+    frame["found"] = frame["right"] == frame["digits"]
+    frame["easy"] = frame.index.isin(frame.index[frame["found"] & (frame["attention"] == DENSE)])
     yield "| tokens | attention | keys found | of those found densely | digits |"
     yield f"|{'---|' * 5}"
-    for (length, attention), own in groups.items():
-        found, easy = (
-            {at for at, row in some.items() if row["right"] == row["digits"]}
-            for some in (own, groups.get((length, DENSE), {}))
-        )
-        easy &= own.keys()
-        digits, every = (sum(row[name] for row in own.values()) for name in ("right", "digits"))
-        cells = [f"{length}", attention, f"{len(found)} of {len(own)}"]
-        cells += [f"{len(found & easy)} of {len(easy)}", f"{digits} of {every}"]
+    for (length, attention), own in frame.groupby(["length", "attention"], sort=False):
+        both = own["found"] & own["easy"]
+        cells = [f"{length}", attention, f"{own['found'].sum()} of {len(own)}"]
+        cells += [f"{both.sum()} of {own['easy'].sum()}"]
+        cells += [f"{own['right'].sum()} of {own['digits'].sum()}"]
         yield f"| {' | '.join(cells)} |"
 
 

@@ -25,13 +25,13 @@ from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 from torch import Tensor
 
+from examples import questions
 from examples.benchmarks.measure import Settings, in_turns, peak
 from examples.long_inputs import MINILM, build_forward, load
 from examples.options import example, option
+from examples.questions import Row
 from examples.tasks import get_task
-from examples.tasks.base import read_lines, reading
 from examples.tasks.documents import read_meetings
-from jat_graph.core.files import check_target
 from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query
@@ -42,7 +42,6 @@ KINDS = ("titles", "questions", "answer near", "answer far", "answer farther")
 MEASURES = ["hit@1", "MRR"]
 SETTINGS = "task model epochs batch_size queries learning_rate limit".split()  # of one answer
 LOOKS, LINES = {"dense": "C0o", "clusters": "C1s", "pieces": "C2^"}, ("--", "-")  # as is; trained
-Row: TypeAlias = dict[str, Any]
 Asked: TypeAlias = tuple[str, int | None]  # a query, and the character at which its answer begins
 Encoded: TypeAlias = tuple[Tensor, list[Tensor]]  # vectors [lengths, texts, D]; queries by text
 
@@ -83,15 +82,12 @@ def main(args: Options) -> Iterator[str]:
     first = args.lengths[0]
     if first < 1 or args.lengths != sorted({n - n % first for n in args.lengths}):
         raise ValueError(f"lengths must be rising multiples of the first, got {args.lengths}")
-    for path in (args.output, args.plot):
-        check_target(path)
     settings = {name: getattr(args, name) for name in SETTINGS}
     key = itemgetter("tokens", "read", "seed", "trained")
     done = {key(x) for x in read_runs(args.output, settings) if x["task"] in (args.task, None)}
     for found in measure(read_documents(args), done, args):
         rows = [row for row in found if key(row) not in done]
-        with args.output.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(settings | row) + "\n" for row in rows)
+        questions.add_runs(args.output, [settings | row for row in rows])
         for row in rows:
             yield json.dumps({name: value for name, value in row.items() if name != "ranks"})
     runs = read_runs(args.output, settings)
@@ -102,12 +98,14 @@ def main(args: Options) -> Iterator[str]:
 
 def read_runs(path: Path, settings: Row) -> list[Row]:
     """Return what a file has, if it is there; all of a task must be of the same settings."""
-    rows = [row for _, row in read_lines(path)] if path.exists() else []
-    with reading(path, "retrieval with the same settings"):
-        for row in (row for row in rows if row["task"] == settings["task"]):
-            if (other := {name: row[name] for name in settings}) != settings:
-                raise ValueError(other)
-    return rows
+
+    def fits(row: Row) -> bool:
+        other = {name: row[name] for name in settings}
+        if row["task"] == settings["task"] and other != settings:
+            raise ValueError(other)
+        return True
+
+    return questions.read_runs(path, "retrieval with the same settings", fits)
 
 
 def read_articles(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]:

@@ -26,14 +26,6 @@ SENTENCE = "Book costs more than pencil. Book costs less than computer."
 EDGE, MARK = "#8fa8c8", "#d81b60"
 
 
-@dataclass(frozen=True)
-class Edge:
-    """An edge between two shown tokens, whichever way round."""
-
-    ends: tuple[int, int]  # places among those shown
-    weight: float  # the larger of its two
-
-
 @dataclass
 class PictureOptions:
     """What is asked for of a head."""
@@ -82,11 +74,11 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     angle = np.pi / 2 - 2 * np.pi * np.arange(len(view.tokens)) / len(view.tokens)
     index = np.stack([np.cos(angle), np.sin(angle)], axis=-1)  # [tokens, 2]
     edges = edges_of(view)
-    heaviest = max((edge.weight for edge in edges), default=1.0)
-    for edge in edges:
-        bright = all(view.tokens[end].text in marked for end in edge.ends)
+    heaviest = max(edges.values(), default=1.0)
+    for ends, weight in edges.items():
+        bright = all(view.tokens[end].text in marked for end in ends)
         look: Any = {"color": MARK, "zorder": 2} if bright else {"color": EDGE, "zorder": 1}
-        axis.plot(*index[list(edge.ends)].T, lw=4 * edge.weight / heaviest, **look)
+        axis.plot(*index[list(ends)].T, lw=4 * weight / heaviest, **look)
     for token, (x, y) in zip(view.tokens, index, strict=True):
         colour = MARK if token.text in marked else "#30415d"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
@@ -100,13 +92,10 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     return figure
 
 
-def edges_of(view: HeadView) -> list[Edge]:
-    """Return each joined pair once."""
+def edges_of(view: HeadView) -> dict[tuple[int, int], float]:
+    """Return the weight of each joined pair of shown tokens, the larger of its two."""
     weights = view.weights.maximum(view.weights.T).triu(1)
-    return [
-        Edge((first, second), float(weights[first, second]))
-        for first, second in weights.nonzero().tolist()
-    ]
+    return {(i, j): float(weights[i, j]) for i, j in weights.nonzero().tolist()}
 
 
 if __name__ == "__main__":

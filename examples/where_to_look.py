@@ -26,7 +26,6 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModel, AutoTokenizer
@@ -35,7 +34,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from examples.options import example, option
 from examples.tasks import get_task
 from jat_graph import JatConfig, clustered_attention, jump_operator
-from jat_graph.core.files import check_target, read_text, write_text
+from jat_graph.core.files import read_text, write_text
 from jat_graph.viz import save_figure
 
 # Tokens, queries, keys of a block and of a cluster, bits of a query.
@@ -238,8 +237,6 @@ FOR_ENCODERS = ("Nyströmformer", "clusters of 2020")
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Compare on each model; yield a table for each."""
-    for path in (args.json, args.plot):
-        check_target(path)
     if args.length < 2 * SAMPLED or args.length % BLOCK:
         raise ValueError(f"length must be a multiple of {BLOCK} from 64 on, got {args.length}")
     sizes = [round(share * args.length) for share in args.shares]
@@ -338,7 +335,7 @@ def table(model: str, scores: Scores) -> Iterator[str]:
 
 def draw(models: dict[str, Scores], length: int) -> Figure:
     """Draw the error of each method over the keys that are read, a panel a model."""
-    figure = Figure(figsize=(6.8, 3.9), layout="constrained")
+    figure = Figure(figsize=(6.8, 4.6), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     for axis, (model, scores) in zip(axes, models.items(), strict=True):
         axis.set(xscale="log", yscale="log")
@@ -357,24 +354,9 @@ def draw(models: dict[str, Scores], length: int) -> Figure:
             colour = COLOURS.get(method.split(",")[0], GREY)
             look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
             axis.plot(sizes, errors, ".--" if method in DASHED else ".-", label=method, **look)
-        name_lines(axis)
+    handles = axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
-
-
-def name_lines(axis: Axes) -> None:
-    """Write each line's name at its end; names move apart until none is over another."""
-    lines = sorted(axis.get_lines(), key=lambda line: line.get_ydata()[-1])
-    places = [math.log(line.get_ydata()[-1]) for line in lines]
-    low, high = axis.get_ylim()
-    for _ in range(500):
-        for i in range(len(places) - 1):
-            lack = math.log(high / low) / 24 - (places[i + 1] - places[i])
-            places[i : i + 2] = places[i] - max(lack, 0) / 2, places[i + 1] + max(lack, 0) / 2
-    arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "relpos": (0, 0.5)}
-    for line, place in zip(lines, places, strict=True):
-        end, at = line.get_xydata()[-1], (1.2 * line.get_xdata()[-1], math.exp(place))
-        look = {"color": line.get_color(), "va": "center", "arrowprops": arrow}
-        axis.annotate(line.get_label(), end, at, annotation_clip=False, **look)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -32,8 +32,9 @@ DEFAULTS: Mapping[str, Any] = {
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Kind = Literal[
-    "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones"
-]
+    "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones",
+    "programs", "tables", "graphs", "homophily", "trees", "readers",
+]  # fmt: skip
 Preset = Literal["paper", "released", "released-efficient", "efficient", "stones", "clustered"]
 HeadKind = Literal[Preset, "none", "triplet", "gfsa", "ppr", "nexus"]
 
@@ -90,7 +91,8 @@ class Sweep(_Strict):
     """A sweep, as its TOML file describes it; the first variant is the base.
 
     ``options`` are those of the run scripts, ``study`` is what the script of its ``kind`` reads,
-    and ``columns`` are the metrics that a table shows.
+    ``columns`` are the metrics that a table shows, and ``pairs`` are variants with what else they
+    are compared with; then the question is about these.
     """
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
@@ -101,6 +103,7 @@ class Sweep(_Strict):
     seeds: int | tuple[int, ...] = 3
     source: str = ""
     columns: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
     mean: bool | None = None
     x_label: str = ""
     options: dict[str, Any] = {}
@@ -127,6 +130,14 @@ class Sweep(_Strict):
                 return variant
         known = ", ".join(repr(variant.name) for variant in self.variants)
         raise ValueError(f"variant of sweep {self.name} must be one of {known}, got {name!r}")
+
+    def has_passed(self, scores: Mapping[str, float | None]) -> bool:
+        """Tell whether the scores of all lessons, in their order, reach their marks."""
+        marks = [lesson.get("pass_mark", 0.0) for lesson in self.study.get("lessons", ())]
+        reached = (
+            (score or 0.0) >= mark for score, mark in zip(scores.values(), marks, strict=False)
+        )
+        return len(scores) == len(marks) and all(reached)
 
     def base_of(self, variant: Variant) -> Variant:
         """Return what a variant is compared with: the base, or that of its place on a line."""
@@ -171,6 +182,24 @@ class Run:
         own = self.sweep.task_options.get(self.task, {})
         return {**DEFAULTS, **self.sweep.options, **own, **self.variant.options}
 
+    def count(self, name: str, default: int) -> int:
+        """Return an option that counts something."""
+        value = self.options.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value!r}")
+        return value
+
+    def refuse_model(self) -> None:
+        """Refuse a model where runs make their own."""
+        if self.model is not None:
+            raise ValueError(f"sweep {self.sweep.name} makes its own models: leave out --model")
+
+    def refuse_others(self, variants: Sequence[str]) -> None:
+        """Refuse a variant that is none of a kind's."""
+        if self.variant.name not in variants:
+            known = ", ".join(variants)
+            raise ValueError(f"variants must be of {known}, got {self.variant.name!r}")
+
     @property
     def settings(self) -> dict[str, Any]:
         """What its result depends on, within its sweep."""
@@ -195,14 +224,8 @@ def validate(kind: type[ModelT], content: Any, where: str) -> ModelT:
 
 
 def parse_sweep(content: Mapping[str, Any], where: str) -> Sweep:
-    """Return the sweep that a file describes."""
+    """Return the sweep that a file describes; refuse one that could not be run, or reported."""
     sweep = validate(Sweep, content, where)
-    _check(sweep, where)
-    return sweep
-
-
-def _check(sweep: Sweep, where: str) -> None:
-    """Refuse what could not be run, or whose table would lack what it asks for."""
     for what, names in (("tasks", sweep.tasks), ("variants", [v.name for v in sweep.variants])):
         folders = {folder_name(name) for name in names} - {""}
         if len(folders) < len(names):
@@ -215,6 +238,8 @@ def _check(sweep: Sweep, where: str) -> None:
     for task in (*sweep.task_options, *asked):
         if task not in sweep.tasks:
             raise ValueError(f"{where}: tasks must have {task!r}, which it names, got none")
+    for name in (name for pair in sweep.pairs for name in pair):
+        sweep.variant(name)
     choosers = [variant.name for variant in sweep.variants if variant.tune is True]
     for variant in (variant for variant in sweep.variants if variant.tune):
         if sweep.tuning is None or variant.density is not None:
@@ -223,6 +248,7 @@ def _check(sweep: Sweep, where: str) -> None:
         if variant.tune is not True and variant.tune not in choosers:
             wanted = "name a variant with tune = true"
             raise ValueError(f"{where}: tune must {wanted}, got {variant.tune!r}")
+    return sweep
 
 
 def read_sweep(name: str) -> Sweep:

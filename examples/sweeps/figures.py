@@ -38,11 +38,15 @@ def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
 
     Where metrics are numbered, as by steps, or variants lie on lines with bases of their own,
     scores with standard deviations; else changes with 95 % intervals, over a number if variants
-    have one, or one below the other on one scale. What the paper prints is hollow.
+    have one, or one below the other on one scale; of pairs alone, if the sweep has some. What the
+    paper prints is hollow.
     """
     sweep = results.sweep
-    numbered = [row for row in rows if row.number is not None]
+    numbered = [row for row in rows if row.number is not None and row.variant in sweep.variants]
     shown = numbered or [row for row in rows if sweep.base.line or row.change is not None]
+    if sweep.pairs and not numbered:
+        shown = [row for row in rows if row.variant not in sweep.variants]
+        shown = [row for row in shown if row.metric == asked_metric(sweep, row.task)]
     if not shown:
         raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
     placed = [row for row in shown if _point(row)[1] is not None]
@@ -144,8 +148,9 @@ def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
         axis.set_ylim(len(names) - 0.5, -0.5)
         unit = "points" if is_share(group[0].metric) else group[0].metric
         unit = "percent of more time" if group[0].metric == SECONDS else unit
-        what = f"{variants.pop()} against" if len(variants) == 1 else "change against"
-        axis.set_xlabel(f"{what} {sweep.base.name}, {unit}")
+        what = variants.pop() if len(variants) == 1 else "change"
+        against = "" if sweep.pairs else f" against {sweep.base.name}"
+        axis.set_xlabel(f"{what}{against}, {unit}")
     _add_legend(figure, axes)
     return _sized(figure)
 

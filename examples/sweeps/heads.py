@@ -33,16 +33,12 @@ def build_heads(
         return []
     if threshold is not None:
         settings["threshold"] = threshold
-    return [_preset(variant.heads, settings, layers)]
-
-
-def _preset(name: str, settings: dict[str, Any], layers: int) -> JatConfig:
-    if name == "efficient":
-        return JatConfig.paper(**{"key_selection": "significance", **settings})
-    if name in ("paper", "stones", "clustered"):
-        return getattr(JatConfig, name)(**settings)
+    if variant.heads in ("paper", "stones", "clustered"):
+        return [getattr(JatConfig, variant.heads)(**settings)]
+    if variant.heads == "efficient":
+        return [JatConfig.paper(**{"key_selection": "significance", **settings})]
     settings.setdefault("layers", scale_layers(RELEASED_LAYERS, layers))
-    return JatConfig.released(efficient=name == "released-efficient", **settings)
+    return [JatConfig.released(efficient=variant.heads == "released-efficient", **settings)]
 
 
 def scaled(settings: Mapping[str, Any], layers: int, heads: int) -> dict[str, Any]:

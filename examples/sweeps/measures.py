@@ -126,8 +126,7 @@ def _f1_of_ones(rows: _Rows) -> Scorer:
 
 def _mean_f1(hit: Floats, said: Floats, right: Floats) -> Floats:
     present = said + right > 0
-    total: Floats = (_f1(hit, said, right) * present).sum(-1) / present.sum(-1)
-    return total
+    return (_f1(hit, said, right) * present).sum(-1) / present.sum(-1)
 
 
 def _matthews(hit: Floats, said: Floats, right: Floats) -> Floats:
@@ -148,8 +147,7 @@ def _pearson(rows: _Rows) -> Scorer:
 
 
 def _ratio(sums: Floats) -> Floats:
-    quotient: Floats = sums[:, 0] / sums[:, 1]
-    return quotient
+    return sums[:, 0] / sums[:, 1]
 
 
 def _f1(hit: Floats, said: Floats, right: Floats) -> Floats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -26,29 +26,18 @@ from examples.sweeps.small_reader import (
 from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 
 
-class Setting(NamedTuple):
-    """What a run trains: how deep and wide its model is, on which sequences, with which heads."""
-
-    task: RecallTask
-    layers: int
-    channels: int
-    heads: Heads
-    training: Training
-
-
 def check(run: Run) -> None:
     """Refuse a model, options, and what a small model's layers cannot have."""
-    if run.model is not None:
-        raise ValueError(f"sweep {run.sweep.name} makes its own models: leave out --model")
+    run.refuse_model()
     variant = run.variant
     if run.sweep.options or variant.options or variant.tune or variant.density:
         raise ValueError(f"variants of {run.sweep.name} must differ in their heads alone")
-    setting = read_setting(run)
-    SmallReader(setting.task, 1, setting.heads, setting.channels)
+    task, _, channels, heads, _ = read_setting(run)
+    SmallReader(task, 1, heads, channels)
 
 
-def read_setting(run: Run) -> Setting:
-    """Read what a run's task and its sweep's table say."""
+def read_setting(run: Run) -> tuple[RecallTask, int, int, Heads, Training]:
+    """Return what a run trains: on which sequences, how deep and wide, with which heads, how."""
     unit = {"partners": "pairs", "far-recall": "filler"}[run.sweep.kind]
     pattern = rf"([1-9]\d?) layers?, ([1-9]\d*) {unit}(?:, ([1-9]\d*) features)?"
     found = re.fullmatch(pattern, run.task)
@@ -63,7 +52,7 @@ def read_setting(run: Run) -> Setting:
         heads = variant.heads
     else:
         heads = next(iter(build_heads(variant, layers=1, heads=HEADS)), None)
-    return Setting(task, int(found[1]), int(found[3] or CHANNELS), heads, training)
+    return task, int(found[1]), int(found[3] or CHANNELS), heads, training
 
 
 def run(run: Run) -> dict[str, Any]:

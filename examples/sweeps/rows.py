@@ -25,9 +25,10 @@ from examples.tasks import RecallTask, Task, get_task
 MEAN = "mean of tasks"
 SECONDS = "seconds"
 LEVEL = 0.05  # of corrected p-values
-_NO_SHARES = (SECONDS, "perplexity", "bits_per_", "mse")  # all other metrics are shares
+_NO_SHARES = (SECONDS, "perplexity", "bits_per_", "mse", "reach")  # all other metrics are shares
 _SPLIT = re.compile(r"(\D+) (\d+)")  # of a split that is one of many, as "layer 3"
 _OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are sizes and models
+_DRAWN = ("programs", "tables", "graphs", "homophily")  # kinds whose tasks no other kind has
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ def is_share(metric: str) -> bool:
 
 def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
     """Return the task of a name, or of a kind of sweep that has the name of one."""
+    if sweep.kind in _DRAWN:
+        return Task(name, sweep.kind, lambda *_: {}, None, sweep.columns)
     return get_task(sweep.kind if sweep.kind in _OF_IDS else name)
 
 
@@ -113,6 +116,11 @@ def make_rows(results: Results) -> list[Row]:
                 row = _row(sweep, index, sweep.variant(name), records)
                 base = results.of(task, sweep.base_of(row.variant).name)
                 rows.append(replace(row, change=_change(sweep, index, records, base, scorers)))
+            for name, other in sweep.pairs:
+                if name in found and other in found:
+                    row = _row(sweep, index, Variant(name=f"{name} against {other}"), found[name])
+                    change = _change(sweep, index, found[name], found[other], scorers)
+                    rows.append(replace(row, change=change))
     return [*rows, *_mean_rows(sweep, rows)]
 
 
@@ -130,7 +138,7 @@ def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[
         names: Sequence[str] = list(scores[split])
         if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
             names = ["accuracy"]  # where all sequences are of one size, that is said once
-        elif sweep.kind in ("train", "reading", "scratch"):
+        elif sweep.kind in ("train", "reading", "scratch", "trees", "readers"):
             names = [_primary(sweep, task)]
         yield from ((split, name) for name in sweep.columns or names if name in scores[split])
 
@@ -184,7 +192,8 @@ def _change(
 ) -> Difference | None:
     """How a variant differs from its base, on the seeds that both have finished."""
     task, split, metric = place
-    seeds = [s for s in ours if s in theirs and _has_passed(sweep, theirs[s])]
+    passed = [s for s in theirs if sweep.has_passed(theirs[s].scores.get("lessons", {}))]
+    seeds = [s for s in ours if s in passed]
     pairs = {s: (ours[s].value(split, metric), theirs[s].value(split, metric)) for s in seeds}
     known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
     if (ours.keys() and ours == theirs) or not pairs or len(known) < len(pairs):
@@ -206,21 +215,8 @@ def _change(
             answers = record.content["answers"][split]
             scorers[key] = make_scorer(measure, metric, answers["said"], answers["right"])
     sides = [scorers[place, record.variant, record.seed] for record in records]
-    half, known_sides = len(by_seed), [side for side in sides if side is not None]
-    if len(known_sides) < len(sides):
-        return over_seeds(by_seed)
-    ours_and_theirs = known_sides[:half], known_sides[half:]
-    return over_seeds_and_examples(by_seed, *ours_and_theirs, f"{task} {split}", task)
-
-
-def _has_passed(sweep: Sweep, record: Record) -> bool:
-    """Whether the encoder that a run begins with has passed all of its lessons."""
-    scores = record.scores.get("lessons", {})
-    for number, lesson in enumerate(sweep.study.get("lessons", ()), start=1):
-        score = scores.get(f"{number}-{get_task(lesson['task']).name}")
-        if "pass_mark" in lesson and (score is None or score < lesson["pass_mark"]):
-            return False
-    return True
+    halves = sides[: len(by_seed)], sides[len(by_seed) :]
+    return over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
 
 
 def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
@@ -289,6 +285,7 @@ def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     for task in sweep.question.tasks or sweep.tasks:
         metric = asked_metric(sweep, task)
         own = [row for row in rows if (row.task, row.metric) == (task, metric)]
+        own = [row for row in own if not sweep.pairs or row.variant not in sweep.variants]
         yield from (row for row in own if row.split == own[-1].split and row.change is not None)
 
 
@@ -302,7 +299,7 @@ def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
     if question is None:
         return []
     tasks = question.tasks or sweep.tasks
-    family = question.family or (len(sweep.variants) - 1) * len(tasks)
+    family = question.family or (len(sweep.pairs) or len(sweep.variants) - 1) * len(tasks)
     changes = [row.change for row in asked if row.change is not None]
     corrected = iter(holm([c.p for c in changes if c.p is not None], family))
     found = []

@@ -30,8 +30,7 @@ from examples.tasks import Task, get_task
 
 def check(run: Run) -> None:
     """Refuse a model, sizes, tasks and variants that do not fit."""
-    if run.model is not None:
-        raise ValueError(f"sweep {run.sweep.name} makes its own models: leave out --model")
+    run.refuse_model()
     for name, value in run.sweep.study.items():
         if name not in ("layers", "seen") or not isinstance(value, int) or value < 1:
             raise ValueError(f"study must have layers and seen of at least 1, got {name}={value}")

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
+from examples import questions
 from jat_graph import JatConfig
 from jat_graph.nn import JumpSelfAttention
 from models.triplet_attention import TripletAttention
@@ -67,8 +68,7 @@ class SmallReader(nn.Module):
         x = self.names(first) + self.names(second) + self.values(value)
         for layer in self.layers:
             x = layer(x, first > 0)
-        logits: Tensor = self.answer(x)
-        return logits
+        return self.answer(x)
 
 
 class _Layer(nn.Module):
@@ -89,8 +89,7 @@ class _Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = x + self.attention(self.norm(x), mask)
-        out: Tensor = x + self.inner(x)
-        return out
+        return x + self.inner(x)
 
 
 class TripletHeads(nn.Module):
@@ -104,8 +103,7 @@ class TripletHeads(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return features ``[B, N, C]``; those of masked tokens are not read."""
-        out: Tensor = self.triplets(x, mask) + self.plain(x, mask)
-        return out
+        return self.triplets(x, mask) + self.plain(x, mask)
 
 
 class NeighbourHeads(nn.Module):
@@ -141,8 +139,7 @@ class NeighbourHeads(nn.Module):
             itself, near, high = self.theta[:, :, None, None]
             far = once + 2 * (attend(query, key, once) - once)
             read = once + near * once + itself * value + high * far
-        out: Tensor = self.out(read.transpose(1, 2).flatten(2))
-        return out
+        return self.out(read.transpose(1, 2).flatten(2))
 
     def _project(self, x: Tensor) -> list[Tensor]:  # [B, N, C] to three of [B, H, N, D]
         parts = (self.query(x), self.key(x), self.value(x))
@@ -176,16 +173,16 @@ def learning_curve(
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)
     source = np.random.default_rng([*b"learning", seed])
+
+    def losses() -> Iterator[Tensor]:
+        for _ in range(training.steps):
+            drawn = task.draw(source.choice(task.sizes, training.batch_size), source)
+            right = torch.from_numpy(drawn.answer).to(device) - 1  # -1 where nothing is asked
+            logits = model(*_ids(drawn, device))
+            yield F.cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=-1)
+
     asked = task.sequences("test")
-    for step in range(1, training.steps + 1):
-        drawn = task.draw(source.choice(task.sizes, training.batch_size), source)
-        right = torch.from_numpy(drawn.answer).to(device) - 1  # -1 where nothing is asked
-        logits = model(*_ids(drawn, device))
-        loss = F.cross_entropy(logits.flatten(0, 1), right.flatten(), ignore_index=-1)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        slower.step()
+    for step, _ in enumerate(questions.descend(model, losses(), optimizer, slower), start=1):
         if step % training.every == 0 or step == training.steps:
             yield step, task.measure(_answers(model, asked, device), asked)
 

@@ -72,13 +72,19 @@ def over_seeds(by_seed: Mapping[int, float]) -> Difference:
 
 def over_seeds_and_examples(
     by_seed: Mapping[int, float],
-    ours: Sequence[Scorer],
-    theirs: Sequence[Scorer],
+    ours: Sequence[Scorer | None],
+    theirs: Sequence[Scorer | None],
     examples: str,
     models: str,
 ) -> Difference:
-    """Return a difference whose interval is that of :func:`paired_bootstrap`, with its draws."""
-    draws = paired_bootstrap(ours, theirs, examples, models)
+    """Return a difference whose interval is that of :func:`paired_bootstrap`, with its draws.
+
+    Where something does not score resamples it is of new seeds alone.
+    """
+    sides = [[one for one in side if one is not None] for side in (ours, theirs)]
+    if sum(map(len, sides)) < len(ours) + len(theirs):
+        return over_seeds(by_seed)
+    draws = paired_bootstrap(*sides, examples, models)
     return Difference(by_seed, percentiles(draws), draws)
 
 

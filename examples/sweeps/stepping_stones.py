@@ -13,7 +13,6 @@ the token that answers has nothing to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,15 +91,9 @@ def learn(run: Run, place: Path) -> tuple[dict[str, float | None], dict[str, Any
             )
             scores[name] = measured[f"eval_{task.primary_metric}"]
             options = {"model_name_or_path": folder}
-        if not is_failed(study, scores):
+        if run.sweep.has_passed(scores):
             break
     return scores, options
-
-
-def is_failed(study: Mapping[str, Any], scores: Mapping[str, float | None]) -> bool:
-    """Tell whether a lesson was failed."""
-    marks = [lesson.get("pass_mark", 0.0) for lesson in study.get("lessons", ())]
-    return any((score or 0.0) < mark for score, mark in zip(scores.values(), marks, strict=True))
 
 
 def _depth(kind: str, layers: int, drawn: bool) -> int:

@@ -43,8 +43,7 @@ class Record:
     @property
     def scores(self) -> Mapping[str, Mapping[str, float | None]]:
         """The scores by split and metric; None where undefined."""
-        found: Mapping[str, Mapping[str, float | None]] = self.content["scores"]
-        return found
+        return self.content["scores"]
 
     def value(self, split: str, metric: str) -> float | None:
         """Return a score, or the seconds of the training."""

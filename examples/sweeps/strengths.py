@@ -36,7 +36,10 @@ def strengths_frame(results: Results) -> DataFrame:
     """
     lines = []
     for (task, variant), records in _learned(results).items():
-        theta, layers = _theta(records), np.array([_layer(m) for m in _modules(records)])
+        theta, layers = (
+            _theta(records),
+            np.array([_layer(module) for module in records[0].content["strengths"]]),
+        )
         line = {"task": task, "variant": variant}
         line |= {side: _size(theta[:, :, index]) for index, side in enumerate(SIDES)}
         line |= {f"layer {n}": _size(theta[:, layers == n]) for n in np.unique(layers)}
@@ -57,7 +60,7 @@ def draw_strengths(results: Results) -> Figure:
     figure.suptitle(f"Which layers and heads jump\n{results.sweep.title}", fontsize=8)
     for row, ((task, variant), records) in zip(axes, learned.items(), strict=True):
         size = np.abs(_theta(records)).mean(0).max(2)  # [layers, 3, H]
-        layers = [str(_layer(module)) for module in _modules(records)]
+        layers = [str(_layer(module)) for module in records[0].content["strengths"]]
         for index, (axis, side) in enumerate(zip(row, SIDES, strict=True)):
             image = axis.imshow(size[:, index], vmin=0.0, vmax=size.max(), aspect="auto")
             title = f"{task}, {variant}" if index == 0 else ""
@@ -82,13 +85,9 @@ def _learned(results: Results) -> dict[tuple[str, str], list[Record]]:
     return found
 
 
-def _modules(records: list[Record]) -> list[str]:
-    return list(records[0].content["strengths"])
-
-
 def _theta(records: list[Record]) -> np.ndarray:
     """Their strengths, ``[seeds, layers, 3, hops, H]``."""
-    names = _modules(records)
+    names = [*records[0].content["strengths"]]
     return np.array([[record.content["strengths"][name] for name in names] for record in records])
 
 

@@ -103,8 +103,7 @@ def train(
         script = import_module(f"examples.run_{task.kind}")
         with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
             script.main(words)
-    found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    return json.loads(results.read_text(encoding="utf-8"))
 
 
 def multiplies_in_bf16() -> bool:

@@ -53,14 +53,6 @@ def test_copies_share_no_weight() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 5])
-def test_another_depth_is_saved_and_comes_back(depth: int, tmp_path: Path) -> None:
-    model, inputs = change_depth(tiny_model("bert"), depth), tiny_inputs("bert")
-    model.save_pretrained(tmp_path)
-    loaded = hf.AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(run(loaded, inputs), run(model, inputs))
-
-
-@pytest.mark.parametrize("depth", [2, 5])
 def test_jump_heads_and_caches_count_the_new_layers(depth: int) -> None:
     model, inputs = change_depth(tiny_model("gpt2"), depth), tiny_inputs("gpt2")
     attach(model, tiny_config(layers=(depth - 1,)))

@@ -1,7 +1,7 @@
 """The example that keeps heads exact, on a tiny model."""
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,26 +12,27 @@ from transformers import AutoModel
 import jat_graph
 from examples import exact_heads
 from examples.exact_heads import EXACT, QUERIES, SHARES, TOLERANCES, keep_exact, read_few
-from tests.examples.conftest import WORDS
+from tests.examples.conftest import WORDS, Call
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, model: str, *words: str) -> Path:
-    text, output = folder / "text.txt", folder / "rows.jsonl"
-    text.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(200)))
-    given = ["--model", model, "--file", str(text), "--output", str(output), "--length", "64"]
-    words = ("--texts", "1", "--seeds", "1", *words)
-    monkeypatch.setattr(sys, "argv", ["exact_heads", *given, *words])
-    exact_heads.main()
-    return output
+@pytest.fixture
+def run(tmp_path: Path, tiny_model: str, call: Call) -> Callable[..., Path]:
+    """Return what runs the command on the tiny model."""
+
+    def command(*words: object) -> Path:
+        text, output = tmp_path / "text.txt", tmp_path / "rows.jsonl"
+        text.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(200)))
+        given = ["--model", tiny_model, "--file", text, "--output", output, "--length", "64"]
+        call(exact_heads, *given, "--texts", "1", "--seeds", "1", *words)
+        return output
+
+    return command
 
 
 def test_heads_stay_exact_where_they_were_farthest_off(
-    tiny_model: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = run(monkeypatch, tmp_path, tiny_model, "--plot", str(tmp_path / "a.png"))
+    output = run("--plot", tmp_path / "a.png")
     lines = output.read_text("utf-8").splitlines()
     rows = {(row["name"], row["size"]): row for row in map(json.loads, lines)}
     order = torch.tensor(rows["map", min(SHARES)]["errors"]).flatten().argsort(descending=True)
@@ -44,7 +45,7 @@ def test_heads_stay_exact_where_they_were_farthest_off(
     assert rows["even", 0.0]["lost"] > rows["worst", EXACT[-1]]["lost"] > 0
     assert "rank correlation" in capsys.readouterr().out and imread(tmp_path / "a.png").std() > 0.05
     output.write_text("\n".join([*lines[:5], *lines[6:]]) + "\n", "utf-8")
-    again = run(monkeypatch, tmp_path, tiny_model).read_text("utf-8").splitlines()
+    again = run().read_text("utf-8").splitlines()
     assert sorted(again) == sorted(lines)  # what was missing is as it was, the rest is kept
 
 
@@ -58,11 +59,9 @@ def test_nothing_is_lost_where_all_heads_are_exact(tiny_model: str) -> None:
     assert lost[0] > 1e-4 > 1e-9 > abs(lost[1])
 
 
-def test_bad_input_is_one_line(
-    tiny_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bad_input_is_one_line(run: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"texts": 1}\n')
     with pytest.raises(SystemExit, match=r"exact_heads: error: .* layout of numbers of exact"):
-        run(monkeypatch, tmp_path, tiny_model)
+        run()
     with pytest.raises(SystemExit, match=r"error: texts must be 6 of 64 tokens, got 0"):
-        run(monkeypatch, tmp_path, tiny_model, "--seeds", "3")
+        run("--seeds", "3")

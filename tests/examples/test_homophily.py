@@ -1,26 +1,18 @@
 """The example of edges that say much or little, on graphs of a few nodes."""
 
-import sys
-from argparse import Namespace
+from pathlib import Path
 
 import pytest
 import torch
-from scipy.stats import ttest_rel
 from torch_geometric.utils import homophily as measured
 
-from examples import homophily
-from examples.homophily import VARIANTS, NodeClassifier, StoneMixHop, change, draw
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["homophily", *words])
-    homophily.main()
+from examples.sweeps.homophily import VARIANTS, NodeClassifier, StoneMixHop, draw
+from tests.examples.test_sweep import run_small, scores
 
 
 def test_a_graph_has_the_homophily_that_is_asked_for() -> None:
-    nodes = Namespace(nodes=1000, noise=3.0)
     for wanted in (0.2, 0.8):
-        graph, again = draw(nodes, wanted, seed=0), draw(nodes, wanted, seed=0)
+        graph, again = draw(1000, wanted, seed=0), draw(1000, wanted, seed=0)
         assert measured(graph.edge_index, graph.y, method="edge") == pytest.approx(wanted, abs=0.03)
         used = graph.train_mask.int() + graph.val_mask.int() + graph.test_mask.int()
         assert used.eq(1).all() and int(graph.train_mask.sum()) == 200
@@ -29,9 +21,9 @@ def test_a_graph_has_the_homophily_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_only_variants_with_edges_read_them(name: str) -> None:
-    graph = draw(Namespace(nodes=60, noise=3.0), 0.5, seed=0)
+    graph = draw(60, 0.5, seed=0)
     torch.manual_seed(0)
-    model = NodeClassifier(VARIANTS[name].make).eval()
+    model = NodeClassifier(VARIANTS[name]).eval()
     whole = model(graph)
     graph.edge_index = graph.edge_index[:, :0]
     assert torch.equal(model(graph), whole) == (name == "no edges")
@@ -48,22 +40,16 @@ def test_stones_reach_beyond_the_edges() -> None:
 
 
 def test_where_edges_say_all_they_are_learned_from(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--nodes", "100", "--epochs", "30", "--seeds", "1", "--homophily", "1"]
-    run(monkeypatch, *words)
-    found = {line[:22].strip(): line[22:].split() for line in capsys.readouterr().out.splitlines()}
-    assert float(found["GCNConv"][0]) > 80 > float(found["no edges"][0])
-    assert set(VARIANTS) <= set(found)
-
-
-def test_changes_are_those_of_the_same_seeds() -> None:
-    low, high = ttest_rel([71.0, 72.5, 73.0], [70.0, 72.0, 71.0]).confidence_interval(0.95)
-    assert change([71.0, 72.5, 73.0], [70.0, 72.0, 71.0]) == f"+1.2 ± {(high - low) / 2:.1f}"
-    assert change([71.0], [70.0]) == "+1.0"
-
-
-@pytest.mark.parametrize("words", [["--seeds", "0"], ["--nodes", "9"], ["--homophily", "1.5"]])
-def test_bad_input_is_one_line(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match=f"^homophily: error: {words[0][2:]} must be .*, got"):
-        run(monkeypatch, *words)
+    small = {"tasks": ["homophily 1"], "seeds": 1, "options": {"nodes": 100, "epochs": 30}}
+    results, text = run_small("homophily", tmp_path, capsys, **small)
+    found = {variant: own["test"]["right"] for (_, variant, _), own in scores(results).items()}
+    assert found["GCNConv"] > 0.8 > found["no edges"] and {*found} == {*VARIANTS}
+    assert "MixHop and stones against MixHopConv" in text
+    for words, wrong in (
+        ({"tasks": ["homophily 1.5"]}, r"in \[0, 1\], got 'homophily 1.5'"),
+        ({"options": {"nodes": 9}}, "nodes must be at least 10, got 9"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_small("homophily", tmp_path / "no", capsys, **(small | words))

@@ -1,7 +1,6 @@
 """Real decoders: how they are loaded, and the command that measures how they read."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +10,34 @@ import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from examples import pretrained_decoders, real_decoders
+from tests.examples.conftest import Call
 
 TINY = ["--kinds", "python", "--lengths", "256", "--texts", "1", "--key_lengths", "512"]
 TINY += ["--depths", "1", "--seeds", "1"]
-
-
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["real_decoders", "--output", str(folder / "a.jsonl"), *words])
-    real_decoders.main()
 
 
 @pytest.mark.slow
 def test_the_same_attention_loses_nothing_and_the_file_goes_on(
     smollm2: Any,
     data_dir: Path,
+    call: Call,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(real_decoders, "load", lambda name: smollm2)
-    words = [*TINY, "--data_dir", str(data_dir), "--attention"]
-    run(monkeypatch, tmp_path, *words, "sdpa")
-    lines = (tmp_path / "a.jsonl").read_text("utf-8").splitlines()
+    file = tmp_path / "a.jsonl"
+    words = [real_decoders, "--output", file, *TINY, "--data_dir", data_dir, "--attention", "sdpa"]
+    call(*words)
+    lines = file.read_text("utf-8").splitlines()
     dense, same, *keys = map(json.loads, lines)
     assert 0.5 < dense["loss"] == same["loss"] < 3
     assert same["more"] == [0.0, 0.0] and same["changed"] == 0
     assert [row["right"] for row in keys] == [5, 5] == [row["digits"] for row in keys]
     said = capsys.readouterr().out
     assert "+0.000 ± 0.000 | 0.0% |" in said and "| 512 | sdpa | 1 of 1 | 1 of 1 | 5 of 5 |" in said
-    run(monkeypatch, tmp_path, *words, "sdpa", "clustered:keys=2,segment=64,dense_below=0")
-    after = (tmp_path / "a.jsonl").read_text("utf-8").splitlines()
+    call(*words, "clustered:keys=2,segment=64,dense_below=0")
+    after = file.read_text("utf-8").splitlines()
     assert after[:4] == lines and len(after) == 6
     assert json.loads(after[4])["loss"] != dense["loss"]
 
@@ -59,34 +56,28 @@ def test_tokens_are_said_at_once_or_with_a_cache() -> None:
         assert torch.equal(said, logits.argmax(-1)[-asked:])
 
 
-def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(pretrained_decoders.PACKAGES, "smollm2", "no-such-package")
-    with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, tmp_path)
-    wanted = "no-such-package is missing: pip install no-such-package"
-    assert str(caught.value) == f"real_decoders: error: {wanted}"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--model", "nope"], "model must be smollm2, gemma3 or a folder with a config.json, got"),
-        (["--attention", "clusterd"], "attention must be names that transformers has, such as"),
-        (["--attention", "clustered:nokeys=3"], "unknown config field 'nokeys'"),
-        (["--lengths", "100"], "lengths must be multiples of 128, got 100"),
-        (["--key_lengths", "100"], "key_lengths must be 0 or at least 200, got 100"),
-        (["--lengths", "4096"], "lengths must be at most 2048 for this model, got 4096"),
-        (["--kinds", "poems"], "kinds must be among wikitext2, qmsum, covidqa, python, got"),
-        (["--output", "none/a.jsonl"], "none/a.jsonl must be a file in an existing folder"),
+        ("", "no-such-package is missing: pip install no-such-package"),
+        ("--model nope", "model must be smollm2, gemma3 or a folder with a config.json, got"),
+        ("--attention clusterd", "attention must be names that transformers has, such as"),
+        ("--attention clustered:nokeys=3", "unknown config field 'nokeys'"),
+        ("--lengths 100", "lengths must be multiples of 128, got 100"),
+        ("--key_lengths 100", "key_lengths must be 0 or at least 200, got 100"),
+        ("--lengths 4096", "lengths must be at most 2048 for this model, got 4096"),
+        ("--kinds poems", "kinds must be among wikitext2, qmsum, covidqa, python, got"),
+        ("--output none/a.jsonl", "none/a.jsonl must be a file in an existing folder"),
     ],
 )
 def test_bad_input_is_one_line(
-    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    words: str, message: str, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if "nope" not in words:
+    monkeypatch.setitem(pretrained_decoders.PACKAGES, "smollm2", "no-such-package")
+    if words not in ("", "--model nope"):
         sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
         tiny = LlamaForCausalLM(LlamaConfig(vocab_size=9, intermediate_size=8, **sizes))
         monkeypatch.setattr(real_decoders, "load", lambda name: (tiny, None))
     with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, tmp_path, *words)
+        call(real_decoders, "--output", tmp_path / "a.jsonl", *words.split())
     assert str(caught.value).startswith(f"real_decoders: error: {message}")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,9 @@ from matplotlib.image import imread
 
 from examples import retrieval
 from examples.retrieval import KINDS, Document, Options, rank, read_documents, scores, tables
+from tests.examples.conftest import Call
 
-FEW = ["--limit", "6", "--lengths", "32", "320", "--batch_size", "3", "--epochs", "1"]
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["retrieval", *FEW, *words])
-    retrieval.main()
+FEW = "--limit 6 --lengths 32 320 --batch_size 3 --epochs 1".split()
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -29,6 +24,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("minilm_path")
 def test_meetings_are_found_before_and_after_training(
     data_dir: Path,
+    call: Call,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -36,9 +32,9 @@ def test_meetings_are_found_before_and_after_training(
     monkeypatch.setattr(retrieval, "CLUSTERED", 320)
     monkeypatch.setitem(retrieval.WAYS, "clusters", '{"dense_below": 0, "segment": 64}')
     file, picture = tmp_path / "runs.jsonl", tmp_path / "a.png"
-    words = ["--task", "qmsum", "--data_dir", str(data_dir), "--output", str(file)]
-    words += ["--plot", str(picture)]
-    run(monkeypatch, *words, "--seeds", "1")
+    words = [retrieval, *FEW, "--task", "qmsum", "--data_dir", data_dir, "--output", file]
+    words += ["--plot", picture]
+    call(*words, "--seeds", "1")
     rows = read(file)
     assert [(row["tokens"], row["read"], row["trained"]) for row in rows] == [
         *(
@@ -52,11 +48,11 @@ def test_meetings_are_found_before_and_after_training(
         assert {place for own in row["ranks"].values() for place in own} <= {1, 2, 3}
     assert len({json.dumps(row["ranks"]) for row in rows}) > 4  # dense and clusters may agree
     capsys.readouterr()
-    run(monkeypatch, *words, "--seeds", "2", "--longest_training", "32")
+    call(*words, "--seeds", "2", "--longest_training", "32")
     again = read(file)
     assert again[: len(rows)] == rows and {row["seed"] for row in again[len(rows) :]} == {1}
     assert [row["tokens"] for row in again[len(rows) :] if row["trained"]] == [32, 320]  # in pieces
-    run(monkeypatch, *words, "--seeds", "2")
+    call(*words, "--seeds", "2")
     more = [(row["tokens"], row["read"], row["seed"], row["trained"]) for row in read(file)]
     assert len(more) == len({*more}) == 2 * len(rows)
     assert imread(picture).ndim == 3
@@ -64,7 +60,7 @@ def test_meetings_are_found_before_and_after_training(
     with pytest.raises(
         SystemExit, match="must have the layout of retrieval with the same settings"
     ):
-        run(monkeypatch, *words, "--queries", "2")
+        call(*words, "--queries", "2")
 
 
 @pytest.mark.usefixtures("minilm_path")
@@ -108,20 +104,15 @@ def test_costs_are_of_all_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--task", "squad"], "task must be covidqa or qmsum, got 'squad'"),
-        (
-            ["--lengths", "32", "50"],
-            r"lengths must be rising multiples of the first, got \[32, 50\]",
-        ),
-        (["--plot", "none/a.png"], "none/a.png must be a file in an existing folder"),
-        (["--data_dir", "none"], "data_dir must be a folder, got none"),
-        (["--epochs", "0"], "epochs must be at least 1, got 0"),
-        (["--limit", "3"], "limit must leave 2 texts for either half, got 3"),
+        ("--task squad", "task must be covidqa or qmsum, got 'squad'"),
+        ("--lengths 32 50", r"lengths must be rising multiples of the first, got \[32, 50\]"),
+        ("--plot none/a.png", "none/a.png must be a file in an existing folder"),
+        ("--data_dir none", "data_dir must be a folder, got none"),
+        ("--epochs 0", "epochs must be at least 1, got 0"),
+        ("--limit 3", "limit must leave 2 texts for either half, got 3"),
     ],
 )
 @pytest.mark.usefixtures("minilm_path")
-def test_bad_input_is_one_line(
-    words: list[str], message: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_is_one_line(words: str, message: str, data_dir: Path, call: Call) -> None:
     with pytest.raises(SystemExit, match=f"^retrieval: error: {message}"):
-        run(monkeypatch, "--data_dir", str(data_dir), "--output", "none.jsonl", *words)
+        call(retrieval, *FEW, "--data_dir", data_dir, "--output", "none.jsonl", *words.split())

@@ -82,15 +82,6 @@ def test_links_are_counted_as_plain_loops_do(
     )
 
 
-def test_links_by_hand() -> None:
-    rows = torch.full((1, 1, 3, 3), 0.1)
-    rows[..., 2, 2] = rows[..., 0, 2] = rows[..., 1, 2] = 0.9  # book and pencil look at "more"
-    counts = count_links(rows, ["book", "pencil", None])
-    assert counts["entity and other > mean + std"].tolist() == [[2, 4]]
-    assert counts["bridged, different types"].tolist() == [[2, 2]]
-    assert counts["δ, all words"].tolist() == [[0, 2]]  # they do not look at each other
-
-
 def test_links_of_a_model_with_and_without_heads(tiny_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     model = AutoModel.from_pretrained(tiny_model)
@@ -116,15 +107,6 @@ def test_scores_are_those_whose_softmax_a_model_takes(jumping: bool, tiny_model:
         rows = torch.cat(model(**batch, output_attentions=True).attentions)
     assert scores.shape == rows.shape  # the order of heads in a layer may be another
     torch.testing.assert_close(scores.softmax(-1).sum(1), rows.sum(1))
-
-
-def test_links_by_scores_are_others_than_by_probabilities(tiny_model: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    found = [
-        measure(AutoModel.from_pretrained(tiny_model), tokenizer, [EXAMPLE], 32, links)
-        for links in ("probabilities", "scores")
-    ]
-    assert found[0].keys() == found[1].keys() and found[0] != found[1]
 
 
 def _projected(layer: NeighbourHeads, x: Tensor) -> list[Tensor]:
@@ -160,19 +142,6 @@ def test_second_order_attention_is_the_formula(length: int) -> None:
         plain = low.out(reference_nexus(rough, [weight.to(dtype) for weight in weights], heads=4))
         found = low(rough[None], torch.ones(1, length, dtype=torch.bool))[0]
         assert_within_budget(found, plain, want)
-
-
-def test_gfsa_begins_as_plain_attention() -> None:
-    torch.manual_seed(0)
-    layer = NeighbourHeads(16, "gfsa").double()
-    x, mask = torch.randn(2, 5, 16, dtype=torch.float64), torch.ones(2, 5, dtype=torch.bool)
-    before = layer(x, mask)
-    query, key, value = _projected(layer, x[0])
-    plain = (query @ key.mT / 2).softmax(-1) @ value
-    torch.testing.assert_close(before[0], layer.out(plain.transpose(0, 1).flatten(1)))
-    assert layer.theta is not None
-    torch.nn.init.constant_(layer.theta, 0.5)
-    assert not torch.allclose(layer(x, mask), before)
 
 
 @pytest.mark.parametrize("heads", [None, JatConfig.stones(), *KIN])

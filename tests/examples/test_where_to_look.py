@@ -1,7 +1,6 @@
 """The example that compares ways to choose keys, on tiny models and on heads drawn at random."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from examples.where_to_look import (
 )
 from jat_graph import JatConfig, tree_graph
 from jat_graph.nn import ClusterConv
-from tests.examples.conftest import WORDS
+from tests.examples.conftest import WORDS, Call
 
 LENGTH, KEYS = 64, 16
 
@@ -32,25 +31,29 @@ def heads_of(causal: bool, seed: int = 0, spread: float = 1.5) -> Heads:
     return Heads(*(spread * drawn), scale=0.4, causal=causal)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> dict[str, list[str]]:
-    file = folder / "text.txt"
-    file.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(300)))
-    written = ["--file", str(file), "--length", "64", "--shares", "0.125", "0.25"]
-    monkeypatch.setattr(sys, "argv", ["where_to_look", *written, *words])
-    where_to_look.main()
+@pytest.fixture
+def run(tmp_path: Path, call: Call) -> Call:
+    """Return what runs the command on a text."""
+
+    def command(*words: object) -> None:
+        file = tmp_path / "text.txt"
+        file.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(300)))
+        given = ["--file", file, "--length", "64", "--shares", "0.125", "0.25"]
+        call(where_to_look, *given, *words)
+
+    return command
 
 
 @pytest.mark.parametrize("kind", ["tiny_model", "tiny_decoder"])
 def test_a_model_is_compared_in_a_table_a_file_and_a_picture(
     kind: str,
     request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Call,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     model, file, picture = request.getfixturevalue(kind), tmp_path / "a.json", tmp_path / "a.png"
-    words = ["--model", model, "--texts", "2", "--json", str(file), "--plot", str(picture)]
-    run(monkeypatch, tmp_path, *words)
+    run("--model", model, "--texts", "2", "--json", file, "--plot", picture)
     lines = capsys.readouterr().out.splitlines()
     methods = set(METHODS) - set(FOR_ENCODERS if kind == "tiny_decoder" else ())
     assert {line[:28].strip() for line in lines[1:]} == methods
@@ -148,17 +151,15 @@ def test_with_all_keys_the_methods_of_others_are_attention() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--length", "60"], "length must be a multiple of 8 from 64 on, got 60"),
-        (["--length", "72"], "length must be at most 64 for this model, got 72"),
-        (["--shares", "0.9"], "shares must give 8 to 32 of 64 keys, got [0.9]"),
-        (["--texts", "0"], "texts must be at least 1, got 0"),
-        (["--texts", "9"], "texts must be 9 of 64 tokens, got 0"),
-        (["--json", "none/a.json"], "none/a.json must be a file in an existing folder"),
+        ("--length 60", "length must be a multiple of 8 from 64 on, got 60"),
+        ("--length 72", "length must be at most 64 for this model, got 72"),
+        ("--shares 0.9", "shares must give 8 to 32 of 64 keys, got [0.9]"),
+        ("--texts 0", "texts must be at least 1, got 0"),
+        ("--texts 9", "texts must be 9 of 64 tokens, got 0"),
+        ("--json none/a.json", "none/a.json must be a file in an existing folder"),
     ],
 )
-def test_bad_input_is_one_line(
-    words: list[str], message: str, tiny_model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bad_input_is_one_line(words: str, message: str, tiny_model: str, run: Call) -> None:
     with pytest.raises(SystemExit) as caught:
-        run(monkeypatch, tmp_path, "--model", tiny_model, *words)
+        run("--model", tiny_model, *words.split())
     assert str(caught.value).startswith(f"where_to_look: error: {message}")

@@ -1,23 +1,19 @@
 """Wrong variables in programs: reading, corrupting, and training on them."""
 
-import json
 import optparse
 import random
-import re
 import shlex
-import sys
 import textwrap
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.image import imread
 
-from examples import variable_misuse
+from examples.sweeps.programs import WAYS, Finder, fit, loss_of, make_batch
 from examples.tasks import programs
 from examples.tasks.programs import corrupt, edges_of, functions_of, pieces, rewired
-from examples.variable_misuse import MEASURES, VARIANTS, WAYS, Finder, fit, loss_of, make_batch
+from tests.examples.test_sweep import run_small, scores
 
 TOTAL = b"def total(items, start):\n  result = start  # what is added to\n  for item in items:\n"
 TOTAL += b"    result = result + item\n  return result\n"
@@ -108,43 +104,35 @@ def test_the_loss_goes_down_and_begins_where_it_does_without_a_graph(way: str) -
     assert torch.equal(model(batch), model(bare)) == (way == "")
 
 
-def test_runs_go_on_where_they_were(
+def test_a_sweep_trains_on_as_many_functions_as_its_tasks_say(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(programs, "read_functions", lambda split: LIBRARY)
-    file, picture = tmp_path / "runs.jsonl", tmp_path / "runs.png"
-
-    def run(*words: str) -> str:
-        own = ["--output", str(file), "--steps", "2", "--tests", "6", "--sizes", "4", "8", *words]
-        monkeypatch.setattr(sys, "argv", ["variable_misuse", *own])
-        variable_misuse.main()
-        return capsys.readouterr().out
-
-    run("--seeds", "1", "--variants", "none", "program-bias")
-    lines = file.read_text().splitlines()
-    assert len(lines) == 4
-    run("--seeds", "2", "--plot", str(picture))
-    rows = [*map(json.loads, file.read_text().splitlines())]
-    assert file.read_text().splitlines()[:4] == lines and len(rows) == 4 * len(VARIANTS)
-    assert all(0 <= row[name] <= 1 for row in rows for name in MEASURES)
-    table = run("--seeds", "2")
-    assert "program-bias less random-bias" in table and "±" in table
-    told = {(row["variant"], row["size"], row["seed"]): 100 * row["told"] for row in rows}
-    for found in re.finditer(r"(\d): (\S+) less (\S+) +(\S+) \(.*corrected p", table):
-        size, one, other, change = found.groups()
-        own = (told[one, int(size), seed] - told[other, int(size), seed] for seed in (0, 1))
-        assert float(change) == pytest.approx(sum(own) / 2, abs=0.06)
-    run("--seeds", "2", "--variants", "none", "--steps", "8")
-    rows = [*map(json.loads, file.read_text().splitlines())]
-    (change,) = re.findall(r"8: program-bias less none after .*? ([+-]\S+) \(", run("--seeds", "2"))
-    after = {x["seed"]: 100 * x["told"] for x in rows if (x["steps"], x["size"]) == (8, 8)}
-    own = [told["program-bias", 8, seed] - after[seed] for seed in (0, 1)]
-    assert float(change) == pytest.approx(sum(own) / 2, abs=0.06)
-    assert imread(picture).std() > 0.05 and len(file.read_text().splitlines()) == len(rows)
-    faults = [(["--variants", "tree"], "variants must be"), (["--tests", "1"], "tests must be")]
-    for words, wrong in (*faults, (["--sizes", "9999"], "sizes must be")):
-        with pytest.raises(SystemExit, match=wrong):
-            run(*words)
-    file.write_text('{"seed": 0}\n')
-    with pytest.raises(SystemExit, match="must have the layout of runs of variable_misuse"):
-        run()
+    longer = {"name": "none (4 steps)", "options": {"steps": 4}}
+    small = {
+        "tasks": ["4 functions", "8 functions"],
+        "variants": [{"name": "none"}, {"name": "random-bias"}, {"name": "program-bias"}, longer],
+        "pairs": [["program-bias", "none"], ["program-bias", "random-bias"]],
+        "options": {"steps": 2, "tests": 6},
+    }
+    results, text = run_small("programs", tmp_path, capsys, seeds=2, **small)
+    assert len(results.records) == 16
+    assert all(0 <= x <= 1 for own in scores(results).values() for x in own["test"].values())
+    losses = {record.variant: len(record.content["losses"]) for record in results.records}
+    assert losses == {name: 2 + 2 * ("(" in name) for name in losses}
+    found = [
+        [row.content["scores"]["test"]["told"] for row in results.of("8 functions", name).values()]
+        for name in ("program-bias", "random-bias")
+    ]
+    change = 50 * (sum(found[0]) - sum(found[1]))
+    verdict = next(line for line in text.splitlines()[::-1] if "8 functions, told" in line)
+    assert "program-bias against random-bias" in verdict and f"{change:+.1f} |" in verdict
+    for words, wrong in (
+        ({"variants": [{"name": "tree"}], "pairs": []}, "variants must be of none, program-"),
+        ({"options": {"tests": 1}}, "must be 2 to "),
+        ({"tasks": ["9999 functions"]}, "must be 2 to "),
+        ({"tasks": ["functions"]}, "task must be as '500 functions'"),
+        ({"options": {"steps": 0}}, "steps must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_small("programs", tmp_path / "no", capsys, **(small | words))

@@ -1,18 +1,14 @@
 """Questions about tables: drawing them, their graph, and training on them."""
 
-import json
-import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.image import imread
 from torch import Tensor
 
-from examples import table_questions
-from examples.table_questions import MEASURES, SIZES, VARIANTS, Reader, fit
+from examples.sweeps.tables import METRICS, SIZES, VARIANTS, Reader, fit
 from examples.tasks.tables import ANSWERS, ASKED, NAMES, NUMBER, draw_tables, edges_of
+from tests.examples.test_sweep import run_small, scores
 
 
 def test_answers_are_those_that_the_table_gives() -> None:
@@ -63,37 +59,38 @@ def test_variants_begin_alike_and_learn(variant: str) -> None:
     again, _ = models[1](tables._replace(words=words), torch.Generator())
     torch.testing.assert_close(again[:, 0], said[:, 0])
     assert not torch.allclose(again[:, 1:], said[:, 1:], atol=1e-3)
-    losses = fit(models[1], 20, 0)
+    losses = fit(models[1], 4, 20, 0)
     assert losses[-1] < losses[0] - 0.2
     bare = tables._replace(rows=torch.zeros_like(tables.rows))
     named = [models[1].eval()(one, torch.Generator())[1] for one in (tables, bare)]
     assert torch.equal(*named) == (variant == "line")
 
 
-def test_runs_go_on_where_they_were(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_sweep_tests_on_tables_of_each_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, picture = tmp_path / "runs.jsonl", tmp_path / "runs.png"
-
-    def run(*words: str) -> str:
-        own = ["--output", str(file), "--steps", "10", "--tests", "3", *words]
-        monkeypatch.setattr(sys, "argv", ["table_questions", *own])
-        table_questions.main()
-        return capsys.readouterr().out
-
-    run("--seeds", "1", "--variants", "line", "cells")
-    lines = file.read_text().splitlines()
-    run("--seeds", "2", "--plot", str(picture))
-    rows = [*map(json.loads, file.read_text().splitlines())]
-    assert file.read_text().splitlines()[: 2 * len(SIZES)] == lines
-    assert all(0 <= x[y] <= 1 for x in rows for y in MEASURES) and imread(picture).std() > 0.05
-    (gain,) = re.findall(r"12: table-bias less line +(\S+) .*corrected p \d", run("--seeds", "2"))
-    bias, line = (sum(x["all"] for x in rows if (x["variant"], x["size"]) == (name, SIZES[-1]))
-                  for name in ("table-bias", "line"))  # fmt: skip
-    assert float(gain) == pytest.approx(50 * (bias - line), abs=0.06)
-    assert len(file.read_text().splitlines()) == len(rows) == 2 * len(SIZES) * len(VARIANTS)
-    with pytest.raises(SystemExit, match="variants must be of line"):
-        run("--variants", "tree")
-    file.write_text('{"seed": 0}\n')
-    with pytest.raises(SystemExit, match="must have the layout of runs of table_questions"):
-        run()
+    names = ("line", "table-bias", "cells")
+    small = {
+        "variants": [{"name": name} for name in names],
+        "pairs": [["table-bias", "line"], ["table-bias", "cells"]],
+        "options": {"steps": 10, "tests": 3},
+    }
+    results, text = run_small("tables", tmp_path, capsys, seeds=2, **small)
+    for own in scores(results).values():
+        assert {split: {*of} for split, of in own.items()} == {
+            f"rows {size}": {*METRICS} for size in SIZES
+        }
+    found = [
+        [record.scores["rows 12"]["all"] for record in results.of("4 × 4", name).values()]
+        for name in ("table-bias", "cells")
+    ]
+    change = 50 * (sum(found[0]) - sum(found[1]))
+    verdict = next(line for line in text.splitlines()[::-1] if "table-bias against cells" in line)
+    assert "rows 12" in verdict and f"{change:+.1f}" in verdict
+    for words, wrong in (
+        ({"variants": [{"name": "tree"}], "pairs": []}, "variants must be of line"),
+        ({"tasks": ["4 × 5"]}, "task must be as '4 × 4'"),
+        ({"options": {"tests": 0}}, "tests must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_small("tables", tmp_path / "no", capsys, **(small | words))

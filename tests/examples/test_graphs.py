@@ -1,20 +1,21 @@
 """Graph transformers on graphs that are drawn: recipes, layers, and runs of few steps."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from matplotlib.image import imread
 from torch_geometric.nn import MixHopConv
 from torch_geometric.utils import k_hop_subgraph
 
 from examples import graph_transformers
-from examples.graph_transformers import CHANNELS, LAYERS, READ, VARIANTS, Classifier, with_heads
+from examples.sweeps import graphs
+from examples.sweeps.definition import Run, read_sweep
+from examples.sweeps.graphs import CHANNELS, LAYERS, READ, VARIANTS, Classifier, with_heads
 from examples.tasks.graphs import TASKS, UNASKED, draw, mines
 from jat_graph import JatConfig
 from jat_graph.nn import JumpConv
+from tests.examples.test_sweep import run_small, scores
 
 
 def test_graphs_are_those_of_their_recipes() -> None:
@@ -64,38 +65,40 @@ def test_attention_alone_reaches_beyond_the_edges_and_never_another_graph(name: 
     assert seen[6:30].any() == (VARIANTS.index(name) > 3) and not seen[30:].any()
 
 
-def test_runs_go_on_where_they_were(
+def test_a_sweep_chooses_a_rate_once_and_reads_what_was_learned(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, picture = tmp_path / "runs.jsonl", tmp_path / "runs.png"
     monkeypatch.setitem(TASKS, "mines", TASKS["mines"]._replace(graphs=(1, 1, 1), layers=1))
-
-    def run(*words: str) -> str:
-        given = ["--output", str(file), "--tasks", "mines", "--steps", "2", *words]
-        monkeypatch.setattr(sys, "argv", ["graph_transformers", *given])
-        graph_transformers.main()
-        return capsys.readouterr().out
-
-    run("--seeds", "1", "--variants", "GIN")
-    first = file.read_text()
-    table = run("--seeds", "2", "--plot", str(picture))
-    rows = [*map(json.loads, file.read_text().splitlines())]
-    assert file.read_text().startswith(first) and len(rows) == 4 * len(VARIANTS) + 2
-    assert {row["variant"] for row in rows} == {*VARIANTS, READ}
-    assert all(0 <= row["test"] <= 1 for row in rows) and imread(picture).std() > 0.05
-    assert "jumps less multihead, mines: p = " in table
-    assert "±" in run("--seeds", "2") and len(file.read_text().splitlines()) == len(rows)
-    with pytest.raises(SystemExit, match=f"tasks must be of {', '.join(TASKS)}, got mines, x$"):
-        run("--tasks", "mines", "x")
-    file.write_text('{"seed": 0}\n')
-    with pytest.raises(SystemExit, match="must have the layout of runs of graph_transformers"):
-        run()
-    file.unlink()
-    assert "forward" in run("--times", "200")
-    assert {json.loads(line)["variant"] for line in file.read_text().splitlines()} == {
-        *VARIANTS[3:]
-    }
+    small = {"tasks": ["mines"], "options": {"steps": 2}}
+    results, text = run_small("graphs", tmp_path, capsys, seeds=2, **small)
+    assert [*{record.variant for record in results.records} ^ {*VARIANTS, READ}] == []
+    assert all(0 <= own["test"]["right"] <= 1 for own in scores(results).values())
+    assert all(own["test"]["reach"] >= 0 for own in scores(results).values())
+    found = {(x.variant, x.seed): x.content for x in results.records}
+    for name in (*VARIANTS, READ):
+        assert found[name, 0]["tuning"] == found[name, 1]["tuning"]
+    assert "jumps against multihead" in text and "±" in text
+    for words, wrong in (
+        ({"tasks": ["x"]}, f"tasks must be of {', '.join(TASKS)}, got 'x'"),
+        ({"variants": [{"name": "x"}], "pairs": []}, "variants must be of GCN"),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            run_small("graphs", tmp_path / "no", capsys, **(small | words))
 
 
-def test_a_ring_is_learned_where_every_layer_looks_everywhere() -> None:
-    assert graph_transformers.run("multihead", "ring-10", 100, 4e-3, 60)[0]["test"] == 1.0
+def test_times_are_measured_of_layers_with_attention(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "times.jsonl"
+    monkeypatch.setattr(sys, "argv", ["times", "--output", str(file), "--times", "200"])
+    graph_transformers.main()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert lines == capsys.readouterr().out.splitlines() and len(lines) == 3 * len(VARIANTS[3:])
+    assert all('"forward"' in line and '"step"' in line for line in lines)
+
+
+def test_a_ring_is_learned_where_every_layer_looks_everywhere(tmp_path: Path) -> None:
+    sweep = read_sweep("graphs").model_copy(update={"options": {"steps": 60}})
+    run = Run(sweep, "ring-10", sweep.base, 100, tmp_path)
+    model, rings = graphs.train(run, 100, 4e-3)
+    assert graphs.score(model, rings) == 1.0
