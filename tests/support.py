@@ -27,7 +27,6 @@ PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", 
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")
 PAIR_MASKS = ("pairs", "pairs per head", "pairs additive", "pairs causal", "documents")
 MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
-BACKENDS = ("dense", "sparse", "threshold", "auto")
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NO_TORCH_SPARSE = "torch-scatter and torch-sparse are not installed"
 needs_torch_sparse = pytest.mark.skipif(find_spec("torch_sparse") is None, reason=NO_TORCH_SPARSE)
