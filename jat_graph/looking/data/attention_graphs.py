@@ -35,7 +35,7 @@ from jat_graph.looking.data.reading import (
     write_graphs,
 )
 
-VERSION = 1  # of what is written, and how it is made
+VERSION = 2  # of what is written, and how it is made
 SHARD = 64  # texts of a file: what is lost when a run stops
 SETTINGS_FILE = "settings.json"
 
