@@ -12,11 +12,11 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run() -> Run:
-    """Return a function that runs one command; what it raises is raised here."""
+def run(tiny_model: str) -> Run:
+    """Return a function that runs one command; M is the tiny model, and errors are raised here."""
 
     def call(*arguments: object, columns: int = 200) -> Result:
-        words = [str(argument) for argument in arguments]
+        words = [tiny_model if argument == "M" else str(argument) for argument in arguments]
         environment = {"COLUMNS": str(columns)}
         return CliRunner(env=environment).invoke(app, words, catch_exceptions=False)
 

@@ -60,9 +60,11 @@ def stones(tmp_path: Path) -> Path:
     return path
 
 
-def loaded(folder: str) -> Any:
-    """Return a model and its tokenizer."""
-    return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+@pytest.fixture
+def tiny(tiny_model: str) -> Any:
+    """The tiny model and its tokenizer."""
+    kinds = AutoModel, AutoTokenizer
+    return tuple(kind.from_pretrained(tiny_model) for kind in kinds)
 
 
 def save(folder: Path, *parts: Any) -> Path:
@@ -84,13 +86,11 @@ def places(content: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", ["pairs", "stones"])
-def test_inspect_shows_tables_and_writes_json(
-    kind: str, inspect: Inspect, tiny_model: str, stones: Path
-) -> None:
+def test_inspect_shows_tables_and_writes_json(kind: str, inspect: Inspect, stones: Path) -> None:
     given = ("--set", "heads=[1,3]", "--set", "layers=[1]", "--set", "threshold=12")
     if kind == "stones":
         given = ("--config", str(stones))
-    call = (tiny_model, "--text", TEXT, *given, "--top")
+    call = ("M", "--text", TEXT, *given, "--top")
     shown, content = inspect(*call, 2)
     assert content["text"] == TEXT
     assert places(content) == [(1, 1), (1, 3)]
@@ -105,8 +105,8 @@ def test_inspect_shows_tables_and_writes_json(
     assert "[CLS]" in inspect(*call, 50, "--special-tokens")[0]
 
 
-def test_inspect_shows_clusters_and_writes_json(inspect: Inspect, tiny_model: str) -> None:
-    call = (tiny_model, "--text", LONG, "--layer", 1, "--set", "graph=clusters", "--top", 2)
+def test_inspect_shows_clusters_and_writes_json(inspect: Inspect) -> None:
+    call = ("M", "--text", LONG, "--layer", 1, "--set", "graph=clusters", "--top", 2)
     shown, content = inspect(*call, *CLUSTERED, "--set", "dense_below=4096", "--head", 2)
     assert "A text this short is read densely (dense_below)" in shown
     assert places(content) == [(1, 2)]
@@ -124,17 +124,15 @@ def test_inspect_shows_clusters_and_writes_json(inspect: Inspect, tiny_model: st
     shown, content = inspect(*call, *CLUSTERED)
     assert "densely" not in shown
     assert places(content) == [(1, 0), (1, 1), (1, 2), (1, 3)]
-    shown, _ = inspect(tiny_model, "--text", "the book", "--config", "clustered", "--head", 2)
+    shown, _ = inspect("M", "--text", "the book", "--config", "clustered", "--head", 2)
     assert shown.startswith("All of a text this short is read exactly.")
 
 
-def test_inspect_takes_several_texts_and_shows_a_part(
-    inspect: Inspect, tiny_model: str, texts: Path
-) -> None:
-    _, whole = inspect(tiny_model, "--file", texts)
+def test_inspect_takes_several_texts_and_shows_a_part(inspect: Inspect, texts: Path) -> None:
+    _, whole = inspect("M", "--file", texts)
     assert [report["text"] for report in whole] == TEXTS
     chosen = ("--layer", 1, "--head", 2, "--head", 0, "--tokens", "1:4")
-    _, part = inspect(tiny_model, "--text", TEXTS[0], *chosen)
+    _, part = inspect("M", "--text", TEXTS[0], *chosen)
     assert places(part) == [(1, 0), (1, 2)]
     known = dict(zip(places(whole[0]), whole[0]["heads"], strict=True))
     for place, head in zip(places(part), part["heads"], strict=True):
@@ -142,8 +140,8 @@ def test_inspect_takes_several_texts_and_shows_a_part(
         assert all(jump["query"]["index"] in (1, 2, 3) for jump in head["jumps"])
 
 
-def test_words_choose_tokens(inspect: Inspect, tiny_model: str) -> None:
-    _, content = inspect(tiny_model, "--text", TEXT, *JUMPING, "--tokens", "book pencil")
+def test_words_choose_tokens(inspect: Inspect) -> None:
+    _, content = inspect("M", "--text", TEXT, *JUMPING, "--tokens", "book pencil")
     jumps = [jump for head in content["heads"] for jump in head["jumps"]]
     assert {jump[end]["text"] for jump in jumps for end in ("query", "key")} == {"book", "pencil"}
 
@@ -156,12 +154,10 @@ def test_words_choose_tokens(inspect: Inspect, tiny_model: str) -> None:
         ("stones", ("→", "-0.75")),
     ],
 )
-def test_80_columns_cut_nothing(
-    graph: str, words: tuple[str, ...], run: Run, tiny_model: str
-) -> None:
+def test_80_columns_cut_nothing(graph: str, words: tuple[str, ...], run: Run) -> None:
     given = ("--set", "heads=all", "--set", "strength=[-0.75,0.25,-0.5]")
     given = CLUSTERED if graph == "clusters" else given
-    call = ("inspect", "--model", tiny_model, "--text", TEXT * 4, "--special-tokens")
+    call = ("inspect", "--model", "M", "--text", TEXT * 4, "--special-tokens")
     narrow = run(*call, "--set", f"graph={graph}", *given, columns=80).output
     assert all(word in narrow for word in words)
     assert "…" not in narrow
@@ -185,7 +181,7 @@ def test_models_keep_their_heads_unless_others_are_asked_for(
     wanted: JatConfig,
     changes: dict[str, Any],
     inspect: Inspect,
-    tiny_model: str,
+    tiny: Any,
     tmp_path: Path,
 ) -> None:
     def inspected(model: object, *options: str) -> tuple[JatConfig, set[str]]:
@@ -193,8 +189,8 @@ def test_models_keep_their_heads_unless_others_are_asked_for(
         strengths = {str(head.get("strengths")) for head in content["heads"]}
         return JatConfig.from_dict(content["config"]), strengths
 
-    model, tokenizer = loaded(tiny_model)
-    config, before = inspected(tiny_model, *(part for own in given for part in ("--set", own)))
+    model, tokenizer = tiny
+    config, before = inspected("M", *(part for own in given for part in ("--set", own)))
     assert config.replace(excluded_token_ids=()) == wanted
     has_stones = wanted == JatConfig.stones()
     if has_stones:
@@ -223,10 +219,8 @@ def test_models_keep_their_heads_unless_others_are_asked_for(
         ("error", ("--fidelity", *CLUSTERED)),
     ],
 )
-def test_inspect_ranks_heads(
-    name: str, given: tuple[str, ...], inspect: Inspect, tiny_model: str
-) -> None:
-    shown, content = inspect(tiny_model, "--text", LONG, "--rank", *given)
+def test_inspect_ranks_heads(name: str, given: tuple[str, ...], inspect: Inspect) -> None:
+    shown, content = inspect("M", "--text", LONG, "--rank", *given)
     worth = {(own["layer"], own["head"]): own[name] for own in content["heads"]}
     rows = [tuple(map(int, found)) for found in re.findall(r"^\D*(\d+)\D+?(\d+) ", shown, re.M)]
     listed = [place for place in rows if place in worth][: len(worth)]
@@ -234,9 +228,9 @@ def test_inspect_ranks_heads(
     assert len(listed) == len(worth) > 3
 
 
-def test_heads_are_ranked_over_all_texts(inspect: Inspect, tiny_model: str) -> None:
+def test_heads_are_ranked_over_all_texts(inspect: Inspect) -> None:
     call = ("--text", TEXT, "--text", LONG, *JUMPING, "--rank")
-    shown, (first, second) = inspect(tiny_model, *call)
+    shown, (first, second) = inspect("M", *call)
     both = zip(first["heads"], second["heads"], strict=True)
     changes = [(own["change"] + other["change"]) / 2 for own, other in both]
     means = dict(zip(places(first), changes, strict=True))
@@ -249,14 +243,12 @@ def test_heads_are_ranked_over_all_texts(inspect: Inspect, tiny_model: str) -> N
 # --- fidelity ------------------------------------------------------------------------------------
 
 
-def test_inspect_shows_what_heads_on_clusters_lose(
-    run: Run, tiny_model: str, tmp_path: Path
-) -> None:
-    model, tokenizer = loaded(tiny_model)
+def test_inspect_shows_what_heads_on_clusters_lose(run: Run, tiny: Any, tmp_path: Path) -> None:
+    model, tokenizer = tiny
     batches = [tokenizer(text, return_tensors="pt") for text in (LONG, LONG[:150])]
     config = JatConfig.clustered(keys=4, size=2, segment=16, dense_below=0)
     wanted = jat_graph.fidelity(model, batches, config)
-    call = ("inspect", "--model", tiny_model, "--fidelity", "--text", LONG, "--text", LONG[:150])
+    call = ("inspect", "--model", "M", "--fidelity", "--text", LONG, "--text", LONG[:150])
     files = ("--json", tmp_path / "report.json", "--picture", tmp_path / "heads.png")
     assert run(*call, *CLUSTERED, *files).output.startswith(wanted.table())
     assert Fidelity.load(tmp_path / "report.json") == wanted
@@ -268,8 +260,8 @@ def test_inspect_shows_what_heads_on_clusters_lose(
     assert "With --set dense_below=0 clusters also read texts of this length." in dense
 
 
-def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny: Any, tmp_path: Path) -> None:
+    _, tokenizer = tiny
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=len(tokenizer), intermediate_size=48, **shape)
     folder = save(tmp_path / "decoder", tokenizer, LlamaForCausalLM(config))
@@ -286,11 +278,11 @@ def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny_model: str, tmp_pa
 
 
 def test_texts_beyond_the_table_of_positions_are_read_where_a_length_is_named(
-    run: Run, tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     report, text = tmp_path / "report.json", " ".join([LONG] * 9)
     small = ("--set", "dense_below=0", "--set", "size=2", "--set", "segment=128")
-    call = ("--model", tiny_model, "--text", text, *small)
+    call = ("--model", "M", "--text", text, *small)
     with pytest.raises(ValueError, match="text must have at most 64 tokens for this model"):
         run("inspect", *call, "--fidelity")
     shown = run("inspect", *call, "--fidelity", "--max-length", 200, "--json", report).output
@@ -308,17 +300,17 @@ def test_texts_beyond_the_table_of_positions_are_read_where_a_length_is_named(
 # --- calibrate -----------------------------------------------------------------------------------
 
 
-def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_path: Path) -> None:
+def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny: Any, tmp_path: Path) -> None:
     settings, report = tmp_path / "clusters.json", tmp_path / "report.json"
-    call = ("calibrate", "--model", tiny_model, "--text", LONG, *CLUSTERED)
+    call = ("calibrate", "--model", "M", "--text", LONG, *CLUSTERED)
     shown = run(*call, "--tolerance", 0.3, "--output", settings).output
     graph = JatConfig.load(settings).graph
     for layer, (keys, below) in enumerate(zip(graph.keys, graph.dense_below, strict=True)):
         words = ("dense" if b else str(k) for k, b in zip(keys, below, strict=True))
         assert f"layer {layer}: keys = {', '.join(words)}\n" in shown
-    model, tokenizer = loaded(tiny_model)
+    model, tokenizer = tiny
     folder = save(tmp_path / "saved", attach(model, JatConfig.load(settings)), tokenizer)
-    for given in ((folder,), (tiny_model, "--config", settings)):
+    for given in ((folder,), ("M", "--config", settings)):
         run("inspect", "--fidelity", "--text", LONG, "--json", report, "--model", *given)
         found = Fidelity.load(report)
         assert found.config.graph == graph
@@ -326,19 +318,19 @@ def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny_model: str, tmp_
 
 
 def test_calibrate_measures_thresholds_that_other_commands_take(
-    run: Run, inspect: Inspect, tiny_model: str, texts: Path, tmp_path: Path
+    run: Run, inspect: Inspect, tiny: Any, texts: Path, tmp_path: Path
 ) -> None:
     settings = tmp_path / "pairs.json"
-    call = ("calibrate", "--model", tiny_model, "--file", texts, "--batch-size", 4)
+    call = ("calibrate", "--model", "M", "--file", texts, "--batch-size", 4)
     shown = run(*call, "--set", "heads=2", "--density", 0.2, "--output", settings).output
     table = JatConfig.load(settings).graph.threshold
     assert len(table) == 2 and all(len(row) == 2 for row in table)
     assert all(f"{value:.3g}" in shown for row in table for value in row)
-    model, tokenizer = loaded(tiny_model)
+    model, tokenizer = tiny
     batches = [tokenizer(TEXTS[n : n + 4], padding=True, return_tensors="pt") for n in (0, 4, 8)]
     wanted = jat_graph.calibrate(model, batches, density=0.2, config=JatConfig(heads=2))
     assert wanted.graph.threshold == table
-    _, content = inspect(tiny_model, "--config", settings, "--text", TEXT)
+    _, content = inspect("M", "--config", settings, "--text", TEXT)
     assert [head["threshold"] for head in content["heads"]] == [x for row in table for x in row]
 
 
@@ -357,10 +349,8 @@ def test_calibrate_measures_thresholds_that_other_commands_take(
     ],
     ids=["pairs", "stones", "grid", "short", "clusters", "patterns"],
 )
-def test_plot_writes_a_picture(
-    words: tuple[Any, ...], run: Run, tiny_model: str, tmp_path: Path
-) -> None:
-    model = () if "--pattern" in words else ("--model", tiny_model)
+def test_plot_writes_a_picture(words: tuple[Any, ...], run: Run, tmp_path: Path) -> None:
+    model = () if "--pattern" in words else ("--model", "M")
     run("plot", *model, *words, "--output", tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     run("plot", *model, *words, "--output", tmp_path / "picture.svg")
@@ -369,12 +359,12 @@ def test_plot_writes_a_picture(
 
 
 def test_plot_draws_the_way_of_a_token_down_the_tree(
-    run: Run, inspect: Inspect, tiny_model: str, tmp_path: Path
+    run: Run, inspect: Inspect, tmp_path: Path
 ) -> None:
     own = ("--text", LONG, "--layer", 1, "--head", 2, "--config", "clustered", *CLUSTERED)
-    _, content = inspect(tiny_model, *own)
+    _, content = inspect("M", *own)
     readings = content["heads"][0]["tokens"]
-    call = ("plot", "--model", tiny_model, *own, "-o", tmp_path / "way.svg")
+    call = ("plot", "--model", "M", *own, "-o", tmp_path / "way.svg")
     for tokens, index in (((), -1), (("--tokens", "0:9"), 7)):
         shown = run(*call, *tokens).output
         found = re.match(
@@ -389,9 +379,9 @@ def test_plot_draws_the_way_of_a_token_down_the_tree(
 
 @pytest.mark.parametrize(("made_for", "width"), [("screen", 6.8), ("paper", 6.8), ("column", 3.3)])
 def test_plot_draws_for_a_paper_and_prints_the_caption(
-    made_for: str, width: float, run: Run, tiny_model: str, tmp_path: Path
+    made_for: str, width: float, run: Run, tmp_path: Path
 ) -> None:
-    call = ("plot", "--model", tiny_model, "--text", TEXT, *JUMPING, "--layer", 1, "--head", 2)
+    call = ("plot", "--model", "M", "--text", TEXT, *JUMPING, "--layer", 1, "--head", 2)
     shown = run(*call, "--for", made_for, "-o", tmp_path / "head.svg").output
     assert shown.startswith("Layer 1, head 2: threshold t = 0.2")
     assert "Jumps by gain" in shown
@@ -403,17 +393,17 @@ def test_plot_draws_for_a_paper_and_prints_the_caption(
 
 
 def test_plot_draws_one_jump_alone_in_the_head_that_it_gains_most_in(
-    run: Run, inspect: Inspect, tiny_model: str, tmp_path: Path
+    run: Run, inspect: Inspect, tmp_path: Path
 ) -> None:
     jump = ("--text", TEXT, *JUMPING, "--jump", "book", "pencil")
-    ranked, content = inspect(tiny_model, *jump, "--rank")
+    ranked, content = inspect("M", *jump, "--rank")
     heads = zip(places(content), content["heads"], strict=True)
     gains = {place: head["jumps"][0]["gain"] for place, head in heads if head["jumps"]}
     layer, head = max(gains, key=lambda place: gains[place])
     rows = [line for line in ranked.split("\n") if "book₂ → pencil₇" in line]
     assert re.findall(r"\d+", rows[0])[:2] == [str(layer), str(head)]
     assert len(rows) == len(gains)
-    call = ("plot", "--model", tiny_model, *jump, "-o", tmp_path / "jump.svg")
+    call = ("plot", "--model", "M", *jump, "-o", tmp_path / "jump.svg")
     shown = run(*call, "--for", "column").output
     assert shown.startswith(f"Layer {layer}, head {head}: book 2 gives pencil 7 ")
     picture = (tmp_path / "jump.svg").read_text(encoding="utf-8")
@@ -431,12 +421,10 @@ def data_of(page: Path) -> Any:
     return json.loads(data)
 
 
-def test_view_writes_texts_trees_and_jumps(
-    run: Run, tiny_model: str, stones: Path, tmp_path: Path
-) -> None:
+def test_view_writes_texts_trees_and_jumps(run: Run, stones: Path, tmp_path: Path) -> None:
     page, treebank = tmp_path / "page.html", tmp_path / "trees.conllu"
     treebank.write_text(TREES, encoding="utf-8")
-    call = ("view", "--model", tiny_model, "--treebank", treebank, "-o", page)
+    call = ("view", "--model", "M", "--treebank", treebank, "-o", page)
     run(*call, "--text", "the pencil", "--config", stones, "--layer", 1, "--title", "Tiny")
     data = data_of(page)
     assert data["title"] == "Tiny"
@@ -453,6 +441,6 @@ def test_view_writes_texts_trees_and_jumps(
     assert all((head["change"] is not None) == ("graph" in head["links"]) for head in heads)
     run(*call, "--sentences", "2:3")
     data = data_of(page)
-    assert data["title"] == Path(tiny_model).name
+    assert data["title"].startswith("tiny")
     assert [text["title"] for text in data["texts"]] == ["more than"]
     assert {kind for head in data["texts"][0]["heads"] for kind in head["links"]} == {"attention"}

@@ -52,12 +52,11 @@ def test_a_probe_writes_what_it_shows(
     more: tuple[str, ...],
     pictures: int,
     run: Run,
-    tiny_model: str,
     treebank: Path,
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "out"
-    call = ("probe", kind, "--model", tiny_model, "--treebank", treebank, "--output", folder)
+    call = ("probe", kind, "--model", "M", "--treebank", treebank, "--output", folder)
     result = run(*call, *more, *options_of(**options))
     tables = sorted(folder.glob("*.json"))
     assert tables
@@ -89,19 +88,19 @@ def test_a_probe_writes_what_it_shows(
     ],
 )
 def test_wrong_input_is_refused_in_one_line(
-    words: str, said: str, run: Run, tiny_model: str, treebank: Path
+    words: str, said: str, run: Run, treebank: Path
 ) -> None:
     given = [str(treebank) if word == "bank" else word for word in words.split()]
-    given += [] if words.startswith("compare") else ["--model", tiny_model]
+    given += [] if words.startswith("compare") else ["--model", "M"]
     with pytest.raises((ValueError, FileNotFoundError), match=said) as caught:
         run("probe", *given, "--output", treebank / "out")
     assert "\n" not in str(caught.value)
     assert not (treebank / "out").exists()
 
 
-def test_an_atlas_is_a_page_too(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
+def test_an_atlas_is_a_page_too(run: Run, treebank: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    call = ("probe", "atlas", "--model", tiny_model, "--word", "book", "--texts", treebank)
+    call = ("probe", "atlas", "--model", "M", "--word", "book", "--texts", treebank)
     result = run(*call, *options_of(layers=[1]), "--sentences", 12, "--output", folder)
     page = (folder / "atlas.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
@@ -152,7 +151,6 @@ def test_senses_are_asked_after(
     names: tuple[str, ...],
     options: dict[str, Any],
     run: Run,
-    tiny_model: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -161,17 +159,17 @@ def test_senses_are_asked_after(
     given_ = [part for name in names for part in (f"--{name}", data[name])]
     folder = tmp_path / "out"
     own = options_of(**options, layers=[1])
-    result = run("probe", kind, "--model", tiny_model, *given_, *own, "--output", folder)
+    result = run("probe", kind, "--model", "M", *given_, *own, "--output", folder)
     found = json.loads((folder / f"{kind}.json").read_text(encoding="utf-8"))
     assert found["rows"] and found["caption"] in result.stdout
     assert list(folder.glob("*.png"))
 
 
-def test_two_models_are_compared(run: Run, tiny_model: str, treebank: Path, tmp_path: Path) -> None:
+def test_two_models_are_compared(run: Run, treebank: Path, tmp_path: Path) -> None:
     own = options_of(epochs=1, layers=[1], rank=8, controls="false")
     for name, more in (("base", ()), ("pairs", ("--config", "paper"))):
         folder = tmp_path / name / "seed-0"
-        call = ("probe", "tree", "--treebank", treebank, "--model", tiny_model, *own)
+        call = ("probe", "tree", "--treebank", treebank, "--model", "M", *own)
         run(*call, "--output", folder, *more)
     variants = [
         part
