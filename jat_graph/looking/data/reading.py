@@ -98,8 +98,6 @@ def pool_words(
 
 def check_model(model: Any) -> None:
     """Refuse what is no model of one stack of layers."""
-    from transformers import PreTrainedModel
-
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"model must be a model of transformers, got {type(model).__name__}")
     if model.config.is_encoder_decoder:
