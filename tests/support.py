@@ -125,17 +125,9 @@ def _pair_mask(
 def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
     """Return the oracle's arguments for a config, with the library's own samples."""
     names = (
-        "vote_rate",
-        "key_selection",
-        "num_keys",
-        "key_factor",
-        "key_step",
-        "same_sign_only",
-        "normalize_keys",
-        "inclusive",
-        "nodes",
-        "soft_temperature",
-    )
+        "vote_rate key_selection num_keys key_factor key_step same_sign_only normalize_keys "
+        "inclusive nodes soft_temperature"
+    ).split()
     settings = {name: getattr(config.graph, name) for name in names}
     threshold = config.graph.threshold
     if isinstance(threshold, tuple):
