@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,9 +16,6 @@ from jat_graph.core.progress import track_progress
 from jat_graph.looking.cli import options
 from jat_graph.looking.cli.tables import calibrated_lines, cluster_tables, head_tables, ranked_table
 from jat_graph.looking.directions import isolated
-
-if TYPE_CHECKING:
-    from jat_graph.looking.probes import Sentence
 
 DEFAULT_LENGTH = 128  # tokens of a text that thresholds are measured on
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
@@ -234,7 +231,7 @@ def view_command(
     how much of its attention is exact. The sentences of --treebank are shown with their trees.
     """
     check_target(output)
-    texts: list[str | Sentence] = [*options.read_texts(text, file, needed=treebank is None)]
+    texts: list[Any] = [*options.read_texts(text, file, needed=treebank is None)]
     if treebank is not None:
         from jat_graph.looking.probes.treebank import read_treebank
 
