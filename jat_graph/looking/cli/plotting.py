@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.core.files import check_picture
-from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
+from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_choice, check_integer
 from jat_graph.looking.cli import options
 from jat_graph.looking.cli.tables import READ_DENSELY
 
@@ -70,8 +70,7 @@ def plot_command(
     from jat_graph.looking.viz.figures import COLUMN, PAGE
 
     widths = {"paper": PAGE, "column": COLUMN}
-    if made_for not in ("screen", *widths):
-        raise ValueError(f"--for must be one of screen, {', '.join(widths)}, got {made_for!r}")
+    check_choice("--for", made_for, ("screen", *widths))
     with paper_style(widths[made_for]) if made_for in widths else nullcontext():
         if model is None:
             figure = draw_patterns(str(pattern).split(","), length)
