@@ -32,17 +32,6 @@ def pytest_configure() -> None:
     torch.set_num_threads(1)
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say last of all how many tests were skipped for want of two packages."""
-    from tests.support import NO_TORCH_SPARSE
-
-    reporter = config.pluginmanager.get_plugin("terminalreporter")  # workers have none
-    skipped = [] if reporter is None else reporter.stats.get("skipped", [])
-    count = sum(NO_TORCH_SPARSE in str(report.longrepr) for report in skipped)
-    if count:
-        reporter.write_line(f"{count} tests were skipped: {NO_TORCH_SPARSE}")
-
-
 def _missing(what: str) -> NoReturn:
     """Skip where something is missing, and fail where it must not be."""
     if IN_CI:

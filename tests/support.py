@@ -27,7 +27,6 @@ PADDING_MASKS = ("none", "right", "left", "scattered", "per head", "empty row", 
 CAUSAL_MASKS = ("causal", "causal right", "causal left", "causal 4d", "causal additive")
 PAIR_MASKS = ("pairs", "pairs per head", "pairs additive", "pairs causal", "documents")
 MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
-BACKENDS = ("dense", "sparse", "threshold", "auto")
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NO_TORCH_SPARSE = "torch-scatter and torch-sparse are not installed"
 needs_torch_sparse = pytest.mark.skipif(find_spec("torch_sparse") is None, reason=NO_TORCH_SPARSE)
@@ -126,17 +125,9 @@ def _pair_mask(
 def oracle_settings(config: JatConfig, length: int) -> dict[str, Any]:
     """Return the oracle's arguments for a config, with the library's own samples."""
     names = (
-        "vote_rate",
-        "key_selection",
-        "num_keys",
-        "key_factor",
-        "key_step",
-        "same_sign_only",
-        "normalize_keys",
-        "inclusive",
-        "nodes",
-        "soft_temperature",
-    )
+        "vote_rate key_selection num_keys key_factor key_step same_sign_only normalize_keys "
+        "inclusive nodes soft_temperature"
+    ).split()
     settings = {name: getattr(config.graph, name) for name in names}
     threshold = config.graph.threshold
     if isinstance(threshold, tuple):

@@ -11,158 +11,76 @@ from hypothesis import strategies as st
 from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
 from jat_graph.clusters import Rule
 from jat_graph.jumps.config import CONFIG_VERSION
-from jat_graph.jumps.graph_config import SELECTIONS
 
-thresholds = st.floats(0, allow_nan=False, allow_infinity=True)
-hops = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=1, max_size=4).filter(any)
-indices = st.lists(st.integers(0, 40), min_size=1, max_size=5, unique=True)
-tokens = st.lists(st.integers(0, 99), max_size=3, unique=True)
-
-
-@st.composite
-def mapped_hops(draw):
-    heads = draw(st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True))
-    cut = draw(st.integers(0, len(heads) - 1))
-    groups = [tuple(heads[:cut]), tuple(heads[cut:])]
-    return {group: draw(hops) for group in groups if group}
-
-
-@st.composite
-def pair_graphs(draw):
-    """Draw any settings of pairs."""
-    selection = draw(st.sampled_from(SELECTIONS))
-    settings = {
-        "threshold": draw(
-            thresholds
-            | st.integers(0, 9)
-            | st.lists(st.lists(thresholds, min_size=1, max_size=3), min_size=1, max_size=3)
+# Together they set each field to another value than its default.
+WRITTEN = [
+    JatConfig(
+        PairGraph(
+            threshold=((1, 2.5), (math.inf, 0)),
+            key_selection="strided",
+            key_step=3,
+            same_sign_only=True,
+            normalize_keys=True,
+            inclusive=True,
+            nodes="selected",
+            standardize=True,
+            backend="threshold",
         ),
-        "key_selection": selection,
-        "key_factor": draw(st.floats(1e-3, 1e3)),
-        "same_sign_only": draw(st.booleans()),
-        "normalize_keys": draw(st.booleans()),
-        "inclusive": draw(st.booleans()),
-        "nodes": draw(st.sampled_from(("all", "selected"))),
-        "soft_temperature": draw(st.none() | st.floats(1e-6, 1e6)),
+        heads=(5, 1),
+        layers=(2, 0),
+        hop_weights={(1,): (0, 1), (5,): (0.5, -0.5, 1e-6)},
+        pattern="window:9",
+        seed=2**63 - 1,
+    ),
+    JatConfig(
+        PairGraph(vote_rate=1e-6, num_keys=9, key_factor=1e-3, soft_temperature=0.1),
+        heads="even:3",
+        hop_weights=(0.5, 0.5),
+    ),
+    JatConfig(PairGraph(max_neighbors=4), strength=0.5, hops=2),
+    JatConfig.stones(threshold=math.inf, incidence="sigmoid", soft_temperature=1e6),
+    JatConfig.stones(
+        sides="positive",
+        self_weight=0,
+        conv={"layer": "APPNP", "K": 10, "alpha": 0.1},
+        strength=("learned", 0.5, -9),
+        excluded_token_ids=(3, 1),
+    ),
+    JatConfig.clustered(keys=4, groups=2**31, size=2, segment=16, window=4, propagate=False),
+    JatConfig.clustered(dense_below=math.inf, margin=math.inf),
+    JatConfig.clustered(keys=((0, 1), (2,)), dense_below=((math.inf, 4), (0,)), groups=((1, 2),)),
+]
+
+
+@pytest.mark.parametrize("config", WRITTEN)
+def test_json_and_back(config, tmp_path):
+    config.save(tmp_path / "jat.json")
+    assert JatConfig.load(tmp_path / "jat.json") == config
+
+
+def test_each_field_is_written():
+    every = [settings for config in WRITTEN for settings in (config, config.graph)]
+    changed = {
+        name
+        for settings in every
+        for name in settings.names()
+        if getattr(settings, name) != getattr(type(settings), name)
     }
-    if selection == "strided" and draw(st.booleans()):
-        settings["key_step"] = draw(st.integers(1, 99))
-    else:
-        settings["num_keys"] = draw(st.none() | st.integers(1, 999))
-    if settings["soft_temperature"] is None:
-        settings["backend"] = draw(st.sampled_from(("auto", "dense", "sparse", "threshold")))
-    rate = draw(st.none() | st.floats(1e-6, 0.999))
-    if rate is not None:
-        settings |= {"vote_rate": rate}
-        del settings["threshold"]
-    return PairGraph(**settings)
+    assert changed == set(JatConfig.field_names())
 
 
-@st.composite
-def stone_graphs(draw):
-    """Draw any settings of stones."""
-    incidence = draw(st.sampled_from(("excess", "hard", "sigmoid")))
-    sigmoid = incidence == "sigmoid"
-    return StoneGraph(
-        threshold=draw(thresholds),
-        key_selection=draw(st.sampled_from(SELECTIONS)),
-        incidence=incidence,
-        soft_temperature=draw(st.none() | st.floats(1e-6, 1e6)) if sigmoid else None,
-        backend=draw(
-            st.sampled_from(("auto", "dense") if sigmoid else ("auto", "dense", "sparse"))
-        ),
-        sides=draw(st.sampled_from(("both", "positive"))),
-        self_weight=draw(st.floats(0, 9)),
-    )
-
-
-@st.composite
-def cluster_graphs(draw):
-    """Draw any settings of clusters."""
-
-    def of_heads(least):
-        one = st.integers(least, 2**31)
-        return one | st.lists(st.lists(one, min_size=1, max_size=3), min_size=1, max_size=3)
-
-    return ClusterGraph(
-        keys=draw(st.none() | of_heads(0)),
-        groups=draw(st.none() | of_heads(1)),
-        dense_below=draw(st.none() | st.just(math.inf) | st.just([[math.inf, 4]]) | of_heads(0)),
-        propagate=draw(st.booleans()),
-    )
-
-
-def strengths(hops):
-    """Draw any strengths for some hops."""
-    one = st.just("learned") | st.floats(-9, 9)
-    triple = st.tuples(one, one, one)
-    nested = st.lists(triple, min_size=hops, max_size=hops).map(tuple)
-    return one | nested | (triple if hops == 1 else nested)
-
-
-@st.composite
-def any_config(draw):
-    """Draw any config there is."""
-    graph = draw(pair_graphs() | stone_graphs() | cluster_graphs())
-    if isinstance(graph, ClusterGraph):
-        reach = {}
-    elif isinstance(graph, StoneGraph):
-        number = draw(st.integers(1, 3))
-        reach = {"hops": number, "strength": draw(strengths(number))}
-    else:
-        reach = {"hop_weights": draw(hops | mapped_hops())}
-    ragged = any(len({len(row) for row in rows}) > 1 for rows in graph.tables().values())
-    heads = st.integers(1, 99) | indices | st.just("even:3") | st.just("all")
-    return JatConfig(
-        graph,
-        heads="all" if ragged else draw(heads),
-        layers=draw(st.none() | indices),
-        excluded_token_ids=draw(tokens) if reach else (),
-        seed=draw(st.integers(0, 2**63 - 1)),
-        **reach,
-    )
-
-
-@given(config=any_config())
-def test_json_and_back(config, tmp_path_factory):
-    assert JatConfig.from_dict(json.loads(json.dumps(config.to_dict(), allow_nan=False))) == config
-    path = tmp_path_factory.mktemp("config") / "jat.json"
-    config.save(path)
-    assert JatConfig.load(path) == config
-
-
-OLD = {  # as the first two versions of the format wrote them
-    "threshold": 6.0,
-    "vote_rate": None,
-    "hop_weights": [0.0, 1.0],
-    "heads": 4,
-    "layers": None,
-    "key_selection": "all",
-    "num_keys": None,
-    "key_factor": 5.0,
-    "key_step": None,
-    "same_sign_only": False,
-    "normalize_keys": False,
-    "inclusive": False,
-    "nodes": "all",
-    "soft_temperature": None,
-    "backend": "auto",
-    "seed": 0,
-    "pattern": None,
-}
-SECOND = {
-    "graph": "pairs",
-    "standardize": False,
-    "incidence": "excess",
-    "sides": "both",
-    "self_weight": 0.1,
-    "strength": None,
-    "hops": 1,
-    "silent_tokens": [],
-    "conv": None,
-    "min_weight": 0.0,
-    "max_neighbors": None,
-}
+# As the first two versions of the format wrote them.
+OLD = json.loads("""{
+    "threshold": 6.0, "vote_rate": null, "hop_weights": [0.0, 1.0], "heads": 4, "layers": null,
+    "key_selection": "all", "num_keys": null, "key_factor": 5.0, "key_step": null,
+    "same_sign_only": false, "normalize_keys": false, "inclusive": false, "nodes": "all",
+    "soft_temperature": null, "backend": "auto", "seed": 0, "pattern": null
+}""")
+SECOND = json.loads("""{
+    "graph": "pairs", "standardize": false, "incidence": "excess", "sides": "both",
+    "self_weight": 0.1, "strength": null, "hops": 1, "silent_tokens": [], "conv": null,
+    "min_weight": 0.0, "max_neighbors": null
+}""")
 STONES = {"graph": "stones", "threshold": 1.5, "standardize": True, "strength": "learned"}
 
 
@@ -274,7 +192,6 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
     [
         ({"threshold": -1}, "threshold must be at least 0, got -1"),
         ({"threshold": math.nan}, "threshold must be a number, got nan"),
-        ({"threshold": "6"}, "threshold must be a number, got '6'"),
         ({"threshold": True}, "threshold must be a number, got True"),
         ({"threshold": [1.0, 2.0]}, r"threshold must be a number or a table .*, got \[1.0, 2.0\]"),
         ({"threshold": []}, r"threshold must be a number or a table .*, got \[\]"),
@@ -282,22 +199,18 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"threshold": [[1.0], []]}, r"threshold must be a number or a table .*\[\[1.0\], \[\]\]"),
         ({"threshold": [[1, 2], [3]]}, r"threshold needs rows of one length, .*, got \[1, 2\]"),
         ({"conv": "os.system"}, "conv must name a layer of .*, got 'os.system'"),
-        ({"threshold": [[1.0, math.nan]]}, "threshold must be a number, got nan"),
         ({"vote_rate": 0.0}, "vote_rate must be above 0, got 0.0"),
         ({"vote_rate": 1.0}, "vote_rate must be below 1, got 1.0"),
-        ({"vote_rate": math.nan}, "vote_rate must be a number, got nan"),
         ({"vote_rate": 0.1, "threshold": [[1]]}, r"not be set with vote_rate, got \(\(1.0,\),\)"),
         ({"vote_rate": 0.1, "threshold": 2.0}, "threshold must not be set with vote_rate, got 2.0"),
         ({"hop_weights": ()}, r"hop_weights must be one or more numbers, got \(\)"),
         ({"hop_weights": (0, 0.0)}, r"hop_weights must not be all zero, got \(0, 0.0\)"),
         ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),
-        ({"hop_weights": (1, math.nan)}, "hop_weights must be a number, got nan"),
         ({"hop_weights": 1.0}, "hop_weights must be one or more numbers, got 1.0"),
         ({"hop_weights": {}}, "hop_weights must name at least one group"),
         ({"hop_weights": {(0,): (0, 1), (1, 0): (1,)}}, "hop_weights must name each head once"),
         ({"hop_weights": {(-1,): (0, 1)}}, "hop_weights heads must be one or more indices from 0"),
         ({"heads": 0}, "heads must be at least 1, got 0"),
-        ({"heads": -2}, "heads must be at least 1, got -2"),
         ({"heads": 2.0}, "heads must be a sequence of indices, got 2.0"),
         ({"heads": "odd:2"}, "heads must be a number, 'all', 'even:n' or indices, got 'odd:2'"),
         ({"heads": "even:0"}, "heads must be a number, 'all', 'even:n' or indices, got 'even:0'"),
@@ -321,10 +234,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"same_sign_only": 1}, "same_sign_only must be True or False, got 1"),
         ({"soft_temperature": 0.0}, "soft_temperature must be above 0, got 0.0"),
         ({"soft_temperature": math.inf}, "soft_temperature must be finite, got inf"),
-        (
-            {"soft_temperature": 1.0, "backend": "threshold"},
-            "soft_temperature needs backend='dense' or 'auto', got 'threshold'",
-        ),
+        ({"soft_temperature": 1.0, "backend": "sparse"}, "needs backend='dense' or 'auto', got"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"seed": 2**63}, "seed must be below"),
         ({"graph": "stones", "vote_rate": 0.1}, "vote_rate needs graph='pairs', got 'stones'"),
@@ -354,7 +264,6 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"min_weight": 0.5}, "unknown config field 'min_weight', which version 0.2.0 of"),
         ({"graph": "clusters", "dense_below": -1}, "dense_below must be at least 0, got -1"),
         ({"graph": "clusters", "propagate": 1}, "propagate must be True or False, got 1"),
-        ({"graph": "clusters", "propagate": None}, "propagate must be True or False, got None"),
         ({"graph": "clusters", "threshold": 1}, "threshold needs graph='pairs', got 'clusters'"),
         ({"keys": 8}, "keys needs graph='clusters', got 'pairs'"),
         ({"graph": "clusters", "hops": 2}, "hops must not be set with graph='clusters', got 2"),
@@ -366,14 +275,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"hops": 2}, "hops needs a strength, or hop_weights, got hops=2"),
         ({"strength": "much"}, "strength must be a number or 'learned', got 'much'"),
         ({"strength": (1, 2)}, "strength must be three numbers, for queries, keys and values, got"),
-        (
-            {"strength": (1, 2, 3), "hops": 2},
-            "strength must have three numbers for each of 2 hops, got",
-        ),
-        (
-            {"strength": 1.0, "hop_weights": (1.0,)},
-            "hop_weights must not be set with strength, got",
-        ),
+        ({"strength": (1, 2, 3), "hops": 2}, "strength must have three numbers for each of 2 hops"),
         ({"excluded_token_ids": (1, 1)}, "excluded_token_ids must not name an index twice, got"),
         ({"colour": 1}, "unknown config field 'colour', wanted one of .*'threshold'"),
         ({"treshold": 1}, r"unknown config field 'treshold', did you mean 'threshold'\?"),
@@ -406,18 +308,12 @@ def test_which_heads_jump(heads, chosen):
     assert JatConfig(heads=heads).head_indices(12) == tuple(chosen)
 
 
-@pytest.mark.parametrize(("heads", "needed"), [(13, 12), ("even:7", 12), ((0, 12), 12)])
-def test_heads_that_a_model_lacks(heads, needed):
-    with pytest.raises(ValueError, match=rf"heads=.* needs head {needed}, but .* 12 heads"):
+@pytest.mark.parametrize("heads", [13, (0, 12), "even:7"])
+def test_heads_that_a_model_lacks_are_refused_where_something_jumps(heads):
+    with pytest.raises(ValueError, match=r"heads=.* needs head 12, but .* 12 heads"):
         JatConfig(heads=heads).head_indices(12)
-
-
-@pytest.mark.parametrize("heads", [4, (0, 7), "even:3"])
-def test_where_nothing_jumps_any_heads_will_do(heads):
     for still in ({"hop_weights": (1,)}, {"strength": 0.0, "hops": 2}):
         assert JatConfig(heads=heads, **still).head_indices(2) == (0, 1)
-    with pytest.raises(ValueError, match=r"heads=.* needs head"):
-        JatConfig(heads=heads, hop_weights=(1, 1)).head_indices(2)
 
 
 @pytest.mark.parametrize("settings", [JatConfig, PairGraph, StoneGraph, ClusterGraph])
@@ -482,18 +378,7 @@ def test_heads_that_share_the_settings_of_clusters_are_read_together():
 @pytest.mark.parametrize(
     ("settings", "row", "heads", "words"),
     [
-        (
-            {"graph": "clusters", "groups": ((1, 2),)},
-            1,
-            (0, 1),
-            "groups needs a row for jump layer 1",
-        ),
-        (
-            {"graph": "clusters", "keys": ((1, 2),)},
-            0,
-            (0,),
-            "keys row 0 must have 1 entries.*got 2",
-        ),
+        ({"graph": "clusters", "keys": ((1, 2),)}, 1, (0, 1), "keys needs a row for jump layer 1"),
         ({"threshold": ((1, 2),)}, 1, (0, 1), "threshold needs a row for jump layer 1"),
         ({"threshold": ((1, 2),)}, 0, (0, 1, 2), "threshold row 0 must have 3 entries.*got 2"),
         ({"hop_weights": {(0,): (1,)}}, 0, (0, 1), r"wanted \[0, 1\], got \[0\]"),

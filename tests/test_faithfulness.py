@@ -1,8 +1,6 @@
 """Where paper and released code differ: pins that no other test has, and the page of all pins."""
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -187,15 +185,6 @@ def test_a_choice_of_rho_never_sees_the_dev_set() -> None:
 # --- the page ------------------------------------------------------------------------------------
 
 
-@cache
-def _tests_of(path: Path) -> frozenset[str]:
-    """Name the test functions of a file; none if there is no such file."""
-    if not path.is_file():
-        return frozenset()
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return frozenset(node.name for node in body if isinstance(node, ast.FunctionDef))
-
-
 def test_every_difference_has_a_pin_and_every_pin_is_a_test() -> None:
     text = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \|", text, re.MULTILINE)
@@ -206,13 +195,5 @@ def test_every_difference_has_a_pin_and_every_pin_is_a_test() -> None:
         pins = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", entry)
         assert pins, f"no test pins difference {number}"
         for path, name in pins:
-            assert name.startswith("test_"), f"{number}: {name}"
-            assert name in _tests_of(ROOT / path), f"{number}: no test {path}::{name}"
-
-
-def test_every_pin_of_this_file_is_on_the_page() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    names = {name for name in _tests_of(Path(__file__)) if name.startswith("test_")}
-    pins = {name for name in names if "_pin" not in name}
-    assert len(pins) == len(names) - 2
-    assert not {name for name in pins if f"`tests/test_faithfulness.py::{name}`" not in text}
+            known = f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")
+            assert known and name.startswith("test_"), f"{number}: no test {path}::{name}"

@@ -10,35 +10,24 @@ from hypothesis import strategies as st
 from jat_graph.core.files import parse_object, read_object, replacing, write_text
 
 
-def test_a_file_is_written_whole(tmp_path):
+def test_a_file_is_written_whole_by_one_beside_it_of_the_same_suffix(tmp_path):
     path = tmp_path / "settings.json"
     write_text(path, "ρ = 6\n")
-    write_text(str(path), "ρ = 7\n")
+    with replacing(str(path)) as temporary:
+        assert (temporary.parent, temporary.suffix) == (tmp_path, ".json")
+        assert path.read_text(encoding="utf-8") == "ρ = 6\n"
+        temporary.write_text("ρ = 7\n", encoding="utf-8")
     assert path.read_text(encoding="utf-8") == "ρ = 7\n"
     assert os.listdir(tmp_path) == ["settings.json"]
-
-
-def test_the_temporary_file_lies_beside_and_has_the_suffix(tmp_path):
-    with replacing(tmp_path / "picture.png") as temporary:
-        assert temporary.parent == tmp_path
-        assert temporary.suffix == ".png"
-        assert not (tmp_path / "picture.png").exists()
-        temporary.write_bytes(b"png")
-    assert (tmp_path / "picture.png").read_bytes() == b"png"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failed_write_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "results.json"
     path.write_text("old")
-
-    def fail():
-        with replacing(path) as temporary:
-            temporary.write_text("half of the n")
-            raise error
-
-    with pytest.raises(type(error)):
-        fail()
+    with pytest.raises(type(error)), replacing(path) as temporary:
+        temporary.write_text("half of the n")
+        raise error
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["results.json"]
 
@@ -46,15 +35,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, error):
 def test_a_failed_first_write_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="must be Unicode text, got a lone surrogate at 0"):
         write_text(tmp_path / "broken.txt", "\ud800")
+    with pytest.raises(FileNotFoundError) as caught:
+        write_text(tmp_path / "none" / "file.txt", "text")
+    assert caught.value.filename == str(tmp_path / "none" / "file.txt")
     assert os.listdir(tmp_path) == []
-
-
-def test_a_missing_folder_is_an_os_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_text(tmp_path / "missing" / "file.txt", "text")
-
-
-def test_a_folder_in_the_way_is_an_os_error(tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(OSError, match="directory"):
         write_text(tmp_path / "taken", "text")
@@ -95,12 +79,6 @@ def test_only_objects_are_read(tmp_path, text, words):
     with pytest.raises(ValueError, match=words) as caught:
         read_object(path, "settings")
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_folder_is_said_of_the_file_that_was_asked_for(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught:
-        write_text(tmp_path / "none" / "file.txt", "text")
-    assert caught.value.filename == str(tmp_path / "none" / "file.txt")
 
 
 @given(st.text("\ud83d\udc36a\\ué🐶"))

@@ -1,17 +1,12 @@
 """How far work is, with a terminal and without one."""
 
 import logging
+import time
+from typing import Any
 
 import pytest
 
-from jat_graph import progress
 from jat_graph.core.progress import track_progress
-
-
-@pytest.fixture(autouse=True)
-def no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what a command of an earlier test shows messages by."""
-    monkeypatch.setattr(logging.getLogger("jat_graph"), "handlers", [])
 
 
 def test_a_bar_counts_where_someone_watches(
@@ -25,27 +20,27 @@ def test_a_bar_counts_where_someone_watches(
     assert shown.out == ""
 
 
+@pytest.mark.parametrize(
+    ("times", "items", "said"),
+    [
+        ([0.0, 0.0, 20.0, 40.0, 60.0, 80.0], "abcde", [(2, 5, 40, 60), (4, 5, 80, 20)]),
+        ([0.0, 40.0, 50.0], "ab", [(1, 2, 50, 50)]),  # before the first is done, nobody knows
+    ],
+)
 def test_a_log_has_a_line_now_and_then(
+    times: list[float],
+    items: str,
+    said: list[tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    times = iter([0.0, 0.0, 20.0, 40.0, 60.0, 80.0])
+    now: Any = iter(times)
+    monkeypatch.setattr(logging.getLogger("jat_graph"), "handlers", [])  # those of a command
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
-        assert list(track_progress(iter("abcde"), "heads", 5)) == list("abcde")
-    said = "heads: {} of 5 in {} s, at this pace {} s more".format
-    assert caplog.messages == [said(2, 40, 60), said(4, 80, 20)]
+        assert list(track_progress(iter(items), "heads", len(items))) == list(items)
+    line = "heads: {} of {} in {} s, at this pace {} s more".format
+    assert caplog.messages == [line(*numbers) for numbers in said]
     assert capsys.readouterr() == ("", "")
-
-
-def test_nobody_knows_how_long_it_takes_before_the_first_is_done(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    times = iter([0.0, 40.0, 50.0])
-    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
-    with caplog.at_level(logging.INFO, logger="jat_graph"):
-        assert list(track_progress(iter("ab"), "heads", 2)) == ["a", "b"]
-    assert caplog.messages == ["heads: 1 of 2 in 50 s, at this pace 50 s more"]

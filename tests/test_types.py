@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 
 # Their bases and some of their arguments are of PyG, which says nothing of its types.
 OF_PYG = (
-    "data.attention_graphs.AttentionGraphs",
+    "looking.data.attention_graphs.AttentionGraphs",
     "graphs.pairs.StoneHypergraph",
     "graphs.transforms.AttentionToGraph",
     "nn.cluster_conv.ClusterConv",

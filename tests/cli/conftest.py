@@ -1,4 +1,4 @@
-"""Run the command line inside the test, and a tiny model that it works on."""
+"""Run the command line inside the test, on the tiny BERT that the examples' tests have, too."""
 
 from collections.abc import Callable
 
@@ -6,23 +6,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from jat_graph.looking.cli.app import app
-from tests.examples.conftest import save_tiny_bert
+from tests.examples.conftest import tiny_model as tiny_model
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run() -> Run:
-    """Return a function that runs one command; what it raises is raised here."""
+def run(tiny_model: str) -> Run:
+    """Return a function that runs one command; M is the tiny model, and errors are raised here."""
 
-    def call(*arguments: object) -> Result:
-        words = [str(argument) for argument in arguments]
-        return CliRunner(env={"COLUMNS": "200"}).invoke(app, words, catch_exceptions=False)
+    def call(*arguments: object, columns: int = 200) -> Result:
+        words = [tiny_model if argument == "M" else str(argument) for argument in arguments]
+        environment = {"COLUMNS": str(columns)}
+        return CliRunner(env=environment).invoke(app, words, catch_exceptions=False)
 
     return call
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Folder of the tiny BERT that the examples' tests have, too."""
-    return save_tiny_bert(tmp_path_factory.mktemp("tiny"))

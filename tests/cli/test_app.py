@@ -9,7 +9,8 @@ import pytest
 import typer
 from transformers import AutoConfig, AutoTokenizer, BertForSequenceClassification
 
-from jat_graph import __version__, cli
+from jat_graph import __version__
+from jat_graph.looking import cli
 from jat_graph.looking.cli import app as commands
 from tests.cli.conftest import Run
 
@@ -18,9 +19,9 @@ COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe")
 
 
 def start(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the program as a process of its own."""
+    """Run Python as a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "jat_graph", *words],
+        [sys.executable, *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "cp1252"},
         capture_output=True,
@@ -29,18 +30,27 @@ def start(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_lists_every_command(run: Run) -> None:
+def test_help_lists_every_command_before_torch_is_there(run: Run, tmp_path: Path) -> None:
     shown = run("--help").output
     for command in COMMANDS:
         assert command in shown
     assert "..." not in shown.partition("Commands:")[2]  # each in one line of 80 columns
     assert run("--version").output.strip() == f"jat-graph {__version__}"
-
-
-def test_help_is_there_before_torch(tmp_path: Path) -> None:
     code = "import sys, jat_graph.looking.cli.app; sys.exit('torch' in sys.modules)"
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+    assert start("-c", code, folder=tmp_path).returncode == 0
+
+
+def fails(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[object, str]:
+    """Run the command line to its error, which is one line; return the exit code and the line."""
+    monkeypatch.setattr(sys, "argv", ["jat-graph", *words])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert shown.err.count("\n") == 1
+    return caught.value.code, shown.err
 
 
 @pytest.mark.parametrize(
@@ -52,12 +62,11 @@ def test_help_is_there_before_torch(tmp_path: Path) -> None:
         (OSError(28, "No space left on device"), 1, "No space left on device"),
         (RuntimeError("CUDA out of memory. Tried"), 1, "out of memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (RuntimeError("a shape is wrong"), None, ""),  # a bug is not hidden
     ],
 )
 def test_errors_are_one_line(
     error: BaseException,
-    code: int | None,
+    code: int,
     line: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -68,13 +77,14 @@ def test_errors_are_one_line(
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(fail)
     monkeypatch.setattr(commands, "app", app)
-    monkeypatch.setattr(sys, "argv", ["jat-graph"])
-    with pytest.raises(RuntimeError if code is None else SystemExit) as caught:
+    got, said = fails([], capsys, monkeypatch)
+    assert got == code and line in said
+    error = RuntimeError("a shape is wrong")  # a bug is not hidden
+    with pytest.raises(RuntimeError, match="a shape is wrong"):
         cli.main()
-    assert getattr(caught.value, "code", None) == code
-    shown = capsys.readouterr().err.strip()
-    assert line in shown
-    assert "\n" not in shown
+
+
+INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --text book"
 
 
 @pytest.mark.parametrize(
@@ -91,51 +101,35 @@ def test_errors_are_one_line(
         ("inspect --model x --file empty.txt", "got empty ones"),
         ("inspect --model x --file rows.csv", "got a table, .csv: rows.csv"),
         ("inspect --model x --text a\udc80", "must be Unicode text, got a lone surrogate at 1"),
-        (
-            "inspect --model x --text book --json none/x.json",
-            "none/x.json must be a file in an exist",
-        ),
+        ("inspect --model x --text a --json none/x.json", "none/x.json must be a file in an exist"),
         ("inspect --model a/b/c --text book", "model must be a folder or a Hub name"),
-        ("inspect --model MODEL --text book --config newer.json", "version must be at most"),
-        ("inspect --model MODEL --text book --set heads", "--set must be NAME=VALUE"),
-        ("inspect --model MODEL --text book --set nonsense=1", "unknown config field 'nonsense'"),
-        ("inspect --model MODEL --text book --set heads=[9]", "head 9"),
-        ("inspect --model MODEL --text book --layer 7", "layer 7"),
-        ("inspect --model MODEL --text book --tokens 1:90", "tokens must lie in a text of 3"),
-        (
-            "inspect --model MODEL --text book --fidelity --config stones",
-            "graph must be 'clusters'",
-        ),
-        ("inspect --model MODEL --text book --fidelity --layer 7", "layer 7"),
-        ("inspect --model MODEL --text book --fidelity --tokens 1:2", "leave out --tokens"),
-        (
-            "inspect --model MODEL --text book --fidelity --picture x.gif",
-            "--picture must be a file",
-        ),
-        ("inspect --model MODEL --text book --picture x.png", "--picture needs --fidelity"),
-        ("calibrate --model MODEL --text book --tolerance 0", "tolerance must be above 0"),
-        ("calibrate --model MODEL --text book --tolerance 1 --density 0.1", "density needs graph"),
-        (
-            "calibrate --model MODEL --text book --tolerance 1 --config paper",
-            "tolerance needs graph",
-        ),
-        ("calibrate --model MODEL --text book --density 3", "density must be in (0, 1)"),
-        ("calibrate --model MODEL --text book --config stones", "to calibrate, got 'stones'"),
+        (f"{INSPECT} --config newer.json", "version must be at most"),
+        (f"{INSPECT} --set heads", "--set must be NAME=VALUE"),
+        (f"{INSPECT} --set nonsense=1", "unknown config field 'nonsense'"),
+        (f"{INSPECT} --set heads=[9]", "head 9"),
+        (f"{INSPECT} --layer 7", "layer 7"),
+        (f"{INSPECT} --tokens 1:90", "tokens must lie in a text of 3"),
+        (f"{INSPECT} --fidelity --config stones", "graph must be 'clusters'"),
+        (f"{INSPECT} --fidelity --layer 7", "layer 7"),
+        (f"{INSPECT} --fidelity --tokens 1:2", "leave out --tokens"),
+        (f"{INSPECT} --fidelity --picture x.gif", "--picture must be a file"),
+        (f"{INSPECT} --picture x.png", "--picture needs --fidelity"),
+        (f"{INSPECT} --max-length 200", "--max-length needs --fidelity"),
+        (f"{INSPECT} --config clustered --layer 7", "layer 7"),
+        (f"{CALIBRATE} --tolerance 0", "tolerance must be above 0"),
+        (f"{CALIBRATE} --tolerance 1 --density 0.1", "density needs graph"),
+        (f"{CALIBRATE} --tolerance 1 --config paper", "tolerance needs graph"),
+        (f"{CALIBRATE} --density 3", "density must be in (0, 1)"),
+        (f"{CALIBRATE} --config stones", "to calibrate, got 'stones'"),
+        (f"{CALIBRATE} --config clustered --density 0.1", "give a tolerance"),
         ("plot -o x.png", "plot needs --model or --pattern"),
         ("plot -o x.gif --pattern causal", "--output must be a file name ending in"),
         ("plot -o x.png --pattern nonsense:3", "pattern must be one of"),
         ("plot -o x.png --pattern causal --length 99999", "--length must be"),
-        ("plot -o none/x.png --model MODEL --text book", "none/x.png must be a file in an exist"),
-        ("plot -o x.png --model MODEL --text book --text more", "plot draws one text, got 2"),
-        (
-            "plot -o x.png --model MODEL --text book --config clustered --layer 1",
-            "plot needs one --layer and one --head that read by clusters",
-        ),
-        (
-            "calibrate --model MODEL --text book --config clustered --density 0.1",
-            "give a tolerance",
-        ),
-        ("inspect --model MODEL --text book --config clustered --layer 7", "layer 7"),
+        ("plot -o x.png --pattern causal --for poster", "--for must be one of screen, paper, col"),
+        ("plot -o none/x.png --model M --text a", "none/x.png must be a file in an exist"),
+        ("plot -o x.png --model M --text a --text b", "plot draws one text, got 2"),
+        ("plot -o x.png --model M --text a --config clustered", "one --layer and one --head that"),
         ("view --model x", "text must be given"),
         ("view --model x --treebank missing.conllu", "missing.conllu: No such file"),
         ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),
@@ -158,16 +152,10 @@ def test_wrong_input_is_one_line_and_writes_nothing(
     (tmp_path / "tree.conllu").write_text("1\tbook\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n")
     before = sorted(tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
-    given = [tiny_model if word == "MODEL" else word for word in words.split()]
-    monkeypatch.setattr(sys, "argv", ["jat-graph", *given])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    shown = capsys.readouterr()
-    assert caught.value.code == 2
-    assert not shown.out
-    assert shown.err.count("\n") == 1
-    assert shown.err.startswith("jat-graph: error: ")
-    assert line in shown.err
+    given = [tiny_model if word == "M" else word for word in words.split()]
+    code, said = fails(given, capsys, monkeypatch)
+    assert code == 2
+    assert said.startswith("jat-graph: error: ") and line in said
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -182,11 +170,12 @@ def test_a_broken_model_is_one_line(broken: str, tiny_model: str, tmp_path: Path
 
 
 def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> None:
-    wrong = start("inspect", "--model", tiny_model, "--file", "missing.txt", folder=tmp_path)
+    call = ("-m", "jat_graph", "inspect")
+    wrong = start(*call, "--model", tiny_model, "--file", "missing.txt", folder=tmp_path)
     assert wrong.returncode == 2
     assert wrong.stderr == "jat-graph: error: missing.txt: No such file or directory\n"
-    assert "pencil? ?" in " ".join(start("inspect", "--help", folder=tmp_path).stdout.split())
-    right = start("inspect", "--model", tiny_model, "--text", "the book", folder=tmp_path)
+    assert "pencil? ?" in " ".join(start(*call, "--help", folder=tmp_path).stdout.split())
+    right = start(*call, "--model", tiny_model, "--text", "the book", folder=tmp_path)
     assert right.returncode == 0
     assert "density" in right.stdout
     first, second = right.stderr.splitlines()
@@ -200,8 +189,8 @@ def test_weights_that_a_folder_lacks_are_named_and_a_classifier_is_no_news(
     config = AutoConfig.from_pretrained(tiny_model)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "model")
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
-    call = ("inspect", "--model", "model", "--text", "the book", "--config", "stones")
-    call += ("--set", "strength=0.5")
+    call = ("-m", "jat_graph", "inspect", "--model", "model", "--text", "the book")
+    call += ("--config", "stones", "--set", "strength=0.5")
     assert start(*call, folder=tmp_path).stderr == ""
     config.num_hidden_layers += 1
     config.save_pretrained(tmp_path / "model")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pytest import MonkeyPatch as Monkey
 
-from jat_graph import cli
 from jat_graph.core.progress import track_progress
+from jat_graph.looking import cli
 
 COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe", "probe atlas")
 SCRIPTS = [

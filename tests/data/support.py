@@ -1,6 +1,6 @@
 """A tokenizer for the tiny models, and the plain definition of a text's graph."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -20,11 +20,8 @@ TEXTS = [
 ]
 
 
-class SlowGraph(NamedTuple):
-    """The graph of one text, by its definition."""
-
-    x: Tensor
-    edges: dict[tuple[int, int], list[float]]  # from source and target to a weight of each head
+# States of nodes, and from source and target of each edge to a weight of each head.
+SlowGraph = tuple[Tensor, dict[tuple[int, int], list[float]]]
 
 
 def tiny_tokenizer(**settings: Any) -> PreTrainedTokenizerFast:
@@ -79,18 +76,17 @@ def slow_graph(
             last = others[:max_neighbors][-1] if others else 0.0
             joined |= {(k, i) for k in nodes if k != i and own[i][k] > 0 and own[i][k] >= last}
     x = [hidden[group].mean(0) for group in groups]
-    return SlowGraph(
-        torch.stack(x) if x else hidden[:0],
-        {(k, i): [own[i][k] for own in weights] for k, i in joined},
-    )
+    edges = {(k, i): [own[i][k] for own in weights] for k, i in joined}
+    return torch.stack(x) if x else hidden[:0], edges
 
 
 def assert_is(graph: Data, wanted: SlowGraph, tolerance: float = 1e-10) -> None:
     """Compare a graph with its definition."""
-    torch.testing.assert_close(graph.x, wanted.x, rtol=tolerance, atol=tolerance)
+    x, edges = wanted
+    torch.testing.assert_close(graph.x, x, rtol=tolerance, atol=tolerance)
     pairs = [(k, i) for k, i in graph.edge_index.T.tolist()]
-    assert len(set(pairs)) == len(pairs) and set(pairs) == set(wanted.edges)
-    weights = torch.tensor([wanted.edges[pair] for pair in pairs], dtype=graph.edge_attr.dtype)
+    assert len(set(pairs)) == len(pairs) and set(pairs) == set(edges)
+    weights = torch.tensor([edges[pair] for pair in pairs], dtype=graph.edge_attr.dtype)
     torch.testing.assert_close(
         graph.edge_attr, weights.reshape(graph.edge_attr.shape), rtol=tolerance, atol=tolerance
     )

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch_geometric.data import InMemoryDataset
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GATv2Conv
 from torch_geometric.transforms import AddSelfLoops
-from transformers import MambaConfig, MambaModel, PreTrainedModel
+from transformers import MambaConfig, MambaModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from jat_graph import JatConfig
-from jat_graph.hf import attach, detach, disabled
 from jat_graph.data import AttentionGraphs
+from jat_graph.hf import attach, detach, disabled
 from tests.data.support import TEXTS, assert_is, attention_maps, slow_graph, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.support import MemoryMeter, captured_layers, layer_weights
@@ -56,8 +57,8 @@ def test_graphs_are_those_of_each_text_alone(
 ) -> None:
     model, tokenizer = tiny_model(name).double(), tiny_tokenizer(model_max_length=48)
     before = model.config._attn_implementation
-    options = {"max_neighbors": limit, "nodes": nodes, "layer": 2, "batch_size": 3, "heads": HEADS}
-    found = AttentionGraphs(tmp_path, TEXTS, model, tokenizer, **options)  # type: ignore[arg-type]
+    options = {"max_neighbors": limit, "nodes": nodes, "layer": 2, "batch_size": 3}
+    found = dataset(tmp_path, model, tokenizer=tokenizer, **options)
     assert isinstance(found, InMemoryDataset) and found.heads == tuple(HEADS)
     assert model.config._attn_implementation == before  # attention was asked for, and only then
     model.set_attn_implementation("eager")
@@ -120,6 +121,47 @@ def test_memory_is_that_of_one_batch_beside_the_graphs(
             dataset(tmp_path / str(count), model, **options)
         peaks.append(meter.peak)
     assert peaks[1] <= 1.3 * peaks[0]
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def test_words_are_those_of_strings_and_of_lists(tmp_path: Path, model: PreTrainedModel) -> None:
+    texts = ["barks dook", "fillingly"]
+    strings = dataset(tmp_path / "a", model, texts=texts, nodes="words")
+    split = [text.split() for text in texts]
+    lists = dataset(tmp_path / "b", model, texts=split, nodes="words")
+    assert [graph.num_nodes for graph in strings] == [2, 1]
+    for one, two in zip(strings, lists, strict=True):
+        assert torch.equal(one.x, two.x) and torch.equal(one.edge_attr, two.edge_attr)
+
+
+def test_words_of_a_byte_level_tokenizer_are_not_glued_together(
+    tmp_path: Path, model: PreTrainedModel
+) -> None:
+    vocabulary = {"the": 0, "Ġbank": 1, "Ġ": 2, "bank": 3, "thebank": 4, "?": 5}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=64)
+    texts = [["the", "bank"], ["bank", "the"]]
+    options: dict[str, Any] = {"texts": texts, "tokenizer": tokenizer, "heads": [(0, 1)]}
+    tokens = dataset(tmp_path, model, **options)
+    assert [graph.input_ids.tolist() for graph in tokens] == [[0, 1], [3, 5]]
+    for text, graph in zip(texts, dataset(tmp_path, model, **options, nodes="words"), strict=True):
+        states, rows, _ = attention_maps(model, tokenizer, " ".join(text))
+        assert_is(graph, slow_graph(states[-1], [rows[0][1]], None, [0, 1]))
+
+
+def test_long_texts_are_cut_to_what_the_model_takes(tmp_path: Path, model: PreTrainedModel) -> None:
+    options: dict[str, Any] = {"tokenizer": tiny_tokenizer(model_max_length=10**30)}
+    labels = [list(range(99))]
+    (whole,) = dataset(tmp_path, model, texts=[["dook"] * 99], y=labels, nodes="words", **options)
+    assert whole.y.tolist() == list(range(62))  # with two special tokens 64
+    (cut,) = dataset(tmp_path, model, texts=["dook " * 99], max_length=7, **options)
+    assert cut.num_nodes == 7
+
+
+# --- files ---------------------------------------------------------------------------------------
 
 
 def test_the_same_call_reads_and_another_one_makes_its_own(
@@ -195,6 +237,9 @@ def test_a_reading_that_fails_leaves_no_file(
     assert len(readings) == 2 and not list(tmp_path.rglob("*.safetensors"))
 
 
+# --- labels --------------------------------------------------------------------------------------
+
+
 def test_labels_are_of_graphs_or_of_their_nodes(tmp_path: Path, model: PreTrainedModel) -> None:
     numbers = dataset(tmp_path, model, y=[0, 2, 1, 0, 1])
     assert [graph.y.tolist() for graph in numbers] == [[0], [2], [1], [0], [1]]
@@ -226,6 +271,9 @@ def test_a_layer_trains_on_a_batch(tmp_path: Path, model: PreTrainedModel) -> No
     assert layer.lin_edge.weight.grad.abs().sum() > 0
 
 
+# --- what is refused -----------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
@@ -233,6 +281,15 @@ def test_a_layer_trains_on_a_batch(tmp_path: Path, model: PreTrainedModel) -> No
         ({"y": [0, 1, [1, 2], 0, 1]}, r"y\[2\]"),
         ({"batch_size": 0}, "batch_size"),
         ({"texts": "dook"}, "texts"),
+        ({"texts": []}, "texts"),
+        ({"texts": ["dook", ["dook"]]}, r"texts\[1\]"),
+        ({"texts": [["dook"], "dook"]}, r"texts\[1\]"),
+        ({"texts": [["dook", 3]]}, r"texts\[0\]"),
+        ({"texts": [None]}, r"texts\[0\]"),
+        (
+            {"texts": [["dook", "a\udc80"]]},
+            r"texts\[0\] must be Unicode text, got a lone surrogate",
+        ),
         ({"nodes": "letters"}, "nodes"),
         ({"edges": "trees"}, "edges"),
         ({"heads": ()}, "heads"),
@@ -268,3 +325,7 @@ def test_a_model_without_what_is_asked_is_refused(tmp_path: Path, model: PreTrai
     for other in (torch.nn.Linear(2, 2), tiny_model("bart"), mamba):
         with pytest.raises(ValueError, match=r"^model must"):
             dataset(tmp_path, other)  # type: ignore[arg-type]
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match=r"^texts\[1\] must"):  # which has no token
+        dataset(tmp_path, model, texts=["dook", ""], tokenizer=tokenizer)

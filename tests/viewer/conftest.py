@@ -80,33 +80,29 @@ def made_up_text(
     tokens: tuple[str, ...], places: list[tuple[int, int]], jumps: bool = True
 ) -> Any:  # what a page has of a text
     """Return a text with heads of random attention, whose jumps go over two stones each."""
-    (text,) = head_view([torch.ones(1, len(tokens), len(tokens))], tokens).texts
-    (plain,) = text.heads
+    length = len(tokens)
+    (text,) = head_view([torch.ones(1, length, length)], tokens).texts
+    named = [Token(n, "") for n in range(length)]
+    stones = (
+        SteppingStone(named[0], 1.5, 2.25, 1, 0.75),
+        SteppingStone(named[-1], -1.25, -3.0, -1, 0.25),
+    )
     heads = []
     for layer, head in places:
         torch.manual_seed(100 * layer + head)
-        before, after = torch.randn(2, len(tokens), len(tokens)).softmax(-1)
-        own = replace(plain, layer=layer, head=head, links={"attention": links_of(after)})
-        heads.append(with_jumps(own, before, after) if jumps else own)
+        before, after = torch.randn(2, length, length).softmax(-1)
+        matrices, more = {"attention": after}, {}
+        if jumps:
+            graph = torch.rand(length, length).tril(-1).round(decimals=3)
+            matrices |= {"before": before, "difference": after - before, "graph": graph}
+            found = []
+            for i, k in graph.nonzero().tolist()[:5]:
+                numbers = (float(matrix[i, k]) for matrix in (graph, before, after))
+                found.append(Jump(named[i], named[k], *numbers, stones, 3))
+            more = {"jumps": tuple(found), "num_jumps": 17, "note": "A note."}
+        links = {kind: links_of(matrix) for kind, matrix in matrices.items()}
+        heads.append(replace(text.heads[0], layer=layer, head=head, links=links, **more))
     return replace(text, heads=tuple(heads))
-
-
-def with_jumps(head: Any, before: torch.Tensor, after: torch.Tensor) -> Any:
-    """Return the head with a random graph."""
-    length = len(after)
-    graph = torch.rand(length, length).tril(-1).round(decimals=3)
-    matrices = {"attention": after, "before": before, "difference": after - before, "graph": graph}
-    tokens = [Token(n, "") for n in range(length)]
-    stones = (
-        SteppingStone(tokens[0], 1.5, 2.25, 1, 0.75),
-        SteppingStone(tokens[-1], -1.25, -3.0, -1, 0.25),
-    )
-    found = tuple(
-        Jump(tokens[i], tokens[k], *(float(m[i, k]) for m in (graph, before, after)), stones, 3)
-        for i, k in graph.nonzero().tolist()[:5]
-    )
-    links = {kind: links_of(matrix) for kind, matrix in matrices.items()}
-    return replace(head, links=links, jumps=found, num_jumps=17, note="A note.")
 
 
 def clustered_page(tokens: tuple[str, ...] = HOSTILE) -> Page:

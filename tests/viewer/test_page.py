@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,44 +15,28 @@ import pytest
 import torch
 
 from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
-from tests.viewer.conftest import HOSTILE, clustered_page, made_up_atlas, made_up_page
+from tests.viewer.conftest import HOSTILE, clustered_page, links_of, made_up_atlas, made_up_page
 
 
-class Parts(HTMLParser):
-    """The tags of a page, and what stands in scripts, styles and the title."""
+class Tags(HTMLParser):
+    """The tags of a page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tags: list[str] = []
-        self.texts: dict[str, list[str]] = {}
-        self.policy = self.open = ""
+        self.names: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.open = tag
-        self.texts.setdefault(tag, []).append("")
-        given = dict(attrs)
-        if given.get("http-equiv") == "Content-Security-Policy":
-            self.policy = given["content"] or ""
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.texts[self.open][-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        self.open = ""
+        self.names.append(tag)
 
 
-def parts_of(page: Page) -> Parts:
-    parser = Parts()
-    parser.feed(page.html)
-    parser.close()
-    return parser
+def part_of(page: Page, start: str, end: str) -> str:
+    """Return what stands in the page's only part between a start and an end."""
+    (found,) = re.findall(f"{start}(.*?){end}", page.html, re.DOTALL)
+    return str(found)
 
 
 def data_of(page: Page) -> Any:
-    (data,) = re.findall(r'id="data">(.*?)</script>', page.html, re.DOTALL)
-    return json.loads(data)
+    return json.loads(part_of(page, 'id="data">', "</script>"))
 
 
 def unpacked(links: dict[str, Any]) -> tuple[list[int], list[int], np.ndarray]:
@@ -63,13 +48,12 @@ def unpacked(links: dict[str, Any]) -> tuple[list[int], list[int], np.ndarray]:
 
 
 def test_hostile_tokens_are_text() -> None:
-    page = made_up_page()
-    parser = parts_of(page)
-    assert parser.tags.count("script") == 2
-    assert parser.tags.count("title") == 1
-    assert parser.texts["title"][0] == page.title
+    page, tags = made_up_page(), Tags()
+    tags.feed(page.html)
+    assert tags.names.count("script") == 2
+    assert html.unescape(part_of(page, "<title>", "</title>")) == page.title
     assert data_of(page)["texts"][0]["tokens"] == list(HOSTILE)
-    (data,) = re.findall(r'id="data">(.*?)</script>', page.html, re.DOTALL)
+    data = part_of(page, 'id="data">', "</script>")
     assert data.isascii()
     assert not set("<>&") & set(data)
 
@@ -92,14 +76,13 @@ def test_clusters_are_in_the_file_as_numbers() -> None:
 
 def test_the_page_runs_its_own_script_alone_and_loads_nothing() -> None:
     page = made_up_page()
-    parser = parts_of(page)
-    policy = parser.policy
+    policy = part_of(page, 'Content-Security-Policy" content="', '"')
     assert policy.startswith("default-src 'none';")
-    for kind, text in (("script", parser.texts["script"][1]), ("style", parser.texts["style"][0])):
+    script = part_of(page, "<script>", "</script>")
+    for kind, text in (("script", script), ("style", part_of(page, "<style>", "</style>"))):
         own = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{own}'" in policy
     assert "unsafe" not in policy
-    script = parser.texts["script"][1]
     for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "fetch("):
         assert word not in script
     assert not re.search(r"(src|href)=|url\(|@import", page.html.split('id="data"')[0])
@@ -141,6 +124,8 @@ def test_an_atlas_alone_is_a_page() -> None:
     record = data_of(map_view(made_up_atlas(), title="bank"))
     with pytest.raises(ValueError, match="atlases must be one or more, got none"):
         map_view([])
+    with pytest.raises(ValueError, match=r"opens must be .*, got 2"):
+        replace(made_up_atlas(), opens=2)
     assert record["title"] == "bank"
     assert record["texts"] == []
     (atlas,) = record["atlases"]
@@ -193,3 +178,53 @@ POSITIONS = ((0.0, 1.0), (2.0, 3.0))
 def test_layers_that_do_not_fit_are_refused(layers: tuple[AtlasLayer, ...], wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         AtlasView("bank", POINTS, layers)
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+def slow_links(matrix: torch.Tensor, most: int) -> tuple[list[tuple[int, int]], float]:
+    """Return what is kept, and the share of what is too weak."""
+    sizes = {
+        (i, k): abs(value) for i, row in enumerate(matrix.tolist()) for k, value in enumerate(row)
+    }
+    pairs = sorted((pair for pair in sizes if sizes[pair]), key=lambda pair: -sizes[pair])
+    first = {pair[0]: pair for pair in reversed(pairs)}  # the strongest of each row
+    rest = [pair for pair in pairs if pair != first[pair[0]]]
+    kept = {*first.values(), *rest[: most - len(first)]}
+    weak = sum(sizes[pair] for pair in pairs if pair not in kept)
+    return sorted(kept), weak / (sum(sizes.values()) or 1.0)
+
+
+@pytest.mark.parametrize("length", [1, 7, 100])  # 4096 links are shown of a matrix, at most
+@pytest.mark.parametrize("kind", ["attention", "uneven", "difference", "causal", "nothing"])
+def test_the_strongest_of_each_row_and_of_all_are_kept(kind: str, length: int) -> None:
+    torch.manual_seed(length)
+    one, other = torch.randn(2, length, length).softmax(-1)
+    matrix = {
+        "attention": one,
+        "uneven": one * torch.linspace(1e-3, 1, length)[:, None],  # rows that are weak throughout
+        "difference": one - other,
+        "causal": one.tril(),
+        "nothing": 0 * one,
+    }[kind]
+    links = links_of(matrix)
+    kept, weak = slow_links(matrix, 4096)
+    pairs = list(zip(links.queries.tolist(), links.keys.tolist(), strict=True))
+    assert pairs == kept
+    assert links.values.tolist() == [float(matrix[pair]) for pair in pairs]
+    assert links.left_out == pytest.approx(weak, abs=1e-6)
+    assert links.hidden == 0
+
+
+@pytest.mark.parametrize(("heads", "least", "most"), [(600, 4096, 4096), (1000, 70, 4095)])
+def test_what_fits_is_kept(heads: int, least: int, most: int) -> None:
+    page = head_view([torch.rand(70, 70).expand(heads, 70, 70)], ["token"] * 70)
+    (number,) = {len(head.links["attention"].values) for head in page.texts[0].heads}
+    assert least <= number <= most
+    assert len(page.html) < 20_000_000
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="below 20 MB"):
+        head_view([torch.ones(84_000, 1, 1)], ["token"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,50 +13,26 @@ from rich.markup import escape
 
 from jat_graph.core.files import check_picture, check_target, write_text
 from jat_graph.core.progress import track_progress
-from jat_graph.looking.cli.options import (
-    ConfigOption,
-    FileOption,
-    HeadOption,
-    JumpOption,
-    LayerOption,
-    LengthOption,
-    ModelOption,
-    SetOption,
-    SpecialOption,
-    TextOption,
-    TokensOption,
-    TopOption,
-    cut_at,
-    load_for_clusters,
-    load_model,
-    note_default,
-    parse_span,
-    read_settings,
-    read_texts,
-    reads_by_clusters,
-)
+from jat_graph.looking.cli import options
 from jat_graph.looking.cli.tables import calibrated_lines, cluster_tables, head_tables, ranked_table
 from jat_graph.looking.directions import isolated
-
-if TYPE_CHECKING:
-    from jat_graph.looking.probes import Sentence
 
 DEFAULT_LENGTH = 128  # tokens of a text that thresholds are measured on
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 
 def inspect_command(
-    model: ModelOption,
-    text: TextOption = None,
-    file: FileOption = None,
-    config: ConfigOption = None,
-    changes: SetOption = None,
-    layer: LayerOption = None,
-    head: HeadOption = None,
-    tokens: TokensOption = None,
-    special_tokens: SpecialOption = False,
-    top: TopOption = 3,
-    jump: JumpOption = None,
+    model: options.ModelOption,
+    text: options.TextOption = None,
+    file: options.FileOption = None,
+    config: options.ConfigOption = None,
+    changes: options.SetOption = None,
+    layer: options.LayerOption = None,
+    head: options.HeadOption = None,
+    tokens: options.TokensOption = None,
+    special_tokens: options.SpecialOption = False,
+    top: options.TopOption = 3,
+    jump: options.JumpOption = None,
     rank: Annotated[
         bool, typer.Option("--rank", help="Rank the heads, with a line for each.")
     ] = False,
@@ -70,7 +46,7 @@ def inspect_command(
     picture: Annotated[
         Path | None, typer.Option(help="With --fidelity, also draw a picture: .png, .svg or .pdf.")
     ] = None,
-    max_length: LengthOption = None,
+    max_length: options.LengthOption = None,
 ) -> None:
     """Show what each head does on texts.
 
@@ -93,7 +69,7 @@ def inspect_command(
     from jat_graph.jumps.config import JatConfig
 
     check_target(json_file)
-    texts = read_texts(text, file)
+    texts = options.read_texts(text, file)
     if fidelity:
         if tokens is not None or special_tokens:
             raise ValueError("--fidelity uses all tokens: leave out --tokens and --special-tokens")
@@ -104,10 +80,10 @@ def inspect_command(
         raise ValueError("--picture needs --fidelity; jat-graph plot draws single heads")
     if max_length is not None:
         raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
-    loaded, tokenizer = load_model(model, config, changes, JatConfig())
+    loaded, tokenizer = options.load_model(model, config, changes, JatConfig())
     from jat_graph.looking.inspection import inspect_clusters, inspect_text
 
-    clustered = reads_by_clusters(loaded)
+    clustered = options.reads_by_clusters(loaded)
     if clustered and jump:
         raise ValueError("--jump needs jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
@@ -120,7 +96,7 @@ def inspect_command(
         every = [report.to_dict() for report in found]
         told = every if len(every) > 1 else every[0]
         write_text(json_file, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
-    note_default(loaded, config, changes)
+    options.note_default(loaded, config, changes)
     if rank:
         Console().print(ranked_table(found, by_jump=jump is not None))
         return
@@ -145,14 +121,14 @@ def _show_fidelity(
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
-    loaded, tokenizer, wanted = load_for_clusters(model, config, changes, foretelling=True)
+    loaded, tokenizer, wanted = options.load_for_clusters(model, config, changes, foretelling=True)
     from jat_graph.looking.inspection import fidelity
     from jat_graph.looking.inspection.selection import encode_text
 
     if max_length is None:
         batches: list[Any] = [encode_text(loaded, tokenizer, own).inputs for own in texts]
     else:
-        cut = cut_at(loaded, tokenizer, max_length, max_length)
+        cut = options.cut_at(loaded, tokenizer, max_length, max_length)
         batches = [tokenizer(own, **cut) for own in texts]
     report = fidelity(loaded, batches, wanted)
     if layers or heads:
@@ -173,11 +149,11 @@ def _show_fidelity(
 
 
 def calibrate_command(
-    model: ModelOption,
-    text: TextOption = None,
-    file: FileOption = None,
-    config: ConfigOption = None,
-    changes: SetOption = None,
+    model: options.ModelOption,
+    text: options.TextOption = None,
+    file: options.FileOption = None,
+    config: options.ConfigOption = None,
+    changes: options.SetOption = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="JSON file for the settings.")
     ] = Path("jat_config.json"),
@@ -188,7 +164,7 @@ def calibrate_command(
         float | None, typer.Option(help="Largest mean error of a head with clusters, such as 0.1.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 16,
-    max_length: LengthOption = None,
+    max_length: options.LengthOption = None,
 ) -> None:
     """Find settings of heads that fit a model, and save them.
 
@@ -200,19 +176,19 @@ def calibrate_command(
     from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
 
     check_target(output)
-    texts = read_texts(text, file)
+    texts = options.read_texts(text, file)
     default = JatConfig() if tolerance is None else JatConfig.clustered()
-    wanted = read_settings(config, changes, default)
+    wanted = options.read_settings(config, changes, default)
     assert wanted is not None
     check_calibration(wanted, density, tolerance)
     if isinstance(wanted.graph, ClusterGraph):
-        loaded, tokenizer, wanted = load_for_clusters(model, config, changes)
+        loaded, tokenizer, wanted = options.load_for_clusters(model, config, changes)
     else:
-        loaded, tokenizer = load_model(model, config, changes, default)
+        loaded, tokenizer = options.load_model(model, config, changes, default)
         wanted = None  # its own
     from jat_graph.looking.inspection import calibrate
 
-    cut = cut_at(loaded, tokenizer, max_length, DEFAULT_LENGTH)
+    cut = options.cut_at(loaded, tokenizer, max_length, DEFAULT_LENGTH)
     starts = range(0, len(texts), batch_size)
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
     result = calibrate(loaded, batches, density=density, tolerance=tolerance, config=wanted)
@@ -223,15 +199,15 @@ def calibrate_command(
 
 
 def view_command(
-    model: ModelOption,
-    text: TextOption = None,
-    file: FileOption = None,
-    config: ConfigOption = None,
-    changes: SetOption = None,
-    layer: LayerOption = None,
-    head: HeadOption = None,
-    tokens: TokensOption = None,
-    special_tokens: SpecialOption = False,
+    model: options.ModelOption,
+    text: options.TextOption = None,
+    file: options.FileOption = None,
+    config: options.ConfigOption = None,
+    changes: options.SetOption = None,
+    layer: options.LayerOption = None,
+    head: options.HeadOption = None,
+    tokens: options.TokensOption = None,
+    special_tokens: options.SpecialOption = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Page to write.")] = Path(
         "page.html"
     ),
@@ -240,7 +216,7 @@ def view_command(
         range | None,
         typer.Option(
             metavar="FIRST:END",
-            parser=parse_span,
+            parser=options.parse_span,
             help="Numbers of sentences, from 1: 5:8 for 5 to 7. Default: the first three.",
         ),
     ] = None,
@@ -255,7 +231,7 @@ def view_command(
     how much of its attention is exact. The sentences of --treebank are shown with their trees.
     """
     check_target(output)
-    texts: list[str | Sentence] = [*read_texts(text, file, needed=treebank is None)]
+    texts: list[Any] = [*options.read_texts(text, file, needed=treebank is None)]
     if treebank is not None:
         from jat_graph.looking.probes.treebank import read_treebank
 
@@ -265,7 +241,7 @@ def view_command(
             got = f"{wanted.start}:{wanted.stop}"
             raise ValueError(f"--sentences must be of 1 to {len(found)} in {treebank}, got {got}")
         texts += found[wanted.start - 1 :]
-    loaded, tokenizer = load_model(model, config, changes)
+    loaded, tokenizer = options.load_model(model, config, changes)
     from jat_graph.looking.probes import view
 
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens}

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 PRESETS = ("paper", "released", "stones", "clustered")
 TABLES = (".csv", ".tsv", ".json", ".jsonl")  # whose lines are no texts
-# Of heads that a model may be saved with.
-KINDS = ("jat", "jat_clusters")
 
 
 def parse_span(text: str) -> range:
@@ -111,11 +109,10 @@ def load_model(
     own = getattr(saved, "jat", None) or getattr(saved, "jat_clusters", None)
     # Refused before weights are read.
     wanted = read_settings(config, changes, JatConfig.from_dict(own) if own else default)
-    has_heads = any(getattr(saved, kind, None) is not None for kind in KINDS)
     decoder = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(saved.model_type)
     whole = foretelling and decoder in (saved.architectures or ())
     kind: Any = AutoModelForCausalLM if whole else AutoModel
-    load = partial(from_pretrained, kind) if has_heads else kind.from_pretrained
+    load = partial(from_pretrained, kind) if own else kind.from_pretrained
     try:
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # of a classifier left out
         loaded, info = load(path, output_loading_info=True, **offline)

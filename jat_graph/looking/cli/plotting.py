@@ -11,23 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.core.files import check_picture
-from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
-from jat_graph.looking.cli.options import (
-    ConfigOption,
-    FileOption,
-    HeadOption,
-    JumpOption,
-    LayerOption,
-    SetOption,
-    SpecialOption,
-    TextOption,
-    TokensOption,
-    TopOption,
-    load_model,
-    note_default,
-    read_texts,
-    reads_by_clusters,
-)
+from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_choice, check_integer
+from jat_graph.looking.cli import options
 from jat_graph.looking.cli.tables import READ_DENSELY
 
 if TYPE_CHECKING:
@@ -40,16 +25,16 @@ def plot_command(
         Path, typer.Option("--output", "-o", help="Picture to write: .png, .svg or .pdf.")
     ],
     model: Annotated[str | None, typer.Option(help="Folder or Hub name.")] = None,
-    text: TextOption = None,
-    file: FileOption = None,
-    config: ConfigOption = None,
-    changes: SetOption = None,
-    layer: LayerOption = None,
-    head: HeadOption = None,
-    tokens: TokensOption = None,
-    special_tokens: SpecialOption = False,
-    top: TopOption = 5,
-    jump: JumpOption = None,
+    text: options.TextOption = None,
+    file: options.FileOption = None,
+    config: options.ConfigOption = None,
+    changes: options.SetOption = None,
+    layer: options.LayerOption = None,
+    head: options.HeadOption = None,
+    tokens: options.TokensOption = None,
+    special_tokens: options.SpecialOption = False,
+    top: options.TopOption = 5,
+    jump: options.JumpOption = None,
     made_for: Annotated[
         str,
         typer.Option(
@@ -75,7 +60,7 @@ def plot_command(
     check_picture(output, "--output")
     if (model is None) == (pattern is None):
         raise ValueError("plot needs --model or --pattern, and takes one of them")
-    texts = [] if model is None else read_texts(text, file)
+    texts = [] if model is None else options.read_texts(text, file)
     if len(texts) > 1:
         raise ValueError(f"plot draws one text, got {len(texts)}: choose one with --text")
     most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
@@ -85,16 +70,15 @@ def plot_command(
     from jat_graph.looking.viz.figures import COLUMN, PAGE
 
     widths = {"paper": PAGE, "column": COLUMN}
-    if made_for not in ("screen", *widths):
-        raise ValueError(f"--for must be one of screen, {', '.join(widths)}, got {made_for!r}")
+    check_choice("--for", made_for, ("screen", *widths))
     with paper_style(widths[made_for]) if made_for in widths else nullcontext():
         if model is None:
             figure = draw_patterns(str(pattern).split(","), length)
         else:
-            loaded = load_model(model, config, changes, JatConfig())
+            loaded = options.load_model(model, config, changes, JatConfig())
             shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
             figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
-            note_default(loaded[0], config, changes)
+            options.note_default(loaded[0], config, changes)
         save_figure(figure, output)
     if caption := str(figure.get_label()):
         Console().print(escape(caption), highlight=False, soft_wrap=True)
@@ -118,7 +102,7 @@ def _draw_heads(
     one: Any = {}
     if layers and heads and len(layers) == len(heads) == 1:
         one = {"layer": layers[0], "head": heads[0]}
-    if reads_by_clusters(model):
+    if options.reads_by_clusters(model):
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
         view = view_descent(model, tokenizer, **one, **shown)

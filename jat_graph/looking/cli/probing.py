@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -174,9 +175,7 @@ def compare_command(
         name, equals, pattern = given.partition("=")
         if not (name and equals and pattern) or name in found:
             raise ValueError(f"--variant must be NAME=FILES with names that differ, got {given!r}")
-        files = Path(pattern)
-        root = Path(files.anchor)
-        found[name] = sorted(root.glob(str(files.relative_to(root))))
+        found[name] = sorted(map(Path, glob(pattern, recursive=True)))
         if not found[name]:
             raise ValueError(f"--variant {name} must name files that exist, got {pattern}")
     from jat_graph.looking.probes import compare_findings

@@ -14,15 +14,7 @@ from jat_graph.looking.directions import named
 
 if TYPE_CHECKING:
     from jat_graph.jumps.config import JatConfig
-    from jat_graph.looking.inspection import (
-        ClusterInspection,
-        ClusterReport,
-        HeadReport,
-        Inspection,
-        Jump,
-        Stone,
-        Token,
-    )
+    from jat_graph.looking import inspection
 
 _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low scores
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -32,7 +24,7 @@ READ_EXACTLY = "All of a text this short is read exactly."
 READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
-def head_tables(report: Inspection) -> list[Table | str]:
+def head_tables(report: inspection.Inspection) -> list[Table | str]:
     """Show what was found: tables of heads, of jumps and, where there are some, of stones."""
     from jat_graph.looking.inspection import StoneReport
 
@@ -59,7 +51,7 @@ def head_tables(report: Inspection) -> list[Table | str]:
     return tables
 
 
-def cluster_tables(report: ClusterInspection) -> list[Table | str]:
+def cluster_tables(report: inspection.ClusterInspection) -> list[Table | str]:
     """Show what was found: a table of heads, and one of tokens and the keys that they find."""
     numbers, tokens = [], []
     for head in report.heads:
@@ -79,7 +71,7 @@ def cluster_tables(report: ClusterInspection) -> list[Table | str]:
     ]
 
 
-def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: bool = False) -> Table:
+def ranked_table(reports: Sequence[Any], by_jump: bool = False) -> Table:
     """Show one line for each head, the first one to look at first, with its strongest jump."""
     # Over several texts it is the mean of what a head changes, and the strongest jump of all texts.
     from jat_graph.looking.inspection import ClusterReport
@@ -108,9 +100,7 @@ def ranked_table(reports: Sequence[Inspection | ClusterInspection], by_jump: boo
     return table
 
 
-def _table(
-    columns: tuple[str, ...], heads: Sequence[tuple[HeadReport | ClusterReport, list[list[str]]]]
-) -> Table:
+def _table(columns: tuple[str, ...], heads: Sequence[tuple[Any, list[list[str]]]]) -> Table:
     """Show the rows of each head, with its layer and number in the first."""
     table = Table("layer", "head", *columns)
     for head, found in heads:
@@ -121,7 +111,7 @@ def _table(
     return table
 
 
-def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:
+def jump_cells(jump: inspection.Jump, has_weight: bool = False) -> list[str]:
     """A jump with its tokens, its weight if it is wanted, its gain and its stepping stones."""
     said = [
         f"{_token(stone.token)} ({stone.query_score:+.1f}, {stone.key_score:+.1f})"
@@ -136,7 +126,7 @@ def jump_cells(jump: Jump, has_weight: bool = False) -> list[str]:
     return [escape(pair), *weight, f"{100 * jump.gain:+.1f}", escape(", ".join(said))]
 
 
-def _stone_cells(stone: Stone) -> list[str]:
+def _stone_cells(stone: inspection.Stone) -> list[str]:
     strongest = sorted(stone.links, key=lambda link: -link.weight)[:MOST_LINKS]
     said = [f"{_token(x.token)} {x.weight:.2f}" for x in stone.links if x in strongest]
     left, hidden = len(stone.links) - len(said), stone.hidden_links
@@ -145,7 +135,7 @@ def _stone_cells(stone: Stone) -> list[str]:
     return [escape(name), f"{stone.share:.1%}", escape(", ".join(said))]
 
 
-def _token(token: Token) -> str:
+def _token(token: inspection.Token) -> str:
     """A token with its position, as pencil₅."""
     return named(token.text) + str(token.index).translate(_BELOW)
 

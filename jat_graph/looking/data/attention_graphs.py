@@ -35,7 +35,7 @@ from jat_graph.looking.data.reading import (
     write_graphs,
 )
 
-VERSION = 1  # of what is written, and how it is made
+VERSION = 2  # of what is written, and how it is made
 SHARD = 64  # texts of a file: what is lost when a run stops
 SETTINGS_FILE = "settings.json"
 
@@ -152,13 +152,9 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         order = sorted(range(len(texts)), key=lambda row: -encoded.lengths[row])
         self._shards = [order[start : start + SHARD] for start in range(0, len(order), SHARD)]
         self._write(model, encoded, batch_size)
-        files = map(read_graphs, map(Path, self.processed_paths))
-        found = {
-            row: graph
-            for rows, part in zip(self._shards, files, strict=True)
-            for row, graph in zip(rows, part, strict=True)
-        }
-        graphs = [found[row] for row in range(len(found))]
+        written = [graph for path in self.processed_paths for graph in read_graphs(Path(path))]
+        found = dict(zip(order, written, strict=True))
+        graphs = [found[row] for row in range(len(texts))]
         if y is not None:
             for row, graph in enumerate(graphs):
                 graph.y = _label(row, y[row], graph, encoded)

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.collate import collate
-from torch_geometric.data.separate import separate
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.core.files import check_unicode, replacing
@@ -100,8 +98,6 @@ def pool_words(
 
 def check_model(model: Any) -> None:
     """Refuse what is no model of one stack of layers."""
-    from transformers import PreTrainedModel
-
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"model must be a model of transformers, got {type(model).__name__}")
     if model.config.is_encoder_decoder:
@@ -236,9 +232,6 @@ def _check_texts(texts: Texts) -> bool:
     return split
 
 
-SLICES = "slices."  # of a tensor: where each graph's part of it begins
-
-
 def digest(content: Any) -> str:
     """Return a digest of what JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
@@ -265,8 +258,11 @@ def write_graphs(path: Path, graphs: Iterable[Data]) -> None:
     """Write graphs; the file appears whole or not at all."""
     from safetensors.torch import save_file
 
-    data, slices, _ = collate(Data, list(graphs), increment=False, add_batch=False)
-    tensors = data.to_dict() | {f"{SLICES}{name}": part for name, part in slices.items()}
+    tensors = {
+        f"{number}.{name}": tensor.contiguous()
+        for number, graph in enumerate(graphs)
+        for name, tensor in graph.to_dict().items()
+    }
     with replacing(path) as temporary:
         save_file(tensors, temporary)
 
@@ -280,11 +276,8 @@ def read_graphs(path: Path) -> list[Data]:
         tensors = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged, delete it: {error}") from None
-    slices = {
-        name.removeprefix(SLICES): tensors.pop(name) for name in list(tensors) if SLICES in name
-    }
-    data = Data.from_dict(tensors)
-    return [
-        separate(Data, batch=data, idx=number, slice_dict=slices, decrement=False)
-        for number in range(len(slices["x"]) - 1)
-    ]
+    graphs: dict[int, Data] = {}
+    for name, tensor in tensors.items():
+        number, _, field = name.partition(".")
+        graphs.setdefault(int(number), Data())[field] = tensor
+    return [graphs[number] for number in sorted(graphs)]
