@@ -8,44 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer
 
 from jat_graph.hf import attach, attached_config, detach
-from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.inspection import calibrate, graph_statistics
+from jat_graph.jumps.config import JatConfig, PairGraph
+from tests.inspection.support import random_batches, tiny_bert
 from tests.support import captured_layers, layer_weights
-
-VOCABULARY = 400
-
-
-def tiny_bert(device: torch.device | str = "cpu", layers: int = 3) -> BertModel:
-    """Return a random BERT whose scores are large enough to vote."""
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.25,
-    )
-    return BertModel(config).eval().to(device)
-
-
-def random_batches(count: int, length: int = 12, seed: int = 0) -> list[dict[str, torch.Tensor]]:
-    """Return padded batches in which no token comes twice, so that no two pairs tie."""
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randperm(VOCABULARY, generator=generator)
-    batches = []
-    for n in range(count):
-        rows = ids[n * 3 * length : (n + 1) * 3 * length].view(3, length)
-        mask = torch.ones_like(rows)
-        mask[1, length - 3 :] = 0
-        mask[2, : length // 2] = 0
-        batches.append({"input_ids": rows, "attention_mask": mask})
-    return batches
-
 
 VARIANTS = [
     {},
@@ -63,7 +32,7 @@ VARIANTS = [
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
 def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.device) -> None:
-    model, batches = tiny_bert(device), random_batches(6)
+    model, batches = tiny_bert().to(device), random_batches(6)
     wanted = 0.1
     settings = {"heads": (0, 2, 3), "layers": (0, 2)} | variant
     config = calibrate(model, batches, density=wanted, config=JatConfig.paper(**settings))
@@ -149,7 +118,7 @@ def test_the_model_comes_back_as_it_was(before: JatConfig | None, fails: bool) -
     model.encoder.layer[0].train()
     names = {name: set(vars(module)) for name, module in model.named_modules()}
     if fails:
-        broken = {"input_ids": torch.tensor([[VOCABULARY + 1]])}
+        broken = {"input_ids": torch.tensor([[401]])}
         with pytest.raises(IndexError):
             calibrate(model, [batches[0], broken, batches[1]])
     else:
@@ -181,9 +150,7 @@ def test_jump_heads_keep_what_they_learned() -> None:
 @pytest.mark.parametrize(
     ("count", "held_out"), [(1, []), (2, [1]), (4, [3]), (5, [4]), (11, [4, 9])]
 )
-def test_every_fifth_batch_is_held_out(
-    count: int, held_out: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_fifth_batch_is_held_out(count, held_out, caplog):
     model, batches = tiny_bert(), random_batches(count)
     batches = [b if n in held_out else batches[0] for n, b in enumerate(batches)]
     settings = JatConfig(layers=(0,))
@@ -194,9 +161,7 @@ def test_every_fifth_batch_is_held_out(
 
 
 @pytest.mark.parametrize(("density", "level"), [(0.3, "INFO"), (0.001, "WARNING")])
-def test_a_density_that_is_far_off_is_a_warning(
-    density: float, level: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_density_that_is_far_off_is_a_warning(density, level, caplog):
     one, two = random_batches(2)
     other = {"input_ids": two["input_ids"][:, :2]}  # its one pair is joined, or it is not
     with caplog.at_level(logging.INFO, logger="jat_graph"):

@@ -62,12 +62,7 @@ class Seen:
 
 
 @pytest.fixture(params=["encoder", "decoder"])
-def seen(
-    request: pytest.FixtureRequest,
-    model: PreTrainedModel,
-    decoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-) -> list[Seen]:
+def seen(request, model, decoder, tokenizer):
     """Each head of a model, special tokens shown."""
     causal = request.param == "decoder"
     model = decoder if causal else model
@@ -115,9 +110,7 @@ def test_numbers_are_what_their_names_say(seen: list[Seen]) -> None:
         assert not own.report.dense
 
 
-def test_tokens_and_keys_can_be_chosen(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_tokens_and_keys_can_be_chosen(model, tokenizer):
     where = {"layers": 1, "heads": 1}
     (every,) = inspect_clusters(model, tokenizer, TEXT, special_tokens=True, **where).heads
     (plain,) = inspect_clusters(model, tokenizer, TEXT, **where).heads
@@ -134,9 +127,7 @@ def test_tokens_and_keys_can_be_chosen(
     assert [reading.keys for reading in first.tokens] == [own.keys[:2] for own in plain.tokens]
 
 
-def test_a_short_text_is_read_densely_and_the_report_says_so(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_short_text_is_read_densely_and_the_report_says_so(plain, tokenizer):
     reports = []
     for changes in ({}, {"dense_below": None}):
         attach(plain, CONFIG.replace(layers=(1,), **changes))
@@ -152,9 +143,7 @@ def test_a_short_text_is_read_densely_and_the_report_says_so(
         assert head.tokens == other.tokens
 
 
-def test_without_the_rest_all_attention_is_exact(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_without_the_rest_all_attention_is_exact(plain, tokenizer):
     attach(plain, CONFIG.replace(propagate=False))
     try:
         found = inspect_clusters(plain, tokenizer, TEXT, layers=1)
@@ -165,9 +154,7 @@ def test_without_the_rest_all_attention_is_exact(
 
 
 @pytest.mark.parametrize("place", [range(30, 31), "computer", None])
-def test_the_descent_of_a_token_is_that_of_the_whole_graph(
-    place: Any, seen: list[Seen], model: Any, decoder: Any, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_the_descent_of_a_token_is_that_of_the_whole_graph(place, seen, model, decoder, tokenizer):
     own = seen[-1]
     model = decoder if own.causal else model
     view = view_descent(model, tokenizer, TEXT, layer=3, head=7, tokens=place)
@@ -192,9 +179,7 @@ def test_the_descent_of_a_token_is_that_of_the_whole_graph(
     assert reading.exact == pytest.approx(float(weight.sum()), abs=1e-5)
 
 
-def test_everything_becomes_json(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_everything_becomes_json(model, tokenizer):
     found = inspect_clusters(model, tokenizer, TEXT, heads=(1, 7), top=3)
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert JatConfig.from_dict(content["config"]) == found.config == CONFIG
@@ -217,9 +202,7 @@ def test_everything_becomes_json(
         ({"tokens": "banana"}, "tokens must be words of the text, got 'banana'"),
     ],
 )
-def test_what_is_not_there_is_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, change: Any, message: str
-) -> None:
+def test_what_is_not_there_is_refused(model, tokenizer, change, message):
     with pytest.raises(ValueError, match=message) as refused:
         inspect_clusters(model, tokenizer, **{"text": TEXT} | change)
     assert "\n" not in str(refused.value)
@@ -227,9 +210,7 @@ def test_what_is_not_there_is_refused(
         inspect_text(model, tokenizer, TEXT)
 
 
-def test_a_model_without_such_heads_is_refused(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_model_without_such_heads_is_refused(plain, tokenizer):
     wanted = "model must have cluster heads, got none: attach"
     with pytest.raises(ValueError, match=wanted):
         inspect_clusters(plain, tokenizer, TEXT)

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
+from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal
@@ -41,9 +41,7 @@ def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerBase) ->
     return attach(tiny_model("bert").double(), SETTINGS[request.param], tokenizer)
 
 
-def test_a_part_of_the_heads_is_that_part_of_the_whole(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_part_of_the_heads_is_that_part_of_the_whole(model, tokenizer):
     whole = inspect_text(model, tokenizer, TEXT, top=4)
     assert [(report.layer, report.head) for report in whole.heads] == HEADS
     assert all(report.jumps for report in whole.heads)
@@ -59,9 +57,7 @@ def test_a_part_of_the_heads_is_that_part_of_the_whole(
         assert list(part.heads) == wanted
 
 
-def test_a_part_of_the_tokens_has_the_jumps_between_them(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_part_of_the_tokens_has_the_jumps_between_them(model, tokenizer):
     span = range(3, 11)
     whole = inspect_text(model, tokenizer, TEXT, top=10_000)
     part = inspect_text(model, tokenizer, TEXT, tokens=span, top=10_000)
@@ -85,9 +81,7 @@ def test_a_part_of_the_tokens_has_the_jumps_between_them(
         assert replace(report, **empty) == replace(full, **empty)
 
 
-def test_views_are_cut_the_same_way(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_views_are_cut_the_same_way(model, tokenizer):
     options: dict[str, Any] = {"layer": 1, "head": 2, "special_tokens": True}
     whole = view_head(model, tokenizer, TEXT, **options)
     part = view_head(model, tokenizer, TEXT, tokens=range(4, 9), **options)
@@ -104,9 +98,7 @@ def test_views_are_cut_the_same_way(
     assert graphs[0].report.jumps == ()
 
 
-def test_gains_are_those_of_the_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_gains_are_those_of_the_model(model, tokenizer):
     inputs = tokenizer(TEXT, return_tensors="pt")
     model.eval()
     with torch.no_grad():
@@ -132,17 +124,13 @@ def test_gains_are_those_of_the_model(
     ],
     ids=["pairs", "stones", "conv"],
 )
-def test_gains_are_those_of_other_models(
-    tokenizer: PreTrainedTokenizerBase, name: str, config: JatConfig
-) -> None:
+def test_gains_are_those_of_other_models(tokenizer, name, config):
     model = attach(tiny_model(name).double(), config, tokenizer)
     test_gains_are_those_of_the_model(model, tokenizer)
 
 
 @pytest.mark.parametrize("most", [2, 5, 9, 30])
-def test_cropping_keeps_what_is_strongest(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int
-) -> None:
+def test_cropping_keeps_what_is_strongest(model, tokenizer, most):
     for layer, head in HEADS[::3]:
         whole = view_head(model, tokenizer, TEXT, layer=layer, head=head, top=10_000)
         view = whole.strongest(most)
@@ -160,9 +148,7 @@ def test_cropping_keeps_what_is_strongest(
         whole.strongest(0)
 
 
-def test_the_matrices_of_one_head_are_in_memory_at_a_time(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_the_matrices_of_one_head_are_in_memory_at_a_time(model, tokenizer):
     text = " ".join(["bark look"] * 30)
     length = len(tokenizer(text)["input_ids"])
     peaks = []
@@ -195,9 +181,7 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
         ({"top": -1}, "top must"),
     ],
 )
-def test_what_is_not_there_is_refused_before_the_model_runs(
-    tokenizer: PreTrainedTokenizerBase, options: dict[str, Any], message: str
-) -> None:
+def test_what_is_not_there_is_refused_before_the_model_runs(tokenizer, options, message):
     model = attach(tiny_model("bert"), SETTINGS["pairs"])
 
     def refuse(*_: Any) -> None:

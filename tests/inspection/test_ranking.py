@@ -23,9 +23,7 @@ def model(plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Iterato
     detach(plain)
 
 
-def test_a_change_is_the_attention_that_goes_elsewhere(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_change_is_the_attention_that_goes_elsewhere(model, tokenizer):
     report = inspect_text(model, tokenizer, TEXT)
     for head in report.heads:
         place = {"layer": head.layer, "head": head.head}
@@ -39,9 +37,7 @@ def test_a_change_is_the_attention_that_goes_elsewhere(
     assert set(report.ranked()) == set(report.heads)
 
 
-def test_heads_without_a_jump_change_nothing(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_heads_without_a_jump_change_nothing(plain, tokenizer):
     attach(plain, JatConfig.stones(layers=(1,)), tokenizer)  # strengths begin at 0
     try:
         report = inspect_text(plain, tokenizer, TEXT)
@@ -51,9 +47,7 @@ def test_heads_without_a_jump_change_nothing(
     assert report.ranked() == report.heads
 
 
-def test_heads_are_ranked_by_one_jump(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_heads_are_ranked_by_one_jump(model, tokenizer):
     every = inspect_text(model, tokenizer, TEXT, top=10_000)
     gains = {}
     for head in every.heads:
@@ -80,9 +74,7 @@ def test_heads_are_ranked_by_one_jump(
     assert weights == sorted(weights, reverse=True)  # as of strengths that are still 0
 
 
-def test_words_choose_tokens_wherever_they_stand_and_with_all_pieces(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_words_choose_tokens_wherever_they_stand_and_with_all_pieces(model, tokenizer):
     place = {"layer": 1, "head": 10}
     view = view_head(model, tokenizer, TEXT, tokens="BOOK computer incomprehensibly", **place)
     shown = [token.text for token in view.tokens]
@@ -107,16 +99,12 @@ def test_words_choose_tokens_wherever_they_stand_and_with_all_pieces(
         ({"tokens": range(90, 95)}, "tokens must lie in a text of"),
     ],
 )
-def test_words_that_are_not_there_are_refused(
-    asked: dict, wanted: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_words_that_are_not_there_are_refused(asked, wanted, model, tokenizer):
     with pytest.raises(ValueError, match=wanted):
         inspect_text(model, tokenizer, TEXT, **asked)
 
 
-def test_heads_on_clusters_are_ranked_by_what_they_lose(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_heads_on_clusters_are_ranked_by_what_they_lose(plain, tokenizer):
     config = JatConfig.clustered(keys=4, size=2, segment=16, dense_below=0, layers=(1, 3))
     report = jat_graph.fidelity(plain, [tokenizer(3 * TEXT, return_tensors="pt")], config)
     errors = [head.error for head in report.ranked()]

@@ -8,7 +8,7 @@ import torch
 
 from jat_graph import JatConfig, PairGraph, attach, calibrate, detach
 from tests.hf.models import LENGTH, TEXT, tiny_config, tiny_inputs, tiny_model
-from tests.inspection.test_calibration import random_batches, tiny_bert
+from tests.inspection.support import random_batches, tiny_bert
 from tests.support import captured_layers
 
 DENSITY = 0.3

@@ -7,7 +7,7 @@ import torch
 from jat_graph import JatConfig, PairGraph, attach
 from jat_graph.inspection import GraphStructure, graph_statistics
 from tests.hf.models import tiny_model
-from tests.inspection.test_calibration import random_batches, tiny_bert
+from tests.inspection.support import random_batches, tiny_bert
 from tests.support import captured_layers, layer_weights
 
 CONFIGS = {

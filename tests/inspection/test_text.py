@@ -3,15 +3,14 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
+from jat_graph.jumps.config import JatConfig, PairGraph
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
@@ -35,9 +34,7 @@ def everything(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> In
     return inspect_text(model, tokenizer, TEXT, top=10_000, special_tokens=True)
 
 
-def test_jumps_are_the_edges_and_stones_the_votes(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_jumps_are_the_edges_and_stones_the_votes(model, tokenizer, everything):
     for report in everything.heads:
         own = {"layer": report.layer, "head": report.head, "special_tokens": True}
         view = view_head(model, tokenizer, TEXT, **own)
@@ -60,9 +57,7 @@ def test_jumps_are_the_edges_and_stones_the_votes(
                     assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
 
 
-def test_jumps_come_by_gain_and_stones_by_product(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_jumps_come_by_gain_and_stones_by_product(model, tokenizer, everything):
     cut = inspect_text(model, tokenizer, TEXT, top=2, special_tokens=True)
     for report, first in zip(everything.heads, cut.heads, strict=True):
         gains = [jump.gain for jump in report.jumps]
@@ -73,9 +68,7 @@ def test_jumps_come_by_gain_and_stones_by_product(
             assert products == sorted(products, reverse=True)
 
 
-def test_special_tokens_are_hidden_unless_asked_for(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_special_tokens_are_hidden_unless_asked_for(model, tokenizer, everything):
     hidden = inspect_text(model, tokenizer, TEXT, top=10_000)
     special = {0, len(everything.tokens) - 1}
     some_hidden = 0
@@ -104,9 +97,7 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
 
 
-def test_an_infinite_threshold_joins_nothing(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_an_infinite_threshold_joins_nothing(plain, tokenizer):
     attach(plain, JatConfig(PairGraph(threshold=math.inf), layers=(0,), heads=1))
     try:
         report = inspect_text(plain, tokenizer, TEXT)
@@ -132,9 +123,7 @@ def test_an_infinite_threshold_joins_nothing(
     ],
     ids=lambda settings: "-".join(settings),
 )
-def test_weights_are_shares_of_the_votes_in_every_variant(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]
-) -> None:
+def test_weights_are_shares_of_the_votes_in_every_variant(plain, tokenizer, settings):
     chosen = JatConfig.paper(heads=2, layers=(2,), **settings)
     if chosen.graph.vote_rate is None:
         batch = tokenizer(TEXT, return_tensors="pt")
@@ -152,9 +141,7 @@ def test_weights_are_shares_of_the_votes_in_every_variant(
     assert not torch.allclose(view.scores, view.propagated)
 
 
-def test_bad_input_is_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: JatConfig
-) -> None:
+def test_bad_input_is_refused(model, tokenizer, config):
     for text in (" \n", "book costs " * 600):
         with pytest.raises(ValueError, match="text must"):
             inspect_text(model, tokenizer, text)
@@ -179,9 +166,7 @@ def stepping(plain: PreTrainedModel, request: pytest.FixtureRequest) -> Iterator
     detach(plain)
 
 
-def test_gains_over_stones_are_what_attention_becomes(
-    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_gains_over_stones_are_what_attention_becomes(stepping, tokenizer):
     inputs = tokenizer(TEXT, return_tensors="pt")
     report = inspect_text(stepping, tokenizer, TEXT, top=10_000, special_tokens=True)
     with torch.no_grad():
@@ -199,9 +184,7 @@ def test_gains_over_stones_are_what_attention_becomes(
             assert sum(stone.share or 0 for stone in jump.stones) == pytest.approx(1.0)
 
 
-def test_without_strength_jumps_come_by_their_share_of_the_walks(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_without_strength_jumps_come_by_their_share_of_the_walks(plain, tokenizer):
     attach(plain, JatConfig.stones(layers=(1,), heads=(10,), strength=0.0))
     try:
         (report,) = inspect_text(plain, tokenizer, TEXT, top=50).heads
@@ -213,9 +196,7 @@ def test_without_strength_jumps_come_by_their_share_of_the_walks(
     assert weights[0] > 2 * weights[-1] > 0
 
 
-def test_a_report_tells_of_the_stones_of_a_head(
-    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_report_tells_of_the_stones_of_a_head(stepping, tokenizer):
     hidden = inspect_text(stepping, tokenizer, TEXT, top=4)
     view = view_head(stepping, tokenizer, TEXT, layer=1, head=10, special_tokens=True)
     report, full = hidden.heads[1], view.report

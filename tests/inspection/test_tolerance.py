@@ -12,7 +12,7 @@ import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import attached_config
 from tests.hf.models import tiny_model
-from tests.inspection.test_fidelity import padded_batch, tiny_bert
+from tests.inspection.support import long_bert, padded_batch
 
 LENGTH = 160
 LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys
@@ -41,7 +41,7 @@ def logged_errors(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[float, fl
 
 @pytest.mark.parametrize("tolerance", [0.2, 0.07])
 def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> None:
-    model, used = tiny_bert(1), batches(1)
+    model, used = long_bert(1), batches(1)
     (taken,) = rungs(jat_graph.calibrate(model, used, tolerance=tolerance, config=BASE))
     reports = {keys: jat_graph.fidelity(model, used, BASE.replace(keys=keys)) for keys in LADDER}
     for head, own in enumerate(taken):
@@ -53,10 +53,8 @@ def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> No
     assert len(set(taken)) > 1
 
 
-def test_the_tolerance_is_kept_with_the_layers_below_as_chosen(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model, used = tiny_bert(3), batches(2, (LENGTH, 90))
+def test_the_tolerance_is_kept_with_the_layers_below_as_chosen(caplog):
+    model, used = long_bert(3), batches(2, (LENGTH, 90))
     with caplog.at_level(logging.INFO, logger="jat_graph"):
         config = jat_graph.calibrate(model, [*used, used[0]], tolerance=0.1, config=BASE)
     mean, most = logged_errors(caplog)["used"]
@@ -65,7 +63,7 @@ def test_the_tolerance_is_kept_with_the_layers_below_as_chosen(
 
 
 def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureFixture) -> None:
-    model, used = tiny_bert(2), batches(1)
+    model, used = long_bert(2), batches(1)
     seen: list[torch.Tensor] = []
     module = model.encoder.layer[1].attention.self
     hook = module.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
@@ -81,18 +79,18 @@ def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureF
 
 
 def test_a_head_that_none_serve_is_dense(caplog: pytest.LogCaptureFixture) -> None:
-    model, used = tiny_bert(), batches(1)
+    model, used = long_bert(), batches(1)
     config = jat_graph.calibrate(model, used, tolerance=1e-9)
     assert rungs(config) == [[None] * 4] * 2
     before = model(**used[0]).last_hidden_state
     assert torch.equal(jat_graph.attach(model, config)(**used[0]).last_hidden_state, before)
     # Nor is anything cheaper where everything would be read.
-    short = jat_graph.calibrate(tiny_bert(), batches(1, (9, 8)), tolerance=0.5)
+    short = jat_graph.calibrate(long_bert(), batches(1, (9, 8)), tolerance=0.5)
     assert rungs(short) == [[None] * 4] * 2 and caplog.text.count("8 of them dense") == 2
 
 
 def test_the_config_says_from_where_on_and_is_saved() -> None:
-    model, used = tiny_bert(), batches(1)
+    model, used = long_bert(), batches(1)
     base = BASE.replace(dense_below=None)
     config = jat_graph.calibrate(model, used, tolerance=0.1, config=base)
     assert {x for row in config.graph.dense_below for x in row} == {None}
@@ -107,14 +105,12 @@ def test_the_config_says_from_where_on_and_is_saved() -> None:
     assert " keys, 16 groups, dense below a" in jat_graph.summary(model)
 
 
-def test_a_held_out_error_above_the_tolerance_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_held_out_error_above_the_tolerance_is_a_warning(caplog):
     (one,), (longer,) = batches(1), batches(1, (256, 256))
     for held_out, level in ((one, "INFO"), (longer, "WARNING")):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="jat_graph"):
-            jat_graph.calibrate(tiny_bert(), [one, held_out], tolerance=0.06, config=BASE)
+            jat_graph.calibrate(long_bert(), [one, held_out], tolerance=0.06, config=BASE)
         assert [record.levelname for record in caplog.records] == ["INFO", level]
         found = logged_errors(caplog)
         assert (found["held-out"][0] > 0.06) == (level == "WARNING")
@@ -140,6 +136,6 @@ def test_an_encoder_and_its_decoder_are_served() -> None:
     ],
 )
 def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
-    given = {"model": tiny_bert(), "batches": batches(1), "tolerance": 0.1} | changes
+    given = {"model": long_bert(), "batches": batches(1), "tolerance": 0.1} | changes
     with pytest.raises(ValueError, match=message):
         jat_graph.calibrate(**given)

@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -118,9 +117,7 @@ def test_a_picture_has_a_number_of_tokens_that_can_be_seen(most: int) -> None:
         draw_head(made_up_view(4), most_tokens=most)
 
 
-def test_a_picture_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = save_figure(draw_head(made_up_view(8)), tmp_path / "head.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"ending in .png, .svg or .pdf"):
@@ -139,9 +136,7 @@ def test_a_picture_is_written_whole_or_not_at_all(
     assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
 
 
-def test_letters_that_no_font_has_are_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_letters_that_no_font_has_are_one_line(tmp_path, caplog):
     figure = Figure()
     figure.suptitle("本の値段 \U000e0041")  # the last is in no font
     with caplog.at_level(logging.WARNING, logger="jat_graph"):

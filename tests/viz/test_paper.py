@@ -36,9 +36,7 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("width", [6.8, 3.3])
-def test_a_picture_has_the_width_and_the_letters_of_a_paper(
-    name: str, width: float, tmp_path: Path
-) -> None:
+def test_a_picture_has_the_width_and_the_letters_of_a_paper(name, width, tmp_path):
     with paper_style(width):
         figure = PICTURES[name]()
         save_figure(figure, tmp_path / "picture.pdf")

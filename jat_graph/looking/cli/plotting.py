@@ -28,7 +28,6 @@ from jat_graph.looking.cli.options import (
     read_texts,
     reads_by_clusters,
 )
-from jat_graph.looking.cli.tables import READ_DENSELY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,6 +112,7 @@ def _draw_heads(
 ) -> Figure:
     """Draw one head, one jump, or a grid of heads."""
     from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
+    from jat_graph.looking.inspection.clusters import READ_DENSELY
     from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head, draw_jump
 
     one: Any = {}

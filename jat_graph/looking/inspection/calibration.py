@@ -111,10 +111,10 @@ def calibrate(
     config = config or attached_config(model) or JatConfig()
     check_calibration(config, density, tolerance)
     batches = check_batches(batches)
-    step = min(HOLD_OUT_EVERY, len(batches))
-    held_out = batches[step - 1 :: step] if step > 1 else []
-    used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
-    parts = {name: some for name, some in (("used", used), ("held-out", held_out)) if some}
+    step = max(2, min(HOLD_OUT_EVERY, len(batches)))
+    parts = {"used": [batch for n, batch in enumerate(batches, start=1) if n % step]}
+    if len(batches) > 1:
+        parts["held-out"] = batches[step - 1 :: step]
     if isinstance(config.graph, ClusterGraph):
         return choose_clusters(model, parts, TOLERANCE if tolerance is None else tolerance, config)
     return _choose_thresholds(model, parts, DENSITY if density is None else density, config)
@@ -163,9 +163,8 @@ def _measure_table(
     table: list[tuple[float, ...]] = []
     for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
-        layers = config.layers if len(below) == len(relay.heads) else below
         infinite = (math.inf,) * len(relay.heads[row][1])
-        attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
+        attach_again(model, config.replace(threshold=(*table, infinite), layers=below), learned)
         parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
         thresholds = []
         for values in map(torch.cat, zip(*parts, strict=True)):  # [pairs] of each head
@@ -195,11 +194,11 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 
-LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys that a token reads exactly
+# What heads may be given: to be dense, or so many keys, whatever the length of a sequence.
+DENSE: dict[str, Any] = {"keys": None, "dense_below": math.inf}
+RUNGS = [DENSE, *({"keys": keys, "dense_below": 0} for keys in (8, 16, 32, 64, 128, 256, 512))]
 QUERIES = 16  # measured of each head and sequence
 ERROR = MEASURES.index("error")
-
-FIELDS = ("keys", "dense_below")  # that get a table
 
 
 def choose_clusters(
@@ -211,12 +210,12 @@ def choose_clusters(
         result = _measure_tables(model, parts["used"], tolerance, config)
         change_clusters(model, result)
         for name, batches in parts.items():
-            # What is read densely is off by nothing, and does not count.
             tally = Tally(result, QUERIES)
             with recording(model, ClusterLayer, tally.add_layer):
                 for batch in batches:
                     run_model(model, batch)
             heads = tally.heads()
+            # What is read densely is off by nothing, and does not count.
             errors = [head.error for head in heads if head.share < 1] or [0.0]
             mean = sum(errors) / len(errors)
             said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
@@ -225,8 +224,7 @@ def choose_clusters(
             _log(said, mean <= tolerance and dense < len(heads))
     own = config.cluster_graph.dense_below
     own = None if isinstance(own, tuple) else own
-    table = result.cluster_graph.dense_below
-    assert isinstance(table, tuple)
+    table: Any = result.cluster_graph.dense_below
     return result.replace(dense_below=[[own if x == 0 else x for x in row] for row in table])
 
 
@@ -234,20 +232,17 @@ def _measure_tables(
     model: PreTrainedModel, batches: list[Inputs], tolerance: float, config: JatConfig
 ) -> JatConfig:
     """Fill the tables layer by layer, those below as chosen and those above dense."""
-    # Sequences of any length are on clusters here.
-    rungs = [(None, math.inf), *((keys, 0) for keys in LADDER)]
-    change_clusters(model, config.replace(**dict(zip(FIELDS, rungs[0], strict=True))))
+    change_clusters(model, config.replace(**DENSE))
     relay = Relay(model, batches, ClusterLayer)
-    chosen = [rungs[:1] * len(heads) for _, heads in relay.heads]
+    chosen = [[DENSE] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
         number = len(chosen[row])
-        own = config.replace(**dict.fromkeys(FIELDS)).cluster_graph.for_layer(row, number)
-        graphs = [replace(own, **dict(zip(FIELDS, rung, strict=True))) for rung in rungs]
-        rules = [graph.rules(number, relay.causal[row]) for graph in graphs]
+        own = config.replace(**dict.fromkeys(DENSE)).cluster_graph.for_layer(row, number)
+        rules = [replace(own, **rung).rules(number, relay.causal[row]) for rung in RUNGS]
         error, read = _measure(relay.captured(row), rules, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
-        chosen[row] = [rungs[rung] for rung in cheapest]  # all dense: the first of these
+        chosen[row] = [RUNGS[rung] for rung in cheapest]  # all dense: the first of these
     return _tabled(config, chosen)
 
 
@@ -265,9 +260,7 @@ def _measure(
     return (sums / tokens)[..., ERROR], (sums / tokens)[..., READ]
 
 
-def _tabled(config: JatConfig, chosen: list[list[Any]]) -> JatConfig:
+def _tabled(config: JatConfig, chosen: list[list[dict[str, Any]]]) -> JatConfig:
     """Return the config with a rung for each layer and head."""
-    tables = {
-        name: [[rung[place] for rung in row] for row in chosen] for place, name in enumerate(FIELDS)
-    }
+    tables = {name: [[rung[name] for rung in row] for row in chosen] for name in DENSE}
     return config.replace(**tables)

@@ -20,6 +20,8 @@ from jat_graph.looking.inspection.selection import EncodedText, Indices, Places,
 from jat_graph.looking.inspection.tracing import look_at_heads
 
 AT_ONCE = 512  # tokens whose rows are held at a time
+READ_EXACTLY = "All of a text this short is read exactly."
+READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
 @dataclass(frozen=True)
