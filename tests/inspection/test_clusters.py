@@ -179,8 +179,10 @@ def test_the_descent_of_a_token_is_that_of_the_whole_graph(place, seen, model, d
     assert reading.exact == pytest.approx(float(weight.sum()), abs=1e-5)
 
 
-def test_everything_becomes_json(model, tokenizer):
+def test_heads_are_ranked_and_everything_becomes_json(model, tokenizer):
     found = inspect_clusters(model, tokenizer, TEXT, heads=(1, 7), top=3)
+    changes = [head.tv for head in found.ranked()]
+    assert changes == sorted((head.tv for head in found.heads), reverse=True)
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert JatConfig.from_dict(content["config"]) == found.config == CONFIG
     assert content["tokens"][0] == "[CLS]"

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -196,6 +197,10 @@ def test_the_table_has_means_of_layers_or_heads() -> None:
         assert float(error) == pytest.approx(sum(h.error for h in own) / 4, abs=0.00051)
     assert len(rows) == 2
     assert len(report.table(by_head=True).splitlines()) == 8 + 5
+    ranked = report.ranked()
+    assert [head.error for head in ranked] == sorted((h.error for h in report.heads), reverse=True)
+    lines = replace(report, heads=ranked).table(by_head=True).splitlines()[1:9]
+    assert [line.split()[:2] for line in lines] == [[str(h.layer), str(h.head)] for h in ranked]
     assert f"token states {report.token_cosine:.4f}" in report.table()
     some = report.of_heads(1, (0, 2))
     assert [(head.layer, head.head) for head in some.heads] == [(1, 0), (1, 2)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, attach, jump_operator, stone_graph
-from jat_graph.inspection import graph_statistics, view_head
+from jat_graph.inspection import graph_statistics, inspect_text, view_head
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.oracles import standard_scores
@@ -34,12 +34,13 @@ def stones_and_walk(layer):
 @pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])
 @pytest.mark.parametrize(("sides", "self_weight"), [("both", 0.0), ("both", 0.1), ("positive", 0)])
 def test_shares_say_how_much_of_a_walk_goes_over_each_stone(name, kind, sides, self_weight):
-    config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight, backend="dense")
-    views, layer = look(name, config)
+    graph = {"incidence": kind, "sides": sides, "self_weight": self_weight, "backend": "dense"}
+    views, layer = look(name, JatConfig.stones(**graph, strength=(0.5, -0.3, 0.2)))
     for b, walk, view in zip(*stones_and_walk(layer), views, strict=True):
         length = len(walk)
         assert_equal(view.weights, walk - torch.diag(walk.diagonal()))
         assert len(view.report.jumps) == view.weights.count_nonzero() > 0
+        assert view.report.strengths == ((0.5, pytest.approx(-0.3), pytest.approx(0.2)),)
         for jump in view.report.jumps:
             i, k = jump.query.index, jump.key.index
             seen = b[: i + 1] if layer.mask.causal else b
@@ -48,8 +49,9 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(name, kind, sides, s
                 for m in range(b.size(1))
                 if b[i, m] > 0 and b[k, m] > 0
             }
+            assert jump.value_update == pytest.approx(0.2 * jump.weight)
             shares = [stone.share for stone in jump.stones]
-            assert shares == sorted(shares, reverse=True)
+            assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
             assert {(stone.token.index, stone.side) for stone in jump.stones} == set(wanted)
             degree = float(b[i].sum()) + self_weight
             for stone in jump.stones:
@@ -71,6 +73,15 @@ def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(name, kind):
             assert stone.share == pytest.approx(float((own / (b.sum(1) + 0.1)).mean()))
         shares = [stone.share for stone in stones]
         assert shares == sorted(shares, reverse=True)
+        report, sizes = view.report, b.count_nonzero(0)
+        assert report.num_stones == len(stones)
+        assert report.linked == pytest.approx(float(b.any(1).double().mean()))
+        assert report.median_size == float(sizes[sizes > 0].double().quantile(0.5))
+        # Strengths are still 0.
+        assert report.change == 0
+        assert all(jump.gain == 0 == jump.value_update for jump in report.jumps)
+        weights = [jump.weight for jump in report.jumps]
+        assert weights == sorted(weights, reverse=True) and weights[0] > weights[-1] > 0
 
 
 @pytest.mark.parametrize(
@@ -116,3 +127,20 @@ def test_standard_scores_vote_and_are_shown():
                 assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
                 assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
                 assert (stone.side, stone.share) == (None, None)
+
+
+def test_special_tokens_are_no_stones_and_stand_on_none_unless_they_are_asked_for():
+    tokenizer = tiny_tokenizer()
+    model = attach(tiny_model("bert").double(), JatConfig.stones(layers=(1,), heads=1))
+    (hidden,) = inspect_text(model, tokenizer, TEXT, top=4).heads
+    full = view_head(model, tokenizer, TEXT, layer=1, head=0, special_tokens=True)
+    special = {0, len(full.tokens) - 1}
+    known = {(stone.token, stone.side): stone for stone in full.report.stones}
+    assert special & {token.index for token, _ in known}
+    assert len(hidden.stones) == 4
+    assert (hidden.linked, hidden.num_stones) == (full.report.linked, full.report.num_stones)
+    for stone in hidden.stones:
+        links = known[stone.token, stone.side].links
+        assert stone.token.index not in special
+        assert stone.links == tuple(link for link in links if link.token.index not in special)
+        assert stone.hidden_links == len(links) - len(stone.links)

@@ -120,12 +120,16 @@ def test_gains_are_those_of_the_model(model, tokenizer):
     [
         JatConfig(PairGraph(threshold=1.0), heads=(0, 2)),
         JatConfig.stones(heads=(0, 2), strength=(0.5, -0.3, 0.2)),
+        JatConfig.stones(heads=(0, 2)),
         JatConfig(PairGraph(threshold=1.0), heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
     ],
-    ids=["pairs", "stones", "conv"],
+    ids=["pairs", "stones", "learned", "conv"],
 )
 def test_gains_are_those_of_other_models(tokenizer, name, config):
     model = attach(tiny_model(name).double(), config, tokenizer)
+    for name, strength in model.named_parameters():
+        if "strength" in name:
+            strength.data.fill_(0.5)
     test_gains_are_those_of_the_model(model, tokenizer)
 
 

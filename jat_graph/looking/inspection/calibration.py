@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.clusters.choice import Rule
@@ -18,15 +20,15 @@ from jat_graph.core.compiling import steps
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.hf.capture import recording
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.capture import modules_with, recording
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
 from jat_graph.looking.inspection.cluster_rows import MEASURES, READ, measure_rows, split_sequences
 from jat_graph.looking.inspection.fidelity import Tally
 from jat_graph.looking.inspection.graphs import layer_pairs
-from jat_graph.looking.inspection.relay import Relay
 from jat_graph.looking.inspection.statistics import check_batches, graph_statistics
 from jat_graph.looking.inspection.tracing import (
     Inputs,
@@ -264,3 +266,78 @@ def _tabled(config: JatConfig, chosen: list[list[dict[str, Any]]]) -> JatConfig:
     """Return the config with a rung for each layer and head."""
     tables = {name: [[rung[name] for rung in row] for row in chosen] for name in DENSE}
     return config.replace(**tables)
+
+
+class Relay:
+    """Runs batches up to one layer after another, each from where it came the last time."""
+
+    # The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
+    # What a layer gave stands for all layers before it. Where the first batch shows that layers are
+    # no chain, as where they share a module, every run goes through the whole model.
+
+    def __init__(
+        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[LayerHeads] = JumpLayer
+    ) -> None:
+        self.model, self.batches, self.kind = model, batches, kind
+        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
+        whole = self._run(batches[0])
+        self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self.causal = [layer.mask.causal for layer in whole]
+        self._chain, self._rows = _find_chain(model, kind, len(whole))
+        if self._chain:
+            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
+            self._given[0] = None
+            for a, b in zip(found, whole, strict=True):
+                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
+                if a.layer != b.layer or not same:
+                    self._chain = []
+
+    def captured(self, row: int) -> Iterator[CapturedLayer]:
+        """Yield what a layer sees of each batch, in order, once those before are final."""
+        for number, batch in enumerate(self.batches):
+            yield self._capture(row, number, batch)
+
+    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
+        if not self._chain:
+            return self._run(batch)[row]
+        first, last = self._rows[row - 1] if row else 0, self._rows[row]
+        with _running(self._chain, first, last, self._given[number]) as latest:
+            *_, layer = self._run(batch)
+        self._given[number] = latest[0]
+        return layer
+
+    def _run(self, batch: Inputs) -> list[CapturedLayer]:
+        return run_model(self.model, batch, kind=self.kind)[1]
+
+
+@contextmanager
+def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
+    """Let layers run only from the first to the last; others hand on what there is."""
+    latest = [given, given]  # what the last layer that ran was given, and what it gave
+
+    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if first <= index <= last:
+            latest[:] = latest[1], own(*args, **kwargs)
+        return latest[1]
+
+    for index, layer in enumerate(chain):
+        layer.forward = partial(forward, index, layer.forward)
+    try:
+        yield latest
+    finally:
+        for layer in chain:
+            del layer.forward
+
+
+def _find_chain(
+    model: PreTrainedModel, kind: type[LayerHeads], rows: int
+) -> tuple[list[nn.Module], list[int]]:
+    """Return the layers of the list in which all those layers are, and where these are in it."""
+    jumping = sorted(modules_with(model, kind), key=lambda entry: entry[1].index)
+    around = layers_around(model, [module for module, _ in jumping])
+    for part in model.modules():
+        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
+            chain = list(part)
+            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
+                return chain, [chain.index(layer) for layer in around]
+    return [], []
