@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -39,11 +38,7 @@ Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[int, float]]]"  # by
 
 
 def draw_stones(
-    axis: Axes,
-    report: StoneReport,
-    tokens: tuple[Token, ...],
-    names: Mapping[int, str],
-    side: float,  # inches, of the panel
+    axis: Axes, report: StoneReport, tokens: tuple[Token, ...], names: dict[int, str], side: float
 ) -> None:
     """Draw who stands on the stones that most walks go over: faint, but for the ways of jumps."""
     from matplotlib.collections import LineCollection
