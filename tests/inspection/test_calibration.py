@@ -14,6 +14,7 @@ from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.inspection.support import random_batches, tiny_bert
 from tests.support import captured_layers, layer_weights
 
+CLUSTERS = JatConfig.clustered(dense_below=0, size=4, segment=16)
 VARIANTS = [
     {},
     {"inclusive": True},
@@ -87,15 +88,6 @@ def test_without_a_pair_the_threshold_is_infinite() -> None:
     attach(model, config)
     assert graph_statistics(model, [batch])[0].density == 0.0
     assert bool(model(**batch).last_hidden_state.isfinite().all())
-
-
-def test_lower_layers_jump_while_upper_ones_are_measured() -> None:
-    model, batches = tiny_bert(), random_batches(2)
-    both = calibrate(model, batches, density=0.3, config=JatConfig(layers=(0, 1)))
-    alone = calibrate(model, batches, density=0.3, config=JatConfig(layers=(1,)))
-    assert isinstance(both.graph.threshold, tuple)
-    assert isinstance(alone.graph.threshold, tuple)
-    assert both.graph.threshold[1] != alone.graph.threshold[0]
 
 
 def test_calibration_is_deterministic_and_leaves_labels_out() -> None:
@@ -177,6 +169,11 @@ def test_a_density_that_is_far_off_is_a_warning(density, level, caplog):
         ({"batches": [torch.zeros(1)]}, "batches must"),
         ({"config": JatConfig(PairGraph(vote_rate=0.1))}, "vote_rate must"),
         ({"config": JatConfig.stones()}, "graph must"),
+        ({"config": CLUSTERS, "tolerance": 0}, "tolerance must be above 0"),
+        ({"config": CLUSTERS, "tolerance": "a"}, "tolerance must be a number"),
+        ({"config": CLUSTERS, "density": 0.1}, "density needs graph=.pairs., got .clusters."),
+        ({"config": JatConfig(), "tolerance": 0.1}, "tolerance needs graph=.clusters., got .pairs"),
+        ({"tolerance": 0.1, "batches": []}, "batches must"),
     ],
 )
 def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:

@@ -93,21 +93,6 @@ def test_one_batch_in_the_place_of_a_list_is_named() -> None:
         jat_graph.fidelity(long_bert(), padded_batch(), MIXED)
 
 
-def test_padding_and_batches_change_nothing() -> None:
-    model, batch = long_bert(), padded_batch()
-    together = jat_graph.fidelity(model, [batch], MIXED)
-    alone = [
-        {"input_ids": ids[mask.bool()][None], "position_ids": mask.nonzero().T}
-        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
-    ]
-    apart = jat_graph.fidelity(model, alone, MIXED)
-    for one, other in zip(together.heads, apart.heads, strict=True):
-        assert measures(one) == pytest.approx(measures(other), rel=1e-9)
-    assert together.token_cosine == pytest.approx(apart.token_cosine, abs=1e-9)
-    assert together.embedding_cosine == pytest.approx(apart.embedding_cosine, abs=1e-9)
-    assert together.tokens == apart.tokens
-
-
 def test_short_sequences_are_dense_and_counted() -> None:
     model, batch = long_bert(), padded_batch()
     report = jat_graph.fidelity(model, [batch])  # by default all of fewer than 4096 tokens

@@ -182,6 +182,10 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(model, tokenizer):
         ({"tokens": range(0, 8, 2)}, "tokens must"),
         ({"tokens": (3, 4)}, "tokens must"),
         ({"tokens": range(0, 1)}, "tokens must"),
+        ({"tokens": "book banana"}, "tokens must be words of the text, got .banana."),
+        ({"jump": ("book", "banana")}, "tokens must be words of the text, got .banana."),
+        ({"jump": ("book",)}, "jump must be two words"),
+        ({"jump": "bo"}, "jump must be two words, got .bo."),
         ({"top": -1}, "top must"),
     ],
 )
@@ -196,6 +200,6 @@ def test_what_is_not_there_is_refused_before_the_model_runs(tokenizer, options, 
         inspect_text(model, tokenizer, TEXT)
     with pytest.raises(ValueError, match=message):
         inspect_text(model, tokenizer, TEXT, **options)
-    if "top" not in options:
+    if not {"top", "jump"} & set(options):
         with pytest.raises(ValueError, match=message):
             view_graphs(model, tokenizer, TEXT, **options)  # at once, not with the first graph

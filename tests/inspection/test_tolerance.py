@@ -123,19 +123,3 @@ def test_an_encoder_and_its_decoder_are_served() -> None:
     graph: Any = config.graph
     assert [len(row) for row in graph.keys] == [4] * 4  # those of the encoder, then the decoder's
     jat_graph.attach(tiny_model("bart"), config)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tolerance": 0}, "tolerance must be above 0"),
-        ({"tolerance": "a"}, "tolerance must be a number"),
-        ({"config": JatConfig()}, "tolerance needs graph='clusters', got 'pairs'"),
-        ({"density": 0.1}, "density needs graph='pairs', got 'clusters'"),
-        ({"batches": []}, "batches must"),
-    ],
-)
-def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
-    given = {"model": long_bert(), "batches": batches(1), "tolerance": 0.1} | changes
-    with pytest.raises(ValueError, match=message):
-        jat_graph.calibrate(**given)
