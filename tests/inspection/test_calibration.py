@@ -1,17 +1,21 @@
-"""Thresholds from wanted densities: on random scores, and on the real model with real sentences."""
+"""Thresholds from wanted densities, layer after layer as whole runs show them."""
 
 import itertools
 import logging
 import math
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 
+from jat_graph import ClusterGraph, fidelity, summary
 from jat_graph.hf import attach, attached_config, detach
 from jat_graph.inspection import calibrate, graph_statistics
 from jat_graph.jumps.config import JatConfig, PairGraph
-from tests.inspection.support import random_batches, tiny_bert
+from tests.hf.models import LENGTH, TEXT, tiny_config, tiny_inputs, tiny_model
+from tests.inspection.support import long_bert, padded_batch, random_batches, tiny_bert
 from tests.support import captured_layers, layer_weights
 
 CLUSTERS = JatConfig.clustered(dense_below=0, size=4, segment=16)
@@ -181,3 +185,173 @@ def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
         calibrate(**({"model": tiny_bert(), "batches": random_batches(1)} | arguments))
     with pytest.raises(ValueError, match="must have jump heads"):
         graph_statistics(tiny_bert(), random_batches(1))
+
+
+# --- layer after layer ---------------------------------------------------------------------------
+
+
+def critical_products(layer):
+    """The largest product of each pair of a layer's first head, by its definition: [pairs]."""
+    scores = layer.scale * layer.query[:, 0] @ layer.key[:, 0].mT
+    allowed = torch.ones_like(scores, dtype=torch.bool)
+    seen = layer.mask.allowed(scores.size(-1), scores.device)
+    if seen is not None:
+        allowed &= seen[:, 0]
+    products = scores[:, :, None] * scores[:, None]
+    products = products.masked_fill(~(allowed[:, :, None] & allowed[:, None]), -math.inf).amax(-1)
+    return products[allowed & ~torch.eye(scores.size(-1), dtype=torch.bool)]
+
+
+def assert_is_that_of_whole_runs(config, model, batches):
+    """Compare a table with the quantiles of whole runs, in which the layers before jump."""
+    layers = [layer.layer for layer in captured_layers(attach(model, config), batches[0])]
+    table = config.graph.threshold
+    assert len(table) == len(layers)
+    for row, found in enumerate(table):
+        here = None if row == len(table) - 1 else tuple(layers[: row + 1])
+        closed = (*table[:row], (math.inf,) * len(found))
+        attach(detach(model), config.replace(threshold=closed, layers=here))
+        parts = [critical_products(captured_layers(model, batch)[row]) for batch in batches]
+        values = torch.cat(parts).sort().values
+        wanted = values[math.ceil((1 - 0.3) * len(values)) - 1]
+        assert found[0] == pytest.approx(max(0.0, float(wanted)), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_every_layer_is_measured_as_in_a_whole_run(name: str) -> None:
+    used = [tiny_inputs(name), tiny_inputs(name, (LENGTH, LENGTH - 3))]
+    config = calibrate(
+        tiny_model(name), [*used, used[0]], density=0.3, config=tiny_config()
+    )  # the third batch is held out
+    assert_is_that_of_whole_runs(config, tiny_model(name), used)
+
+
+def test_no_layer_runs_more_than_twice_for_a_batch() -> None:
+    model, runs = tiny_bert(layers=6), Counter()
+    for place, layer in enumerate(model.encoder.layer):
+        layer.attention.self.register_forward_hook(lambda *_, place=place: runs.update([place]))
+    calibrate(model, random_batches(5))
+    # Four batches twice; the first of them three times more, to find the layers; then all once.
+    assert max(runs.values()) <= 4 * 2 + 3 + 5
+
+
+def test_layers_that_are_no_chain_run_whole() -> None:
+    """What the first layer gives goes around two others, as in no model of transformers."""
+    model, batches = tiny_bert(layers=4), random_batches(1)
+    given = []
+    first, _, _, last = model.encoder.layer
+    first.register_forward_hook(lambda module, args, output: given.append(output))
+    last.register_forward_pre_hook(lambda module, args: (args[0] + given[-1], *args[1:]))
+    config = calibrate(model, batches, density=0.3, config=JatConfig(PairGraph(), heads=1))
+    assert_is_that_of_whole_runs(config, model, batches)
+
+
+# --- clusters from a tolerance -------------------------------------------------------------------
+
+LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys
+
+
+def long_batches(count: int, lengths: tuple[int, ...] = (160, 160)) -> list[dict[str, Any]]:
+    return [padded_batch(lengths, seed) for seed in range(count)]
+
+
+def rungs(config: JatConfig) -> list[list[Any]]:
+    """Return the keys of each layer and head; None for a dense one."""
+    graph: Any = config.graph
+    return [
+        [None if below == math.inf else own for own, below in zip(row, dense, strict=True)]
+        for row, dense in zip(graph.keys, graph.dense_below, strict=True)
+    ]
+
+
+def logged_errors(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[float, float]]:
+    """Return the mean and the largest error on used and on held-out batches."""
+    line = re.compile(r"error on (\S+) batches: mean ([\d.]+), at most ([\d.]+)")
+    found = (line.match(record.getMessage()) for record in caplog.records)
+    return {m[1]: (float(m[2]), float(m[3])) for m in found if m is not None}
+
+
+@pytest.mark.parametrize("tolerance", [0.2, 0.07])
+def test_the_cheapest_rung_within_the_tolerance_is_taken(tolerance: float) -> None:
+    model, used = long_bert(1), long_batches(1)
+    (taken,) = rungs(calibrate(model, used, tolerance=tolerance, config=CLUSTERS))
+    reports = {keys: fidelity(model, used, CLUSTERS.replace(keys=keys)) for keys in LADDER}
+    for head, own in enumerate(taken):
+        costs: dict[Any, float] = {None: 1.0}
+        for keys, report in reports.items():
+            if report.heads[head].error <= tolerance:
+                costs[keys] = report.heads[head].share
+        assert own == min(costs, key=lambda keys: costs[keys])
+    assert len(set(taken)) > 1
+
+
+def test_the_tolerance_is_kept_with_the_layers_below_as_chosen(caplog):
+    model, used = long_bert(3), long_batches(2, (160, 90))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        config = calibrate(model, [*used, used[0]], tolerance=0.1, config=CLUSTERS)
+    mean, most = logged_errors(caplog)["used"]
+    assert 0.03 < mean < most <= 0.1
+    assert [len(row) for row in rungs(config)] == [4, 4, 4]
+
+
+def test_a_layer_is_measured_on_what_those_below_give(caplog: pytest.LogCaptureFixture) -> None:
+    model, used = long_bert(2), long_batches(1)
+    seen: list[torch.Tensor] = []
+    module = model.encoder.layer[1].attention.self
+    hook = module.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
+    config = calibrate(model, used, tolerance=0.15, config=CLUSTERS)
+    hook.remove()
+    rows = {name: getattr(config.graph, name)[:1] for name in ("keys", "dense_below")}
+    below = attach(model, CLUSTERS.replace(layers=(0,), **rows))
+    with torch.no_grad():
+        given = below(**used[0], output_hidden_states=True).hidden_states[1]
+        own = detach(model)(**used[0], output_hidden_states=True).hidden_states[1]
+    assert torch.equal(seen[-2], given)  # the last is of the log
+    assert not torch.equal(given, own)
+
+
+def test_a_head_that_none_serve_is_dense(caplog: pytest.LogCaptureFixture) -> None:
+    model, used = long_bert(), long_batches(1)
+    config = calibrate(model, used, tolerance=1e-9)
+    assert rungs(config) == [[None] * 4] * 2
+    before = model(**used[0]).last_hidden_state
+    assert torch.equal(attach(model, config)(**used[0]).last_hidden_state, before)
+    # Nor is anything cheaper where everything would be read.
+    short = calibrate(long_bert(), long_batches(1, (9, 8)), tolerance=0.5)
+    assert rungs(short) == [[None] * 4] * 2 and caplog.text.count("8 of them dense") == 2
+
+
+def test_the_config_says_from_where_on_and_is_saved() -> None:
+    model, used = long_bert(), long_batches(1)
+    base = CLUSTERS.replace(dense_below=None)
+    config = calibrate(model, used, tolerance=0.1, config=base)
+    assert {x for row in config.graph.dense_below for x in row} == {None}
+    assert JatConfig.from_dict(config.to_dict()) == config
+    base = base.replace(dense_below=300, propagate=False)
+    other = calibrate(model, used, tolerance=0.2, config=base)
+    assert {x for row in other.graph.dense_below for x in row} == {300}
+    assert other.graph.propagate is False
+    again = calibrate(attach(model, config), used, tolerance=0.1)
+    assert again == config
+    assert attached_config(model, ClusterGraph) == config
+    assert " keys, 16 groups, dense below a" in summary(model)
+
+
+def test_a_held_out_error_above_the_tolerance_is_a_warning(caplog):
+    (one,), (longer,) = long_batches(1), long_batches(1, (256, 256))
+    for held_out, level in ((one, "INFO"), (longer, "WARNING")):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="jat_graph"):
+            calibrate(long_bert(), [one, held_out], tolerance=0.06, config=CLUSTERS)
+        assert [record.levelname for record in caplog.records] == ["INFO", level]
+        found = logged_errors(caplog)
+        assert (found["held-out"][0] > 0.06) == (level == "WARNING")
+        assert (found["held-out"] == found["used"]) == (held_out is one)
+
+
+def test_an_encoder_and_its_decoder_are_served() -> None:
+    used = [{"input_ids": torch.randint(3, 40, (2, 60))}]
+    config = calibrate(tiny_model("bart"), used, tolerance=0.5, config=CLUSTERS)
+    graph: Any = config.graph
+    assert [len(row) for row in graph.keys] == [4] * 4  # those of the encoder, then the decoder's
+    attach(tiny_model("bart"), config)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import AutoModel, AutoTokenizer
+from torch import Tensor
+from transformers import AutoModel, AutoTokenizer, BartForConditionalGeneration, LlamaModel
 
 import jat_graph
 from jat_graph import ClusterGraph, JatConfig
@@ -26,7 +27,9 @@ MIXED = JatConfig.clustered(
     **SHORT | {"keys": [[4, 0, 9, 3], [5, 6, 7, 8]], "margin": [[4.0, 1.0, math.inf, 0.5]] * 2},
     groups=[[1, 2, 1, 1], [2, 2, 3, 1]],
 )
-CAUSAL = JatConfig.clustered(**CLUSTERS, layers=(1,))
+CAUSAL = JatConfig.clustered(**CLUSTERS)
+CAUSAL_LAYER = CAUSAL.replace(layers=(1,))
+CAUSAL_BATCH = padded_batch((48, 31, 40, 6), ids=(3, VOCABULARY))  # the last is too short
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -39,16 +42,15 @@ CAUSAL = JatConfig.clustered(**CLUSTERS, layers=(1,))
         ("bert", JatConfig.clustered(**SHORT)),
         ("bert", JatConfig.clustered(**SHORT | {"size": 1}, groups=1)),
         ("bert", JatConfig.clustered(**SHORT, propagate=False)),
-        ("llama", CAUSAL),
-        ("llama", CAUSAL.replace(dense_below=21)),
-        ("gpt2", CAUSAL.replace(propagate=False)),
+        ("llama", CAUSAL_LAYER),
+        ("llama", CAUSAL_LAYER.replace(dense_below=21)),
+        ("gpt2", CAUSAL_LAYER.replace(propagate=False)),
     ],
 )
 def test_numbers_are_those_of_whole_rows(name, config):
     model, batch = long_bert(), padded_batch()
-    if name != "bert":  # the last sequence is too short for clusters
-        model = tiny_model(name).double()
-        batch = padded_batch((48, 31, 40, 6), ids=(3, VOCABULARY))
+    if name != "bert":
+        model, batch = tiny_model(name).double(), CAUSAL_BATCH
     report = jat_graph.fidelity(jat_graph.attach(model, config), [batch], queries=48)
     wanted = reference_fidelity(model, batch)
     assert {(head.layer, head.head): measures(head) for head in report.heads} == {
@@ -86,11 +88,6 @@ def test_a_sample_is_without_bias() -> None:
         assert bool((found.std(0) > 0).all())
         assert bool(((found.mean(0) - torch.tensor(measures(head))).abs() < 4 * spread).all())
     assert jat_graph.fidelity(model, [batch], config) == samples[0]  # seed 0
-
-
-def test_one_batch_in_the_place_of_a_list_is_named() -> None:
-    with pytest.raises(ValueError, match="list of dictionaries of inputs, got one dictionary"):
-        jat_graph.fidelity(long_bert(), padded_batch(), MIXED)
 
 
 def test_short_sequences_are_dense_and_counted() -> None:
@@ -146,6 +143,7 @@ def test_layers_that_clusters_serve_are_measured(name: str, layers: list[int]) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"batches": padded_batch()}, "list of dictionaries of inputs, got one dictionary"),
         ({"batches": []}, "batches must"),
         ({"config": JatConfig.stones()}, "graph must be 'clusters' here, got 'stones'"),
         ({"config": 3}, "config must be a JatConfig"),
@@ -191,6 +189,72 @@ def test_the_table_has_means_of_layers_or_heads() -> None:
     assert [(head.layer, head.head) for head in some.heads] == [(1, 0), (1, 2)]
     with pytest.raises(ValueError, match="head 9 must be a cluster head"):
         report.of_heads(heads=9)
+
+
+# --- decoders ------------------------------------------------------------------------------------
+
+
+def foretold(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return losses and most likely next tokens, those of all sequences."""
+    losses, likeliest = [], []
+    with torch.no_grad():
+        logits = model(**batch).logits
+    for row, ids, mask in zip(logits, batch["input_ids"], batch["attention_mask"], strict=True):
+        row, ids = row[mask.bool()][:-1], ids[mask.bool()][1:]
+        losses.append(F.cross_entropy(row, ids, reduction="none"))
+        likeliest.append(row.argmax(-1))
+    return torch.cat(losses), torch.cat(likeliest)
+
+
+def test_the_loss_is_that_of_two_runs() -> None:
+    model, batch = tiny_model("llama").double(), CAUSAL_BATCH
+    report = jat_graph.fidelity(model, [batch, batch], CAUSAL)
+    losses, likeliest = foretold(model, batch)
+    others, other_tokens = foretold(jat_graph.attach(model, CAUSAL), batch)
+    found = report.next_tokens
+    assert found is not None
+    assert found.positions == 2 * len(losses) == report.tokens - 8
+    assert found.loss == pytest.approx(float(losses.mean()), abs=1e-9)
+    assert found.change == pytest.approx(float((others - losses).mean()), abs=1e-9)
+    assert found.changed == pytest.approx(float((likeliest != other_tokens).double().mean()))
+    assert found.changed > 0 and found.low < found.change < found.high
+    assert f"Loss {found.loss:.3f} per token, by clusters {found.change:+.4f} (95" in report.table()
+    assert Fidelity.from_dict(report.to_dict()) == report
+    # Its own settings, by attachment or by name, and one text, of which there is no interval.
+    alone = {name: x[:1] for name, x in batch.items()}
+    single = jat_graph.fidelity(model, [alone])
+    assert single.next_tokens is not None and single.next_tokens.low is None
+    named = tiny_model("llama").double()
+    named.set_attn_implementation(register_clustered(**CLUSTERS))
+    assert jat_graph.fidelity(named, [alone]) == single
+
+
+def test_only_what_foretells_has_a_loss() -> None:
+    batch, llama = CAUSAL_BATCH, tiny_model("llama")
+    inner = llama.model
+    assert isinstance(inner, LlamaModel)
+    assert jat_graph.fidelity(inner, [batch], CAUSAL).next_tokens is None
+    embedded = {"inputs_embeds": inner.embed_tokens(batch["input_ids"])}
+    assert jat_graph.fidelity(llama, [embedded], CAUSAL).next_tokens is None
+    bart = BartForConditionalGeneration(tiny_model("bart").config)
+    assert jat_graph.fidelity(bart, [batch], CAUSAL).next_tokens is None
+    given = batch | {"decoder_input_ids": batch["input_ids"][:, :20]}
+    report = jat_graph.fidelity(bart, [given], CAUSAL)
+    assert report.next_tokens is not None
+    assert (report.tokens, report.next_tokens.positions) == (4 * 20, 4 * 19)
+
+
+def test_a_tolerance_gives_settings_of_decoders() -> None:
+    ids = torch.randint(3, VOCABULARY, (2, 160), generator=torch.Generator().manual_seed(0))
+    model, batches = tiny_model("llama"), [{"input_ids": own[None]} for own in ids]
+    config = CAUSAL.replace(groups=8)
+    config = jat_graph.calibrate(model, batches, tolerance=0.25, config=config)
+    graph: Any = config.graph
+    assert {x for row in graph.keys for x in row} <= {8, 16, 32, 64, None}
+    report = jat_graph.fidelity(model, batches[:1], config)
+    assert all(0 < head.error <= 0.3 for head in report.heads)
+    strict: Any = jat_graph.calibrate(model, batches, tolerance=1e-9, config=CAUSAL).graph
+    assert {x for row in strict.dense_below for x in row} == {math.inf}
 
 
 # --- the real model ------------------------------------------------------------------------------
