@@ -148,9 +148,6 @@ def inspect_clusters(
     Raises:
         ValueError: If the model has no such heads, or not those asked for, the text is empty, too
             long, or lacks the tokens, or ``top`` is below 0, before the model is run.
-
-    Reference:
-        This library's own.
     """
     if top is not None:
         check_integer("top", top, least=0)
@@ -223,9 +220,6 @@ def view_descent(
     Raises:
         ValueError: If the model does not read by clusters there, the text is empty or too long, or
             it lacks the token, before the model is run.
-
-    Reference:
-        This library's own.
     """
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
