@@ -165,8 +165,9 @@ def _measure_table(
     table: list[tuple[float, ...]] = []
     for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
+        layers = config.layers if len(below) == len(relay.heads) else below  # shared ones have none
         infinite = (math.inf,) * len(relay.heads[row][1])
-        attach_again(model, config.replace(threshold=(*table, infinite), layers=below), learned)
+        attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
         parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
         thresholds = []
         for values in map(torch.cat, zip(*parts, strict=True)):  # [pairs] of each head

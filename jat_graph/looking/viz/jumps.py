@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from jat_graph.looking.inspection.reports import (
+    from jat_graph.looking.inspection import (
         HeadView,
         Jump,
         SteppingStone,
