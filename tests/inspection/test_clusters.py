@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch_geometric.data import HeteroData
 from transformers import GPT2Config, GPT2Model, PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph import ClusterGraph, JatConfig, clustered_attention, tree_graph
 from jat_graph.hf import attach, capture_scores, detach
-from jat_graph.inspection import ClusterReport, inspect_clusters, inspect_text, view_descent
+from jat_graph.inspection import inspect_clusters, inspect_text, view_descent
 
 TEXT = "Book costs more than pencil. Book costs less than computer. " * 8  # with groups of clusters
 RULE: dict[str, Any] = {"keys": 4, "groups": 1, "size": 2, "segment": 16, "window": 5}
@@ -37,24 +36,22 @@ def decoder(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 class Seen:
     """One head of a model: its report, its graph, and rows of attention of all tokens, [L, L]."""
 
-    def __init__(self, report: ClusterReport, query: Any, key: Any, scale: float, causal: bool):
-        self.report, self.causal, self.length = report, causal, key.size(2)
-        self.graph: HeteroData = tree_graph(
-            query, key, config=CONFIG, is_causal=causal, scale=scale
-        )[0]
+    def __init__(self, report, layer):
+        self.report, self.causal, self.length = report, layer.mask.causal, layer.key.size(2)
+        options = {"is_causal": self.causal, "scale": layer.scale}
+        self.graph = tree_graph(layer.query, layer.key, config=CONFIG, **options)[0]
         value = torch.eye(self.length)[None, None]
-        options = {"is_causal": causal, "scale": scale}
-        self.rows = clustered_attention(query, key, value, **RULE, **options)[0, 0]
-        later = torch.ones(self.length, self.length).triu(1).bool() & causal
-        scores = scale * (query @ key.mT)[0, 0]
+        self.rows = clustered_attention(layer.query, layer.key, value, **RULE, **options)[0, 0]
+        later = torch.ones(self.length, self.length).triu(1).bool() & self.causal
+        scores = layer.scale * (layer.query @ layer.key.mT)[0, 0]
         self.before = scores.masked_fill(later, -torch.inf).softmax(-1)
 
-    def read(self, token: int) -> set[int]:
+    def read(self, token):
         """Return the keys that a token reads exactly."""
         source, target = self.graph["token", "read_by", "token"].edge_index
         return set(source[target == token].tolist())
 
-    def best(self, token: int) -> set[int]:
+    def best(self, token):
         """Return those that are in clusters which it opens."""
         node, reader = self.graph["cluster", "opened_by", "token"].edge_index
         key, cluster = self.graph["token", "in", "cluster"].edge_index
@@ -62,62 +59,42 @@ class Seen:
 
 
 @pytest.fixture(params=["encoder", "decoder"])
-def seen(
-    request: pytest.FixtureRequest,
-    model: PreTrainedModel,
-    decoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-) -> list[Seen]:
+def seen(request, model, decoder, tokenizer):
     """Each head of a model, special tokens shown."""
-    causal = request.param == "decoder"
-    model = decoder if causal else model
+    model = decoder if request.param == "decoder" else model
     with torch.no_grad(), capture_scores(model, ClusterGraph) as layers:
         model(**tokenizer(TEXT, return_tensors="pt"))
-    found = inspect_clusters(model, tokenizer, TEXT, special_tokens=True)
-    assert [(head.layer, head.head) for head in found.heads] == [
-        (layer, head) for layer in (1, 3) for head in (1, 4, 7)
-    ]
-    parts = [
-        (layer.query[:, n : n + 1], layer.key[:, n : n + 1], layer.scale, causal)
-        for layer in layers
-        for n in range(3)
-    ]
-    return [Seen(head, *part) for head, part in zip(found.heads, parts, strict=True)]
+    found = inspect_clusters(model, tokenizer, TEXT, special_tokens=True).heads
+    parts = [layer.of_head(head) for layer in layers for head in (1, 4, 7)]
+    assert [(head.layer, head.head) for head in found] == [(p.layer, *p.heads) for p in parts]
+    return [Seen(*pair) for pair in zip(found, parts, strict=True)]
 
 
-def test_shares_are_those_that_the_heads_multiply_values_by(seen: list[Seen]) -> None:
+def test_a_report_is_of_the_rows_that_the_heads_multiply_values_by(seen):
     for own in seen:
+        report, shares = own.report, []
         assert int(own.graph["cluster"].level.max()) > 0
-        for index, reading in enumerate(own.report.tokens):
-            assert reading is own.report.of_token(index)
+        for index, reading in enumerate(report.tokens):
+            assert reading is report.of_token(index)
             keys = {key.token.index: key.share for key in reading.keys}
             assert set(keys) == own.best(index)
             assert keys == pytest.approx({k: float(own.rows[index, k]) for k in keys}, abs=1e-5)
             assert list(keys.values()) == sorted(keys.values(), reverse=True)
-        assert any(len(reading.keys) == 4 for reading in own.report.tokens)
-        with pytest.raises(ValueError, match="index must be that of a reported token, got 999"):
-            own.report.of_token(999)
-
-
-def test_numbers_are_what_their_names_say(seen: list[Seen]) -> None:
-    for own in seen:
-        shares = []
-        for index, reading in enumerate(own.report.tokens):
             read = sorted(own.read(index))
             shares.append(len(read) / (index + 1 if own.causal else own.length))
             tv = float((own.rows[index] - own.before[index]).abs().sum()) / 2
             assert reading.exact == pytest.approx(float(own.rows[index, read].sum()), abs=1e-5)
             assert reading.tv == pytest.approx(tv, abs=1e-5)
-        assert own.report.share == pytest.approx(fmean(shares))
-        assert own.report.exact == pytest.approx(fmean(x.exact for x in own.report.tokens))
-        assert own.report.tv == pytest.approx(fmean(x.tv for x in own.report.tokens))
-        assert 0.001 < own.report.tv and own.report.exact < 0.99
-        assert not own.report.dense
+        assert any(len(reading.keys) == 4 for reading in report.tokens)
+        assert report.share == pytest.approx(fmean(shares))
+        assert report.exact == pytest.approx(fmean(x.exact for x in report.tokens))
+        assert report.tv == pytest.approx(fmean(x.tv for x in report.tokens))
+        assert 0.001 < report.tv and report.exact < 0.99 and not report.dense
+        with pytest.raises(ValueError, match="index must be that of a reported token, got 999"):
+            report.of_token(999)
 
 
-def test_tokens_and_keys_can_be_chosen(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_tokens_and_keys_can_be_chosen(model, tokenizer):
     where = {"layers": 1, "heads": 1}
     (every,) = inspect_clusters(model, tokenizer, TEXT, special_tokens=True, **where).heads
     (plain,) = inspect_clusters(model, tokenizer, TEXT, **where).heads
@@ -134,9 +111,7 @@ def test_tokens_and_keys_can_be_chosen(
     assert [reading.keys for reading in first.tokens] == [own.keys[:2] for own in plain.tokens]
 
 
-def test_a_short_text_is_read_densely_and_the_report_says_so(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_short_text_is_read_densely_and_the_report_says_so(plain, tokenizer):
     reports = []
     for changes in ({}, {"dense_below": None}):
         attach(plain, CONFIG.replace(layers=(1,), **changes))
@@ -152,9 +127,7 @@ def test_a_short_text_is_read_densely_and_the_report_says_so(
         assert head.tokens == other.tokens
 
 
-def test_without_the_rest_all_attention_is_exact(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_without_the_rest_all_attention_is_exact(plain, tokenizer):
     attach(plain, CONFIG.replace(propagate=False))
     try:
         found = inspect_clusters(plain, tokenizer, TEXT, layers=1)
@@ -165,15 +138,11 @@ def test_without_the_rest_all_attention_is_exact(
 
 
 @pytest.mark.parametrize("place", [range(30, 31), "computer", None])
-def test_the_descent_of_a_token_is_that_of_the_whole_graph(
-    place: Any, seen: list[Seen], model: Any, decoder: Any, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_the_descent_of_a_token_is_that_of_the_whole_graph(place, seen, model, decoder, tokenizer):
     own = seen[-1]
     model = decoder if own.causal else model
     view = view_descent(model, tokenizer, TEXT, layer=3, head=7, tokens=place)
-    index = {"computer": own.length - 3, None: own.length - 2}.get(
-        str(place) if place else None, 30
-    )
+    index = 30 if isinstance(place, range) else own.length - 2 - (place == "computer")
     if place == "computer":
         assert own.report.of_token(index).token.text == "computer"
     (reading,) = view.report.tokens
@@ -192,16 +161,15 @@ def test_the_descent_of_a_token_is_that_of_the_whole_graph(
     assert reading.exact == pytest.approx(float(weight.sum()), abs=1e-5)
 
 
-def test_everything_becomes_json(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_heads_are_ranked_and_everything_becomes_json(model, tokenizer):
     found = inspect_clusters(model, tokenizer, TEXT, heads=(1, 7), top=3)
+    changes = [head.tv for head in found.ranked()]
+    assert changes == sorted((head.tv for head in found.heads), reverse=True)
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert JatConfig.from_dict(content["config"]) == found.config == CONFIG
     assert content["tokens"][0] == "[CLS]"
-    assert [(head["layer"], head["head"]) for head in content["heads"]] == [
-        (1, 1), (1, 7), (3, 1), (3, 7),
-    ]  # fmt: skip
+    places = [(head["layer"], head["head"]) for head in content["heads"]]
+    assert places == [(1, 1), (1, 7), (3, 1), (3, 7)]
     reading = content["heads"][0]["tokens"][2]
     assert set(reading) == {"token", "exact", "tv", "keys"}
     assert [set(key) for key in reading["keys"]] == [{"token", "share"}] * 3
@@ -217,9 +185,7 @@ def test_everything_becomes_json(
         ({"tokens": "banana"}, "tokens must be words of the text, got 'banana'"),
     ],
 )
-def test_what_is_not_there_is_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, change: Any, message: str
-) -> None:
+def test_what_is_not_there_is_refused(model, tokenizer, change, message):
     with pytest.raises(ValueError, match=message) as refused:
         inspect_clusters(model, tokenizer, **{"text": TEXT} | change)
     assert "\n" not in str(refused.value)
@@ -227,16 +193,11 @@ def test_what_is_not_there_is_refused(
         inspect_text(model, tokenizer, TEXT)
 
 
-def test_a_model_without_such_heads_is_refused(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_model_without_such_heads_is_refused(plain, tokenizer):
     wanted = "model must have cluster heads, got none: attach"
     with pytest.raises(ValueError, match=wanted):
         inspect_clusters(plain, tokenizer, TEXT)
     with pytest.raises(ValueError, match=wanted):
         view_descent(plain, tokenizer, TEXT, layer=0, head=0)
-    with (
-        pytest.raises(ValueError, match="model must have cluster heads"),
-        capture_scores(plain, ClusterGraph),
-    ):
-        pass
+    with pytest.raises(ValueError, match="model must have cluster heads"):
+        capture_scores(plain, ClusterGraph).__enter__()

@@ -1,14 +1,16 @@
-"""Graphs to look at: what joins two tokens, and who stands on which stone."""
+"""Graphs to look at: what joins two tokens, who stands on which stone, and their structure."""
 
+import networkx as nx
 import pytest
 import torch
 
 from jat_graph import JatConfig, PairGraph, attach, jump_operator, stone_graph
-from jat_graph.inspection import graph_statistics, view_head
+from jat_graph.inspection import graph_statistics, inspect_text, view_head
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
+from tests.inspection.support import random_batches, tiny_bert
 from tests.oracles import standard_scores
-from tests.support import assert_equal, captured_layers
+from tests.support import assert_equal, captured_layers, layer_weights
 
 TEXT = "gark book lumps barks dook"
 MODELS = ["bert", "gpt2"]  # which is causal
@@ -34,12 +36,13 @@ def stones_and_walk(layer):
 @pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])
 @pytest.mark.parametrize(("sides", "self_weight"), [("both", 0.0), ("both", 0.1), ("positive", 0)])
 def test_shares_say_how_much_of_a_walk_goes_over_each_stone(name, kind, sides, self_weight):
-    config = JatConfig.stones(incidence=kind, sides=sides, self_weight=self_weight, backend="dense")
-    views, layer = look(name, config)
+    graph = {"incidence": kind, "sides": sides, "self_weight": self_weight, "backend": "dense"}
+    views, layer = look(name, JatConfig.stones(**graph, strength=(0.5, -0.3, 0.2)))
     for b, walk, view in zip(*stones_and_walk(layer), views, strict=True):
         length = len(walk)
         assert_equal(view.weights, walk - torch.diag(walk.diagonal()))
         assert len(view.report.jumps) == view.weights.count_nonzero() > 0
+        assert view.report.strengths == ((0.5, pytest.approx(-0.3), pytest.approx(0.2)),)
         for jump in view.report.jumps:
             i, k = jump.query.index, jump.key.index
             seen = b[: i + 1] if layer.mask.causal else b
@@ -48,8 +51,9 @@ def test_shares_say_how_much_of_a_walk_goes_over_each_stone(name, kind, sides, s
                 for m in range(b.size(1))
                 if b[i, m] > 0 and b[k, m] > 0
             }
+            assert jump.value_update == pytest.approx(0.2 * jump.weight)
             shares = [stone.share for stone in jump.stones]
-            assert shares == sorted(shares, reverse=True)
+            assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
             assert {(stone.token.index, stone.side) for stone in jump.stones} == set(wanted)
             degree = float(b[i].sum()) + self_weight
             for stone in jump.stones:
@@ -71,6 +75,15 @@ def test_stones_say_who_stands_on_them_and_how_many_walks_go_over(name, kind):
             assert stone.share == pytest.approx(float((own / (b.sum(1) + 0.1)).mean()))
         shares = [stone.share for stone in stones]
         assert shares == sorted(shares, reverse=True)
+        report, sizes = view.report, b.count_nonzero(0)
+        assert report.num_stones == len(stones)
+        assert report.linked == pytest.approx(float(b.any(1).double().mean()))
+        assert report.median_size == float(sizes[sizes > 0].double().quantile(0.5))
+        # Strengths are still 0.
+        assert report.change == 0
+        assert all(jump.gain == 0 == jump.value_update for jump in report.jumps)
+        weights = [jump.weight for jump in report.jumps]
+        assert weights == sorted(weights, reverse=True) and weights[0] > weights[-1] > 0
 
 
 @pytest.mark.parametrize(
@@ -116,3 +129,93 @@ def test_standard_scores_vote_and_are_shown():
                 assert stone.query_score == pytest.approx(float(scores[i, stone.token.index]))
                 assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
                 assert (stone.side, stone.share) == (None, None)
+
+
+def test_special_tokens_are_no_stones_and_stand_on_none_unless_they_are_asked_for():
+    tokenizer = tiny_tokenizer()
+    model = attach(tiny_model("bert").double(), JatConfig.stones(layers=(1,), heads=1))
+    (hidden,) = inspect_text(model, tokenizer, TEXT, top=4).heads
+    full = view_head(model, tokenizer, TEXT, layer=1, head=0, special_tokens=True)
+    special = {0, len(full.tokens) - 1}
+    known = {(stone.token, stone.side): stone for stone in full.report.stones}
+    assert special & {token.index for token, _ in known}
+    assert len(hidden.stones) == 4
+    assert (hidden.linked, hidden.num_stones) == (full.report.linked, full.report.num_stones)
+    for stone in hidden.stones:
+        links = known[stone.token, stone.side].links
+        assert stone.token.index not in special
+        assert stone.links == tuple(link for link in links if link.token.index not in special)
+        assert stone.hidden_links == len(links) - len(stone.links)
+
+
+# --- structure -----------------------------------------------------------------------------------
+
+CONFIGS = {
+    "many": JatConfig(PairGraph(threshold=1.0), heads=(1, 3), layers=(1, 2)),
+    "few": JatConfig(PairGraph(threshold=8.0), heads=(1, 3), layers=(1, 2)),
+    "stones": JatConfig.stones(heads=(1, 3), layers=(1, 2), threshold=0.5),
+}
+
+
+def gaps(adjacency):
+    """The second smallest eigenvalues of I − Â, of dense matrices [..., n, n]."""
+    looped = adjacency + torch.eye(adjacency.size(-1), dtype=adjacency.dtype)
+    scale = looped.sum(-1).rsqrt()
+    values = torch.linalg.eigvalsh(scale[..., :, None] * looped * scale[..., None, :])
+    return 1 - values[..., -2]
+
+
+def by_networkx(weights):
+    """Measure one graph [n, n] the slow way."""
+    undirected = (weights + weights.T) / 2
+    graph = nx.from_numpy_array(undirected.numpy())
+    degree = sum(degree for _, degree in graph.degree()) / len(graph)
+    components = nx.number_connected_components(graph)
+    return degree, nx.average_clustering(graph), components, float(gaps(undirected.double()))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_structure_is_that_of_networkx_over_the_tokens_of_all_sequences(name):
+    model, batches = tiny_bert(), random_batches(2)
+    attach(model, CONFIGS[name])
+    statistics = graph_statistics(model, batches, structure=True)
+    assert [(found.layer, found.head) for found in statistics] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    rows = {(found.layer, found.head): [] for found in statistics}
+    for batch in batches:
+        for layer in captured_layers(model, batch):
+            every = layer_weights(layer)
+            for place, head in enumerate(layer.heads):
+                for row, own in enumerate(batch["attention_mask"].bool()):
+                    weights = every[row, place][own][:, own]
+                    rows[layer.layer, head].append(by_networkx(weights))
+    for found in statistics:
+        values = torch.tensor(rows[found.layer, found.head], dtype=torch.float64)
+        assert len(values) == 6
+        structure = found.structure
+        got = (structure.degree, structure.clustering, structure.components, structure.gap)
+        assert got == pytest.approx(values.mean(0).tolist(), abs=1e-5)
+        assert 1 < structure.degree <= 8 and 0.4 < structure.clustering <= 1
+    apart = [found.structure.components > 1 for found in statistics]
+    assert all(apart) if name == "few" else any(apart) and not all(apart)
+
+
+@pytest.mark.parametrize(
+    "config", [JatConfig(PairGraph(threshold=0.5)), JatConfig.stones(threshold=0.5)]
+)
+def test_a_causal_graph_is_measured_without_its_direction(config):
+    model = attach(tiny_model("gpt2").double(), config)
+    inputs = {"input_ids": 1 + 3 * torch.arange(11)[None]}
+    weights = [w for layer in captured_layers(model, inputs) for w in layer_weights(layer)[0]]
+    for own, found in zip(weights, graph_statistics(model, [inputs], structure=True), strict=True):
+        assert own.count_nonzero() > 4 and own.triu(1).count_nonzero() == 0
+        got = vars(found.structure).values()
+        assert list(got) == pytest.approx(by_networkx(own), abs=1e-8)
+
+
+def test_sequences_without_a_token_do_not_count():
+    model, (batch,) = tiny_bert(), random_batches(1)
+    attach(model, CONFIGS["many"])
+    wanted = graph_statistics(model, [batch], structure=True)
+    empty = {name: torch.cat([rows, torch.zeros_like(rows[:1])]) for name, rows in batch.items()}
+    for one, two in zip(wanted, graph_statistics(model, [empty], structure=True), strict=True):
+        assert vars(one.structure) == pytest.approx(vars(two.structure), abs=1e-5)

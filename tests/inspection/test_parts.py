@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
+from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
 from tests.support import MemoryMeter, assert_equal
@@ -41,27 +41,21 @@ def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerBase) ->
     return attach(tiny_model("bert").double(), SETTINGS[request.param], tokenizer)
 
 
-def test_a_part_of_the_heads_is_that_part_of_the_whole(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_part_of_the_heads_is_that_part_of_the_whole(model, tokenizer):
     whole = inspect_text(model, tokenizer, TEXT, top=4)
     assert [(report.layer, report.head) for report in whole.heads] == HEADS
     assert all(report.jumps for report in whole.heads)
-    for layers, heads in ((1, 2), ((0, 2), None), (None, (3, 0)), ([2], [0, 3])):
+    for layers, heads, wanted in (
+        (1, 2, [(1, 2)]),
+        ((0, 2), None, [HEADS[n] for n in (0, 1, 2, 6, 7, 8)]),
+        (None, (3, 0), [place for place in HEADS if place[1] != 2]),
+        ([2], [0, 3], [(2, 0), (2, 3)]),
+    ):
         part = inspect_text(model, tokenizer, TEXT, layers=layers, heads=heads, top=4)
-        wanted = [
-            report
-            for report in whole.heads
-            if layers is None or report.layer in (layers if layers != 1 else (1,))
-            if heads is None or report.head in (heads if heads != 2 else (2,))
-        ]
-        assert wanted
-        assert list(part.heads) == wanted
+        assert list(part.heads) == [whole.heads[HEADS.index(place)] for place in wanted]
 
 
-def test_a_part_of_the_tokens_has_the_jumps_between_them(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_part_of_the_tokens_has_the_jumps_between_them(model, tokenizer):
     span = range(3, 11)
     whole = inspect_text(model, tokenizer, TEXT, top=10_000)
     part = inspect_text(model, tokenizer, TEXT, tokens=span, top=10_000)
@@ -69,7 +63,7 @@ def test_a_part_of_the_tokens_has_the_jumps_between_them(
         inside = [jump for jump in full.jumps if {jump.query.index, jump.key.index} <= set(span)]
         assert 0 < len(inside) < len(full.jumps)
         assert list(report.jumps) == inside
-        if isinstance(report, StoneReport) and isinstance(full, StoneReport):
+        if isinstance(full, StoneReport):
             assert 0 < len(report.stones) <= len(full.stones)
             known = {(stone.token, stone.side): stone for stone in full.stones}
             for stone in report.stones:
@@ -78,16 +72,11 @@ def test_a_part_of_the_tokens_has_the_jumps_between_them(
                 assert stone.links == tuple(x for x in own.links if x.token.index in span)
                 size = len(own.links) + own.hidden_links
                 assert len(stone.links) + stone.hidden_links == size
-        empty: dict[str, Any] = {
-            "jumps": (),
-            **({"stones": ()} if vars(full).get("stones") else {}),
-        }
+        empty = {"jumps": (), "stones": ()} if isinstance(full, StoneReport) else {"jumps": ()}
         assert replace(report, **empty) == replace(full, **empty)
 
 
-def test_views_are_cut_the_same_way(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_views_are_cut_the_same_way(model, tokenizer):
     options: dict[str, Any] = {"layer": 1, "head": 2, "special_tokens": True}
     whole = view_head(model, tokenizer, TEXT, **options)
     part = view_head(model, tokenizer, TEXT, tokens=range(4, 9), **options)
@@ -104,9 +93,7 @@ def test_views_are_cut_the_same_way(
     assert graphs[0].report.jumps == ()
 
 
-def test_gains_are_those_of_the_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_gains_are_those_of_the_model(model, tokenizer):
     inputs = tokenizer(TEXT, return_tensors="pt")
     model.eval()
     with torch.no_grad():
@@ -128,21 +115,21 @@ def test_gains_are_those_of_the_model(
     [
         JatConfig(PairGraph(threshold=1.0), heads=(0, 2)),
         JatConfig.stones(heads=(0, 2), strength=(0.5, -0.3, 0.2)),
+        JatConfig.stones(heads=(0, 2)),
         JatConfig(PairGraph(threshold=1.0), heads=(0, 2), conv={"layer": "GCNConv"}, strength=0.5),
     ],
-    ids=["pairs", "stones", "conv"],
+    ids=["pairs", "stones", "learned", "conv"],
 )
-def test_gains_are_those_of_other_models(
-    tokenizer: PreTrainedTokenizerBase, name: str, config: JatConfig
-) -> None:
+def test_gains_are_those_of_other_models(tokenizer, name, config):
     model = attach(tiny_model(name).double(), config, tokenizer)
+    for name, strength in model.named_parameters():
+        if "strength" in name:
+            strength.data.fill_(0.5)
     test_gains_are_those_of_the_model(model, tokenizer)
 
 
 @pytest.mark.parametrize("most", [2, 5, 9, 30])
-def test_cropping_keeps_what_is_strongest(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, most: int
-) -> None:
+def test_cropping_keeps_what_is_strongest(model, tokenizer, most):
     for layer, head in HEADS[::3]:
         whole = view_head(model, tokenizer, TEXT, layer=layer, head=head, top=10_000)
         view = whole.strongest(most)
@@ -160,9 +147,7 @@ def test_cropping_keeps_what_is_strongest(
         whole.strongest(0)
 
 
-def test_the_matrices_of_one_head_are_in_memory_at_a_time(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_the_matrices_of_one_head_are_in_memory_at_a_time(model, tokenizer):
     text = " ".join(["bark look"] * 30)
     length = len(tokenizer(text)["input_ids"])
     peaks = []
@@ -192,12 +177,14 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(
         ({"tokens": range(0, 8, 2)}, "tokens must"),
         ({"tokens": (3, 4)}, "tokens must"),
         ({"tokens": range(0, 1)}, "tokens must"),
+        ({"tokens": "book banana"}, "tokens must be words of the text, got .banana."),
+        ({"jump": ("book", "banana")}, "tokens must be words of the text, got .banana."),
+        ({"jump": ("book",)}, "jump must be two words"),
+        ({"jump": "bo"}, "jump must be two words, got .bo."),
         ({"top": -1}, "top must"),
     ],
 )
-def test_what_is_not_there_is_refused_before_the_model_runs(
-    tokenizer: PreTrainedTokenizerBase, options: dict[str, Any], message: str
-) -> None:
+def test_what_is_not_there_is_refused_before_the_model_runs(tokenizer, options, message):
     model = attach(tiny_model("bert"), SETTINGS["pairs"])
 
     def refuse(*_: Any) -> None:
@@ -208,6 +195,6 @@ def test_what_is_not_there_is_refused_before_the_model_runs(
         inspect_text(model, tokenizer, TEXT)
     with pytest.raises(ValueError, match=message):
         inspect_text(model, tokenizer, TEXT, **options)
-    if "top" not in options:
+    if not {"top", "jump"} & set(options):
         with pytest.raises(ValueError, match=message):
             view_graphs(model, tokenizer, TEXT, **options)  # at once, not with the first graph

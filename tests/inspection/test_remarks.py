@@ -28,9 +28,7 @@ ZERO = "Strengths are 0, as before training, so attention is that of the base"
         (None, None),
     ],
 )
-def test_what_does_not_fit_is_said(
-    config: Any, said: str | None, minilm_path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_does_not_fit_is_said(config, said, minilm_path, caplog):
     tokenizer, model = (kind.from_pretrained(minilm_path) for kind in (AutoTokenizer, AutoModel))
     batch = tokenizer(TEXT, return_tensors="pt")
     config = config or calibrate(model, [batch], density=0.1, config=JatConfig(**LAYER))

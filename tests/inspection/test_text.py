@@ -3,15 +3,15 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from jat_graph.hf import attach, detach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
-from jat_graph.inspection import Inspection, StoneReport, calibrate, inspect_text, view_head
+from jat_graph.hf import attach, detach
+from jat_graph.inspection import Inspection, calibrate, inspect_text, view_head
+from jat_graph.jumps.config import JatConfig
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
 SETTINGS = JatConfig(heads=(1, 4, 7), layers=(1, 3))
@@ -35,9 +35,7 @@ def everything(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> In
     return inspect_text(model, tokenizer, TEXT, top=10_000, special_tokens=True)
 
 
-def test_jumps_are_the_edges_and_stones_the_votes(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_jumps_are_the_edges_and_stones_the_votes(model, tokenizer, everything):
     for report in everything.heads:
         own = {"layer": report.layer, "head": report.head, "special_tokens": True}
         view = view_head(model, tokenizer, TEXT, **own)
@@ -60,9 +58,7 @@ def test_jumps_are_the_edges_and_stones_the_votes(
                     assert stone.key_score == pytest.approx(float(scores[k, stone.token.index]))
 
 
-def test_jumps_come_by_gain_and_stones_by_product(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_jumps_come_by_gain_and_stones_by_product(model, tokenizer, everything):
     cut = inspect_text(model, tokenizer, TEXT, top=2, special_tokens=True)
     for report, first in zip(everything.heads, cut.heads, strict=True):
         gains = [jump.gain for jump in report.jumps]
@@ -73,9 +69,7 @@ def test_jumps_come_by_gain_and_stones_by_product(
             assert products == sorted(products, reverse=True)
 
 
-def test_special_tokens_are_hidden_unless_asked_for(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, everything: Inspection
-) -> None:
+def test_special_tokens_are_hidden_unless_asked_for(model, tokenizer, everything):
     hidden = inspect_text(model, tokenizer, TEXT, top=10_000)
     special = {0, len(everything.tokens) - 1}
     some_hidden = 0
@@ -102,19 +96,8 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert first["threshold"] == config.graph.threshold[0][0]
     jump = first["jumps"][0]
     assert jump["gain"] == pytest.approx(jump["after"] - jump["before"])
-
-
-def test_an_infinite_threshold_joins_nothing(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    attach(plain, JatConfig(PairGraph(threshold=math.inf), layers=(0,), heads=1))
-    try:
-        report = inspect_text(plain, tokenizer, TEXT)
-    finally:
-        detach(plain)
-    assert report.heads[0].jumps == ()
-    assert report.heads[0].density == 0.0
-    assert report.to_dict()["heads"][0]["threshold"] == "inf"
+    endless = replace(everything, heads=(replace(everything.heads[0], threshold=math.inf),))
+    assert endless.to_dict()["heads"][0]["threshold"] == "inf"
 
 
 @pytest.mark.parametrize(
@@ -132,9 +115,7 @@ def test_an_infinite_threshold_joins_nothing(
     ],
     ids=lambda settings: "-".join(settings),
 )
-def test_weights_are_shares_of_the_votes_in_every_variant(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any]
-) -> None:
+def test_weights_are_shares_of_the_votes_in_every_variant(plain, tokenizer, settings):
     chosen = JatConfig.paper(heads=2, layers=(2,), **settings)
     if chosen.graph.vote_rate is None:
         batch = tokenizer(TEXT, return_tensors="pt")
@@ -152,9 +133,7 @@ def test_weights_are_shares_of_the_votes_in_every_variant(
     assert not torch.allclose(view.scores, view.propagated)
 
 
-def test_bad_input_is_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: JatConfig
-) -> None:
+def test_bad_input_is_refused(model, tokenizer, config):
     for text in (" \n", "book costs " * 600):
         with pytest.raises(ValueError, match="text must"):
             inspect_text(model, tokenizer, text)
@@ -166,73 +145,70 @@ def test_bad_input_is_refused(
     attach(model, config)
 
 
-# --- stones --------------------------------------------------------------------------------------
+# --- which head, which jump, which words ---------------------------------------------------------
+
+LONG = "Book costs more than pencil. Book costs less than an incomprehensibly large computer."
+PAIR = ("pencil", "computer")
 
 
-@pytest.fixture(params=["learned", (0.5, -0.3, 0.2)], ids=["learned", "fixed"])
-def stepping(plain: PreTrainedModel, request: pytest.FixtureRequest) -> Iterator[PreTrainedModel]:
-    attach(plain, JatConfig.stones(layers=(1,), heads=(3, 10), strength=request.param))
-    for name, strength in plain.named_parameters():
-        if "strength" in name:
-            strength.data.copy_(torch.tensor([0.5, -0.3, 0.2])[:, None, None])
+@pytest.fixture
+def stepping(plain, tokenizer):
+    attach(plain, JatConfig.stones(layers=(1, 4), heads=(0, 1, 3, 4, 10), strength=0.5), tokenizer)
     yield plain
     detach(plain)
 
 
-def test_gains_over_stones_are_what_attention_becomes(
-    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    inputs = tokenizer(TEXT, return_tensors="pt")
-    report = inspect_text(stepping, tokenizer, TEXT, top=10_000, special_tokens=True)
-    with torch.no_grad():
-        after = stepping(**inputs, output_attentions=True).attentions[1]
-        with disabled(stepping):
-            before = stepping(**inputs, output_attentions=True).attentions[1]
+def test_a_change_is_the_attention_that_goes_elsewhere(stepping, tokenizer):
+    report = inspect_text(stepping, tokenizer, LONG)
     for head in report.heads:
-        assert head.strengths == ((0.5, pytest.approx(-0.3), pytest.approx(0.2)),)
-        assert len(head.jumps) > 20
+        place = {"layer": head.layer, "head": head.head}
+        view = view_head(stepping, tokenizer, LONG, special_tokens=True, **place)
+        before, after = view.scores.softmax(-1), view.propagated.softmax(-1)
+        moved = (after - before).clamp(min=0).sum(-1)  # what is gained somewhere is lost elsewhere
+        assert head.change == pytest.approx(float(moved.mean()), abs=1e-5)
+        assert 0 < head.change < 1
+    changes = [head.change for head in report.ranked()]
+    assert changes == sorted(changes, reverse=True)
+    assert set(report.ranked()) == set(report.heads)
+
+
+def test_heads_are_ranked_by_one_jump(stepping, tokenizer):
+    every = inspect_text(stepping, tokenizer, LONG, top=10_000)
+    gains = {}
+    for head in every.heads:
         for jump in head.jumps:
-            place = 0, head.head, jump.query.index, jump.key.index
-            assert jump.before == pytest.approx(float(before[place]), abs=1e-6)
-            assert jump.after == pytest.approx(float(after[place]), abs=1e-6)
-            assert jump.value_update == pytest.approx(0.2 * jump.weight, abs=1e-6)
-            assert sum(stone.share or 0 for stone in jump.stones) == pytest.approx(1.0)
+            if (jump.query.text, jump.key.text) == PAIR:
+                gains[head.layer, head.head] = jump.gain
+    assert 0 < len(gains) < len(every.heads)
+    report = inspect_text(stepping, tokenizer, LONG, jump=PAIR)
+    found = [(head.layer, head.head) for head in report.ranked(by_jump=True)]
+    joined = [place for place in found if place in gains]
+    assert found[: len(gains)] == joined  # those that do not join them come last
+    assert joined == sorted(gains, key=lambda place: -gains[place])
+    for head in report.heads:
+        assert {(jump.query.text, jump.key.text) for jump in head.jumps} <= {PAIR}
+    best = report.ranked(by_jump=True)[0]
+    view = view_head(stepping, tokenizer, LONG, layer=best.layer, head=best.head, jump=PAIR)
+    assert view.report.jumps == best.jumps
+    even = [
+        replace(head, jumps=[replace(j, before=j.after) for j in head.jumps])
+        for head in report.heads
+    ]
+    ranked = replace(report, heads=tuple(even)).ranked(by_jump=True)
+    weights = [head.jumps[0].weight for head in ranked if head.jumps]
+    assert weights == sorted(weights, reverse=True)  # as of strengths that are still 0
 
 
-def test_without_strength_jumps_come_by_their_share_of_the_walks(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    attach(plain, JatConfig.stones(layers=(1,), heads=(10,), strength=0.0))
-    try:
-        (report,) = inspect_text(plain, tokenizer, TEXT, top=50).heads
-    finally:
-        detach(plain)
-    assert all(jump.gain == 0 == jump.value_update for jump in report.jumps)
-    weights = [jump.weight for jump in report.jumps]
-    assert weights == sorted(weights, reverse=True)
-    assert weights[0] > 2 * weights[-1] > 0
-
-
-def test_a_report_tells_of_the_stones_of_a_head(
-    stepping: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    hidden = inspect_text(stepping, tokenizer, TEXT, top=4)
-    view = view_head(stepping, tokenizer, TEXT, layer=1, head=10, special_tokens=True)
-    report, full = hidden.heads[1], view.report
-    assert isinstance(report, StoneReport) and isinstance(full, StoneReport)
-    assert (report.linked, report.num_stones) == (full.linked, full.num_stones)
-    assert full.num_stones == len(full.stones)
-    sizes = sorted(len(stone.links) for stone in full.stones)
-    assert full.median_size == pytest.approx(float(torch.tensor(sizes).float().quantile(0.5)))
-    linked = {link.token.index for stone in full.stones for link in stone.links}
-    assert full.linked == pytest.approx(len(linked) / len(view.tokens))
-    assert sum(stone.share for stone in full.stones) == pytest.approx(0.9, abs=0.1)  # but for ε
-    special = {0, len(view.tokens) - 1}
-    whole = {(stone.token, stone.side): stone for stone in full.stones}
-    assert len(report.stones) == 4
-    for stone in report.stones:
-        known = whole[stone.token, stone.side]
-        assert stone.token.index not in special
-        shown = tuple(link for link in known.links if link.token.index not in special)
-        assert (stone.links, stone.share) == (shown, known.share)
-        assert stone.hidden_links == len(known.links) - len(shown)
+def test_words_choose_tokens_wherever_they_stand_and_with_all_pieces(stepping, tokenizer):
+    place = {"layer": 1, "head": 10}
+    view = view_head(stepping, tokenizer, LONG, tokens="BOOK computer incomprehensibly", **place)
+    shown = [token.text for token in view.tokens]
+    pieces = tokenizer.tokenize("incomprehensibly")
+    assert len(pieces) > 1
+    assert shown == ["book", "book", *pieces, "computer"]
+    assert view.weights.shape == (len(shown), len(shown))
+    for jump in view.report.jumps:
+        assert {jump.query, jump.key} <= set(view.tokens)
+    whole = view_head(stepping, tokenizer, LONG, **place)
+    keep = torch.tensor([whole.tokens.index(token) for token in view.tokens])
+    torch.testing.assert_close(view.scores, whole.scores[keep][:, keep])

@@ -172,7 +172,7 @@ def test_a_text_too_short_for_clusters_is_shown_and_the_note_says_so(
     assert none.change == 0
     assert len(none.links["difference"].values) == 0
     assert none.tree is not None and none.tree.read == none.tree.means == [[]] * len(short.tokens)
-    assert some.note.endswith("read densely: this is what clusters would do.")
+    assert some.note.endswith("read densely (dense_below): this is what clusters would do.")
     assert some.change and some.change > 0.001
 
 

@@ -1,25 +1,46 @@
-"""The picture of a head: written whole, its labels inside, its jumps marked."""
+"""The picture of a head: written whole, its labels inside, its jumps and stones marked."""
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from jat_graph.inspection import HeadReport, HeadView, Jump, SteppingStone, Token
+from jat_graph.inspection import (
+    HeadReport,
+    HeadView,
+    Jump,
+    Link,
+    SteppingStone,
+    Stone,
+    StoneReport,
+    Token,
+)
 from jat_graph.viz import draw_head, save_figure
-from tests.viz.support import draw_inside, texts
+from tests.viz.support import assert_apart, assert_rows_stand_at_one_height, draw_inside, texts
+
+WORDS = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
 
 
-def made_up_view(length: int, jumps: int = 3) -> HeadView:
-    """Return a view of random scores whose first tokens come twice."""
+def made_up_tokens(length):
+    """Return tokens of which the first come twice."""
+    return tuple(Token(n + 1, WORDS[n % 8] + str(n // 8 or "")) for n in range(length))
+
+
+def view_of(report, tokens):
+    """Return a view of random scores."""
     torch.manual_seed(0)
-    words = ["book", "costs", "book", "$5", "incomprehensibilities", "[CLS]", ".", "more"]
-    tokens = tuple(Token(n + 1, words[n % len(words)] + str(n // 8 or "")) for n in range(length))
-    scores = torch.randn(length, length) * 2
-    weights = torch.rand(length, length).round(decimals=1).fill_diagonal_(0)
+    scores = torch.randn(len(tokens), len(tokens)) * 2
+    weights = torch.rand(len(tokens), len(tokens)).round(decimals=1).fill_diagonal_(0)
+    return HeadView(report, tokens, scores, weights, scores * 0.5, weights - 0.5)
+
+
+def made_up_view(length, jumps=3):
+    """Return a view whose first tokens jump to the last ones."""
+    tokens = made_up_tokens(length)
     marked = tuple(
         Jump(
             query=tokens[n],
@@ -32,8 +53,36 @@ def made_up_view(length: int, jumps: int = 3) -> HeadView:
         )
         for n in range(jumps)
     )
-    report = HeadReport(2, 5, 6.0, 0.4, 0.1, marked)
-    return HeadView(report, tokens, scores, weights, scores * 0.5, weights - 0.5)
+    return view_of(HeadReport(2, 5, 6.0, 0.4, 0.1, marked), tokens)
+
+
+def stepping(stones, *shares):
+    """Return how a jump goes over some stones."""
+    pairs = zip(stones, shares, strict=False)
+    return tuple(SteppingStone(own.token, 1.5, 2.0, own.side, share) for own, share in pairs)
+
+
+def stones_view(length, stones=6):
+    """Return a view in which the first token jumps to the last, over the first two stones."""
+    tokens = made_up_tokens(length)
+    ends = tokens[0], tokens[-1]
+    made = tuple(
+        Stone(
+            tokens[n // 2 % length],
+            1 - 2 * (n % 2),
+            0.5 / (n + 1),
+            tuple(Link(token, 0.5 + n) for token in (ends if n < 2 else ends[:1])),
+            hidden_links=1,
+        )
+        for n in range(stones)
+    )
+    over = stepping(made, 0.75, 0.25)
+    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, value_update=0.0)
+    report = StoneReport(
+        2, 5, 1.0, 0.2, 0.4, (jump,), ((0.5, 0.0, -0.25),),
+        linked=0.9, num_stones=stones, median_size=1.5, stones=made,
+    )  # fmt: skip
+    return view_of(report, tokens)
 
 
 @pytest.mark.parametrize(("length", "hops"), [(2, 0), (8, 6), (16, 0), (30, 0), (48, 1)])
@@ -73,8 +122,6 @@ def test_the_picture_says_which_head_and_which_jumps() -> None:
 
 
 def test_every_jump_is_marked_in_every_panel() -> None:
-    from matplotlib.patches import Rectangle
-
     figure = draw_head(made_up_view(12, jumps=3))
     for axis in figure.axes[:3]:
         marks = [p for p in axis.patches if isinstance(p, Rectangle) and not p.get_fill()]
@@ -118,9 +165,7 @@ def test_a_picture_has_a_number_of_tokens_that_can_be_seen(most: int) -> None:
         draw_head(made_up_view(4), most_tokens=most)
 
 
-def test_a_picture_is_written_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = save_figure(draw_head(made_up_view(8)), tmp_path / "head.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match=r"ending in .png, .svg or .pdf"):
@@ -139,12 +184,93 @@ def test_a_picture_is_written_whole_or_not_at_all(
     assert [file.name for file in tmp_path.iterdir()] == ["head.png"]
 
 
-def test_letters_that_no_font_has_are_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_letters_that_no_font_has_are_one_line(tmp_path, caplog):
     figure = Figure()
     figure.suptitle("本の値段 \U000e0041")  # the last is in no font
     with caplog.at_level(logging.WARNING, logger="jat_graph"):
         save_figure(figure, tmp_path / "picture.png")
     (line,) = caplog.messages
     assert "characters are drawn as boxes" in line and "rcParams['font.family']" in line
+
+
+@pytest.mark.parametrize("length", [2, 8, 16, 30, 48])
+def test_labels_of_stones_lie_inside_and_rows_stand_beside_each_other(length: int) -> None:
+    figure = draw_head(stones_view(length, stones=2 * length))
+    renderer = draw_inside(figure)
+    assert_rows_stand_at_one_height(figure.axes[:3], renderer)
+    labels = list(figure.axes[1].texts)
+    assert len(labels) == min(2 * length, int(max(1.8, 0.115 * length) / 0.215))
+    assert_apart(labels, renderer)
+
+
+def test_lines_are_links_and_the_ways_of_jumps() -> None:
+    view = stones_view(8)
+    panel = draw_head(view).axes[1]
+    heights = {text.get_text(): text.get_position()[1] for text in panel.texts}
+    assert list(heights) == [  # in the text's order, as the report has them
+        "book 1 +", "book 1 −", "costs +", "costs −", "book 3 +", "book 3 −",
+    ]  # fmt: skip
+    drawn = {
+        (to_hex(lines.get_colors()[0]), *line[:, 1], round(width, 6))
+        for lines in panel.collections
+        for line, width in zip(lines.get_segments(), lines.get_linewidths(), strict=True)
+    }
+    book, other = heights["book 1 +"], heights["book 1 −"]
+    ways = {("#d81b60", 0, book, 7, 2.475), ("#d81b60", 0, other, 7, 1.225)}
+    assert {line for line in drawn if line[0] == "#d81b60"} == ways
+    links = {
+        ("#b8bec6", row, height, row, round(0.2 + 1.2 * (0.5 + n) / 5.5, 6))
+        for n, height in enumerate(heights.values())
+        for row in ((0, 7) if n < 2 else (0,))
+    }
+    assert drawn - ways == links
+
+
+def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
+    figure = draw_head(stones_view(8, stones=12))
+    shown, caption = texts(figure), figure.get_label()
+    assert "Layer 2, head 5" in shown
+    assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in caption
+    assert "θ of queries +0.5, keys +0, values -0.25" in caption
+    assert "Stones (4 more not drawn)" in shown
+    assert "1.0% → 11.0% (+10.0 points),  through book 1 + (75%), book 1 − (25%)" in caption
+    assert {"1: book 1 → more (+10.0)", "other links; wider: stronger"} <= set(shown)
+
+
+def test_a_jump_goes_over_its_strong_stones_alone() -> None:
+    view = stones_view(8)
+    jump = view.report.jumps[0]
+    over = stepping(view.report.stones, 0.7, 0.2, 0.1)
+    report = replace(view.report, jumps=(replace(jump, stones=over),))
+    panel = draw_head(replace(view, report=report)).axes[1]
+    ways = [c for c in panel.collections if to_hex(c.get_colors()[0]) == "#d81b60"]
+    assert len(ways) == 1
+    faint = [c.get_alpha() for c in panel.collections if c not in ways]
+    assert faint and max(faint) <= 0.5
+
+
+def test_links_of_tokens_that_are_not_shown_are_left_out() -> None:
+    view = stones_view(12)
+    gains, weights = torch.zeros(12, 12), torch.zeros(12, 12)
+    gains[0, 11] = weights[0, 11] = weights[3, 5] = 0.5
+    figure = draw_head(replace(view, gains=gains, weights=weights), most_tokens=4)
+    panel = figure.axes[1]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "book 1", "\\$5 4", "[CLS] 6", "\\$51 12",
+    ]  # fmt: skip
+    ends = {tuple(line[[0, 2], 1]) for c in panel.collections for line in c.get_segments()}
+    assert ends == {(0, 0), (3, 3), (0, 3)}
+    assert "costs 2 +" in [text.get_text() for text in panel.texts]  # a stone may be any token
+
+
+def test_each_jump_has_a_stone_where_many_are_left_out() -> None:
+    view = stones_view(30, stones=60)
+    stones = view.report.stones
+    (jump,) = view.report.jumps
+    weak = replace(jump, stones=stepping(stones[-1:], 0.05))
+    many = replace(jump, stones=stepping(stones[:40], *[0.2] * 40))
+    report = replace(view.report, jumps=(many, weak))
+    figure = draw_head(replace(view, report=report))
+    said = texts(figure)
+    assert "Stones (44 more not drawn)" in said
+    assert any(name.startswith(stones[-1].token.text) and name[-1] in "+−" for name in said)

@@ -17,28 +17,26 @@ from jat_graph.viz import (
     paper_style,
     save_figure,
 )
-from tests.viz import test_descents, test_fidelity, test_graphs, test_heads, test_stones
+from tests.viz import test_descents, test_graphs, test_heads
 from tests.viz.support import draw_inside, texts
 
 PICTURES = {
     "head": lambda: draw_head(test_heads.made_up_view(22)),
     "few tokens": lambda: draw_head(test_heads.made_up_view(6)),
-    "stones": lambda: draw_head(test_stones.made_up_view(22, stones=30)),
-    "jump": lambda: draw_jump(test_stones.made_up_view(8)),
+    "stones": lambda: draw_head(test_heads.stones_view(22, stones=30)),
+    "jump": lambda: draw_jump(test_heads.stones_view(8)),
     "descent": lambda: draw_descent(*test_descents.made_up(200)),
     "heads": lambda: draw_graphs(
         test_graphs.made_up_graphs(14, [(layer, head) for layer in range(3) for head in range(12)])
     ),
-    "fidelity": lambda: draw_fidelity(test_fidelity.made_up_report()),
+    "fidelity": lambda: draw_fidelity(test_graphs.made_up_report()),
     "patterns": lambda: draw_patterns(["window:6+global:2", "strided:8"], 24),
 }
 
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("width", [6.8, 3.3])
-def test_a_picture_has_the_width_and_the_letters_of_a_paper(
-    name: str, width: float, tmp_path: Path
-) -> None:
+def test_a_picture_has_the_width_and_the_letters_of_a_paper(name, width, tmp_path):
     with paper_style(width):
         figure = PICTURES[name]()
         save_figure(figure, tmp_path / "picture.pdf")
@@ -52,7 +50,7 @@ def test_a_picture_has_the_width_and_the_letters_of_a_paper(
 
 @pytest.mark.parametrize("length", [22, 24])
 def test_a_head_of_a_sentence_is_no_wider_than_a_page(length: int) -> None:
-    for view in (test_heads.made_up_view(length), test_stones.made_up_view(length)):
+    for view in (test_heads.made_up_view(length), test_heads.stones_view(length)):
         figure = draw_head(view)
         assert figure.get_figwidth() <= 6.8 + 1e-9
         assert len(figure.axes[0].get_yticklabels()) == length
@@ -86,7 +84,7 @@ def test_a_picture_of_another_hand_is_fitted_too(tmp_path: Path) -> None:
 
 
 def test_one_jump_alone_has_its_tokens_and_what_stands_between() -> None:
-    figure = draw_jump(test_stones.made_up_view(8))
+    figure = draw_jump(test_heads.stones_view(8))
     draw_inside(figure)
     shown = texts(figure)
     assert {"book 1", "more 8"} <= set(shown)

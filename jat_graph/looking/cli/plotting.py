@@ -13,7 +13,6 @@ from rich.markup import escape
 from jat_graph.core.files import check_picture
 from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_choice, check_integer
 from jat_graph.looking.cli import options
-from jat_graph.looking.cli.tables import READ_DENSELY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,6 +96,7 @@ def _draw_heads(
 ) -> Figure:
     """Draw one head, one jump, or a grid of heads."""
     from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
+    from jat_graph.looking.inspection.clusters import READ_DENSELY
     from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head, draw_jump
 
     one: Any = {}

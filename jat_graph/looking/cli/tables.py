@@ -20,8 +20,6 @@ _SIGNS = {1: "+", -1: "−"}  # of stones of unusually high and unusually low sc
 _BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_LINKS, MOST_STONES = 12, 3  # that are named, of tokens on a stone and stones of a jump
 MOST_TOKENS = 12  # of a head that reads by clusters, those that find most
-READ_EXACTLY = "All of a text this short is read exactly."
-READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
 def head_tables(report: inspection.Inspection) -> list[Table | str]:
@@ -53,6 +51,8 @@ def head_tables(report: inspection.Inspection) -> list[Table | str]:
 
 def cluster_tables(report: inspection.ClusterInspection) -> list[Table | str]:
     """Show what was found: a table of heads, and one of tokens and the keys that they find."""
+    from jat_graph.looking.inspection.clusters import READ_DENSELY, READ_EXACTLY
+
     numbers, tokens = [], []
     for head in report.heads:
         numbers.append((head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]]))

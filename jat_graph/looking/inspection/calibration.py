@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.clusters.choice import Rule
@@ -18,15 +20,15 @@ from jat_graph.core.compiling import steps
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
-from jat_graph.hf.capture import recording
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.capture import modules_with, recording
+from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.modules import LayerHeads, layers_around
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
 from jat_graph.looking.inspection.cluster_rows import MEASURES, READ, measure_rows, split_sequences
 from jat_graph.looking.inspection.fidelity import Tally
 from jat_graph.looking.inspection.graphs import layer_pairs
-from jat_graph.looking.inspection.relay import Relay
 from jat_graph.looking.inspection.statistics import check_batches, graph_statistics
 from jat_graph.looking.inspection.tracing import (
     Inputs,
@@ -111,10 +113,10 @@ def calibrate(
     config = config or attached_config(model) or JatConfig()
     check_calibration(config, density, tolerance)
     batches = check_batches(batches)
-    step = min(HOLD_OUT_EVERY, len(batches))
-    held_out = batches[step - 1 :: step] if step > 1 else []
-    used = [batch for n, batch in enumerate(batches, start=1) if step == 1 or n % step]
-    parts = {name: some for name, some in (("used", used), ("held-out", held_out)) if some}
+    step = max(2, min(HOLD_OUT_EVERY, len(batches)))
+    parts = {"used": [batch for n, batch in enumerate(batches, start=1) if n % step]}
+    if len(batches) > 1:
+        parts["held-out"] = batches[step - 1 :: step]
     if isinstance(config.graph, ClusterGraph):
         return choose_clusters(model, parts, TOLERANCE if tolerance is None else tolerance, config)
     return _choose_thresholds(model, parts, DENSITY if density is None else density, config)
@@ -163,7 +165,7 @@ def _measure_table(
     table: list[tuple[float, ...]] = []
     for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
         below = tuple(layer for layer, _ in relay.heads[: row + 1])
-        layers = config.layers if len(below) == len(relay.heads) else below
+        layers = config.layers if len(below) == len(relay.heads) else below  # shared ones have none
         infinite = (math.inf,) * len(relay.heads[row][1])
         attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
         parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
@@ -195,11 +197,11 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     return [critical[:, h][allowed[:, h]].cpu() for h in range(heads)]
 
 
-LADDER = (8, 16, 32, 64, 128, 256, 512)  # keys that a token reads exactly
+# What heads may be given: to be dense, or so many keys, whatever the length of a sequence.
+DENSE: dict[str, Any] = {"keys": None, "dense_below": math.inf}
+RUNGS = [DENSE, *({"keys": keys, "dense_below": 0} for keys in (8, 16, 32, 64, 128, 256, 512))]
 QUERIES = 16  # measured of each head and sequence
 ERROR = MEASURES.index("error")
-
-FIELDS = ("keys", "dense_below")  # that get a table
 
 
 def choose_clusters(
@@ -211,12 +213,12 @@ def choose_clusters(
         result = _measure_tables(model, parts["used"], tolerance, config)
         change_clusters(model, result)
         for name, batches in parts.items():
-            # What is read densely is off by nothing, and does not count.
             tally = Tally(result, QUERIES)
             with recording(model, ClusterLayer, tally.add_layer):
                 for batch in batches:
                     run_model(model, batch)
             heads = tally.heads()
+            # What is read densely is off by nothing, and does not count.
             errors = [head.error for head in heads if head.share < 1] or [0.0]
             mean = sum(errors) / len(errors)
             said = f"error on {name} batches: mean {mean:.3f}, at most {max(errors):.3f}"
@@ -225,8 +227,7 @@ def choose_clusters(
             _log(said, mean <= tolerance and dense < len(heads))
     own = config.cluster_graph.dense_below
     own = None if isinstance(own, tuple) else own
-    table = result.cluster_graph.dense_below
-    assert isinstance(table, tuple)
+    table: Any = result.cluster_graph.dense_below
     return result.replace(dense_below=[[own if x == 0 else x for x in row] for row in table])
 
 
@@ -234,20 +235,17 @@ def _measure_tables(
     model: PreTrainedModel, batches: list[Inputs], tolerance: float, config: JatConfig
 ) -> JatConfig:
     """Fill the tables layer by layer, those below as chosen and those above dense."""
-    # Sequences of any length are on clusters here.
-    rungs = [(None, math.inf), *((keys, 0) for keys in LADDER)]
-    change_clusters(model, config.replace(**dict(zip(FIELDS, rungs[0], strict=True))))
+    change_clusters(model, config.replace(**DENSE))
     relay = Relay(model, batches, ClusterLayer)
-    chosen = [rungs[:1] * len(heads) for _, heads in relay.heads]
+    chosen = [[DENSE] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
         number = len(chosen[row])
-        own = config.replace(**dict.fromkeys(FIELDS)).cluster_graph.for_layer(row, number)
-        graphs = [replace(own, **dict(zip(FIELDS, rung, strict=True))) for rung in rungs]
-        rules = [graph.rules(number, relay.causal[row]) for graph in graphs]
+        own = config.replace(**dict.fromkeys(DENSE)).cluster_graph.for_layer(row, number)
+        rules = [replace(own, **rung).rules(number, relay.causal[row]) for rung in RUNGS]
         error, read = _measure(relay.captured(row), rules, config.seed)
         cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
-        chosen[row] = [rungs[rung] for rung in cheapest]  # all dense: the first of these
+        chosen[row] = [RUNGS[rung] for rung in cheapest]  # all dense: the first of these
     return _tabled(config, chosen)
 
 
@@ -265,9 +263,82 @@ def _measure(
     return (sums / tokens)[..., ERROR], (sums / tokens)[..., READ]
 
 
-def _tabled(config: JatConfig, chosen: list[list[Any]]) -> JatConfig:
+def _tabled(config: JatConfig, chosen: list[list[dict[str, Any]]]) -> JatConfig:
     """Return the config with a rung for each layer and head."""
-    tables = {
-        name: [[rung[place] for rung in row] for row in chosen] for place, name in enumerate(FIELDS)
-    }
+    tables = {name: [[rung[name] for rung in row] for row in chosen] for name in DENSE}
     return config.replace(**tables)
+
+
+class Relay:
+    """Runs batches up to one layer after another, each from where it came the last time."""
+
+    # The layers are those with heads of one kind, none of which may differ from ordinary ones yet.
+    # What a layer gave stands for all layers before it. Where the first batch shows that layers are
+    # no chain, as where they share a module, every run goes through the whole model.
+
+    def __init__(
+        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[LayerHeads] = JumpLayer
+    ) -> None:
+        self.model, self.batches, self.kind = model, batches, kind
+        self._given: list[Any] = [None] * len(batches)  # what the layers before gave
+        whole = self._run(batches[0])
+        self.heads = [(layer.layer, layer.heads) for layer in whole]
+        self.causal = [layer.mask.causal for layer in whole]
+        self._chain, self._rows = _find_chain(model, kind, len(whole))
+        if self._chain:
+            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
+            self._given[0] = None
+            for a, b in zip(found, whole, strict=True):
+                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
+                if a.layer != b.layer or not same:
+                    self._chain = []
+
+    def captured(self, row: int) -> Iterator[CapturedLayer]:
+        """Yield what a layer sees of each batch, in order, once those before are final."""
+        for number, batch in enumerate(self.batches):
+            yield self._capture(row, number, batch)
+
+    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
+        if not self._chain:
+            return self._run(batch)[row]
+        first, last = self._rows[row - 1] if row else 0, self._rows[row]
+        with _running(self._chain, first, last, self._given[number]) as latest:
+            *_, layer = self._run(batch)
+        self._given[number] = latest[0]
+        return layer
+
+    def _run(self, batch: Inputs) -> list[CapturedLayer]:
+        return run_model(self.model, batch, kind=self.kind)[1]
+
+
+@contextmanager
+def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
+    """Let layers run only from the first to the last; others hand on what there is."""
+    latest = [given, given]  # what the last layer that ran was given, and what it gave
+
+    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+        if first <= index <= last:
+            latest[:] = latest[1], own(*args, **kwargs)
+        return latest[1]
+
+    for index, layer in enumerate(chain):
+        layer.forward = partial(forward, index, layer.forward)
+    try:
+        yield latest
+    finally:
+        for layer in chain:
+            del layer.forward
+
+
+def _find_chain(
+    model: PreTrainedModel, kind: type[LayerHeads], rows: int
+) -> tuple[list[nn.Module], list[int]]:
+    """Return the layers of the list in which all those layers are, and where these are in it."""
+    jumping = sorted(modules_with(model, kind), key=lambda entry: entry[1].index)
+    around = layers_around(model, [module for module, _ in jumping])
+    for part in model.modules():
+        if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
+            chain = list(part)
+            if not any("forward" in vars(layer) for layer in chain):  # as accelerate puts there
+                return chain, [chain.index(layer) for layer in around]
+    return [], []

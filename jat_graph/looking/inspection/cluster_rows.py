@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jat_graph.clusters.api import document_tokens
 from jat_graph.clusters.attend import choose
-from jat_graph.clusters.choice import Choice, Nodes, Rule
+from jat_graph.clusters.choice import Nodes, Rule
 from jat_graph.clusters.tree import FAN, SINKS, cluster_of_keys
 from jat_graph.hf import CapturedLayer
 
@@ -27,11 +27,6 @@ class Sequence(NamedTuple):
     value: Tensor  # [H, n, Dv]
     scale: float
     causal: bool
-
-    def of_heads(self, heads: list[int]) -> Sequence:
-        """Return some of the heads."""
-        query, key, value = (x[heads] for x in self[:3])
-        return self._replace(query=query, key=key, value=value)
 
 
 def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
@@ -71,7 +66,9 @@ def measure_rows(
     for rule, members in rules.items():
         if length > rule.first:
             own = list(members)
-            found[own] = _measure(sequence.of_heads(own), rule, tokens[own])
+            query, key, value = (x[own] for x in sequence[:3])
+            some = sequence._replace(query=query, key=key, value=value)
+            found[own] = _measure(some, rule, tokens[own])
     return found
 
 
@@ -94,52 +91,35 @@ class ClusterRows(NamedTuple):
     given: Tensor  # attention by clusters
 
 
-def cluster_rows(
-    sequence: Sequence,
-    rule: Rule,
-    tokens: Tensor,  # [H, r]
-) -> ClusterRows:
+def cluster_rows(sequence: Sequence, rule: Rule, tokens: Tensor) -> ClusterRows:  # of [H, r]
     """Return what some queries read along the tree of keys, in memory for r·n numbers a head."""
-    query, key, _, scale, _ = sequence
-    choice = choose(query, key, rule, scale)
+    key, rows = sequence.key, tokens.unsqueeze(-1)
+    choice = choose(sequence.query, key, rule, sequence.scale)
     nodes = Nodes.of(choice.tree, key, key, rule)
-    holder = cluster_of_keys(choice.tree)
-    rows = query.new_empty(4, *tokens.shape, key.size(1))
-    for head, own in enumerate(tokens):
-        for seen in set(choice.seen[own].tolist()):
-            alike = choice.seen[own] == seen
-            given = query[head, own[alike]] * scale, key[head], choice, nodes, holder[head]
-            rows[:, head, alike] = _tree_rows(*given, head, own[alike], seen)
-    scores, given, near, best = rows
-    return ClusterRows(near > 0, best > 0, scores.softmax(-1), given.softmax(-1))
-
-
-def _tree_rows(
-    query: Tensor,  # of some tokens, scaled, [r, D]
-    key: Tensor,  # [n, D]
-    choice: Choice,
-    nodes: Nodes,
-    holder: Tensor,  # the cluster of each key, [keys]
-    head: int,
-    tokens: Tensor,  # which these are, [r]
-    seen: int,  # how many clusters all of them see
-) -> Tensor:  # [4, r, n]
-    """Return exact scores, those that are read, and which keys are near, and in clusters read."""
-    position, length = torch.arange(len(key), device=key.device), seen * choice.tree.size
-    met = (position <= tokens.unsqueeze(1)) | (not choice.rule.causal)
+    query = sequence.query.take_along_dim(rows, 1) * sequence.scale
+    position = torch.arange(key.size(1), device=key.device)
+    met = (position <= rows) | (not sequence.causal)
     scores = (query @ key.mT).masked_fill(~met, -torch.inf)
-    near = met & ((position < SINKS) | (position >= SINKS + length))
-    given, best = scores.clone(), torch.zeros_like(near)
-    inside, left = slice(SINKS, SINKS + length), torch.ones_like(met[:, :length])  # no mean yet
-    for level in range(choice.rule.level(seen) if seen else -1, -1, -1):
-        own, number = holder[:length] // FAN**level, seen // FAN**level
-        chosen = choice.opened[head, tokens, level - 1] if level else choice.read[head, tokens]
-        opened = met.new_zeros(len(tokens), number + 1)
-        opened.scatter_(1, chosen.long().where(chosen >= 0, number), True)
-        stands = left & ~opened[:, own]
-        means = (query @ nodes.keys[level][head, :number].mT)[:, own]
-        means = means if choice.rule.rest else torch.full_like(means, -torch.inf)
-        given[:, inside] = means.where(stands, given[:, inside])
+    cluster, seen = cluster_of_keys(choice.tree).unsqueeze(1), choice.seen[rows]
+    first = seen.new_tensor([rule.level(n) for n in seen.flatten().tolist()]).view(seen.shape)
+    inside = slice(SINKS, SINKS + cluster.size(-1))
+    left = cluster < seen  # for which no mean stands yet
+    near = met.clone()
+    near[..., inside] &= ~left
+    given = scores.clone()
+    for level, means in reversed([*enumerate(nodes.keys)]):
+        chosen = choice.opened[:, :, level - 1] if level else choice.read
+        chosen = chosen.take_along_dim(rows, 1).long()
+        opened = met.new_zeros(*tokens.shape, means.size(1) + 1)
+        opened.scatter_(-1, chosen.where(chosen >= 0, means.size(1)), True)
+        node = cluster // FAN**level
+        stands = left & (first >= level) & ~opened.take_along_dim(node, -1)
+        if rule.rest:
+            mean_scores = (query @ means.mT).take_along_dim(node, -1)
+            given[..., inside] = mean_scores.where(stands, given[..., inside])
+        else:
+            given[..., inside] = given[..., inside].masked_fill(stands, -torch.inf)
         left = left & ~stands
-    best[:, inside] = left
-    return torch.stack([scores, given, near.to(scores.dtype), best.to(scores.dtype)])
+    best = torch.zeros_like(near)
+    best[..., inside] = left
+    return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))

@@ -20,6 +20,8 @@ from jat_graph.looking.inspection.selection import EncodedText, Indices, Places,
 from jat_graph.looking.inspection.tracing import look_at_heads
 
 AT_ONCE = 512  # tokens whose rows are held at a time
+READ_EXACTLY = "All of a text this short is read exactly."
+READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,6 @@ def inspect_clusters(
     Raises:
         ValueError: If the model has no such heads, or not those asked for, the text is empty, too
             long, or lacks the tokens, or ``top`` is below 0, before the model is run.
-
-    Reference:
-        This library's own.
     """
     if top is not None:
         check_integer("top", top, least=0)
@@ -221,9 +220,6 @@ def view_descent(
     Raises:
         ValueError: If the model does not read by clusters there, the text is empty or too long, or
             it lacks the token, before the model is run.
-
-    Reference:
-        This library's own.
     """
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)

@@ -43,8 +43,6 @@ class PairVotes:
 
     def stepping_stones(self, query: int, key: int, tokens: Sequence[Token]) -> list[SteppingStone]:
         """Return who voted for a pair, strongest product first."""
-        if not self.weights[0, 0, query, key]:
-            return []
         scores, columns, limits = self._scores
         chosen = (columns[:, query] * columns[:, key] > limits).nonzero().squeeze(-1)
         index = self.fixed.keys.index
@@ -84,8 +82,6 @@ class StoneLinks:
         """Return the stones between a pair, by their shares of P_ik."""
         links = self.entries[1][0, 0]  # [L, m]
         if self.fixed.mask.causal:
-            if key > query:
-                return []
             links = links[: query + 1]  # stones are as large as the tokens so far make them
         over = (links[query] * links[key] / links.sum(0)).nan_to_num()  # 0/0 where nobody stands
         chosen = over.nonzero().squeeze(-1)

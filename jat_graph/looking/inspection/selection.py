@@ -138,12 +138,8 @@ def choose_heads(
     return tuple((layer, head) for layer, head in pairs if own is None or head in own)
 
 
-def strongest_edges(
-    gains: Tensor,  # [n, n]
-    weights: Tensor,  # [n, n], 0 where there is no edge
-    most: int | None = None,
-) -> Tensor:  # rows (i, k), [m, 2]
-    """Return the edges by gain, then weight, then place in the text; the first ones, or all."""
+def strongest_edges(gains: Tensor, weights: Tensor, most: int | None = None) -> Tensor:  # [m, 2]
+    """Return the edges (i, k) by gain, then weight, then place in the text; the first, or all."""
     edges = weights.nonzero()
     gain, weight = (matrix[edges[:, 0], edges[:, 1]] for matrix in (gains, weights))
     if most is not None and most < len(edges):

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from jat_graph.core.extras import import_extra
 from jat_graph.graphs.pairs import node_rows
-from jat_graph.hf import CapturedLayer, attached_config
+from jat_graph.hf import CapturedLayer
 from jat_graph.hf.jump_layer import JumpLayer
 from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
 from jat_graph.looking.inspection.graphs import LayerGraph, layer_graph
@@ -89,8 +89,6 @@ def graph_statistics(
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
     batches = check_batches(batches)
-    if attached_config(model) is None:
-        raise ValueError("model must have jump heads, got none: attach them first")
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
         for layer in run_model(model, batch, kind=JumpLayer)[1]:
@@ -100,7 +98,7 @@ def graph_statistics(
                 sums = torch.cat([sums, structure_sums(graph)], dim=-1)
             for head, own in zip(layer.heads, sums, strict=True):
                 index = layer.layer, head
-                totals[index] = totals[index] + own if index in totals else own
+                totals[index] = own + totals.get(index, 0)
     return [_statistics(*index, sums) for index, sums in totals.items()]
 
 

@@ -93,9 +93,9 @@ def inspect_text(
     place = layers, heads, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place)
     ends = find_ends(encoded, jump)
-    reports = tuple(_report_head(encoded, HeadTrace(layer), top, top, ends) for layer in found)
+    reports = [_report_head(encoded, HeadTrace(layer), top, top, ends) for layer in found]
     _remark(model, reports)
-    return Inspection(text, encoded.tokens, attached_config(model), reports)
+    return Inspection(text, encoded.tokens, attached_config(model), tuple(reports))
 
 
 def view_head(
@@ -163,7 +163,7 @@ def view_graphs(
     def views() -> Iterator[GraphView]:
         reports = []
         for trace in map(HeadTrace, found):
-            reports.append(_report_head(encoded, trace, 0, 0))
+            reports.append(_report_head(encoded, trace, 0, 0, None))
             yield GraphView(reports[-1], encoded.shown, encoded.cut(trace.weights).cpu())
         _remark(model, reports)
 
@@ -199,19 +199,15 @@ def find_ends(encoded: EncodedText, jump: tuple[str, str] | None) -> Tensor | No
         return None
     if len(jump) != 2 or isinstance(jump, str):
         raise ValueError(f"jump must be two words, got {jump!r}")
+    shown = torch.tensor([token.index for token in encoded.shown])
     first, second = (
-        torch.tensor([token.index in places for token in encoded.shown])
-        for places in (find_word(encoded.tokens, word) for word in jump)
+        torch.isin(shown, torch.tensor(find_word(encoded.tokens, word))) for word in jump
     )
     return first[:, None] & second
 
 
 def _report_head(
-    encoded: EncodedText,
-    trace: HeadTrace,
-    top: int,
-    most_stones: int | None,
-    ends: Tensor | None = None,
+    encoded: EncodedText, trace: HeadTrace, top: int, most_stones: int | None, ends: Tensor | None
 ) -> HeadReport:
     """Report one head: the first jumps, and the first of its stones or all of them."""
     (measured,) = layer_statistics(trace.layer, trace.graph)

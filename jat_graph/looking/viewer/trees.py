@@ -8,6 +8,7 @@ import torch
 
 from jat_graph.graphs import tree_graph
 from jat_graph.hf import CapturedLayer
+from jat_graph.looking.inspection.clusters import READ_DENSELY, READ_EXACTLY
 from jat_graph.looking.inspection.selection import EncodedText
 from jat_graph.looking.viewer.content import (
     KINDS,
@@ -18,9 +19,6 @@ from jat_graph.looking.viewer.content import (
     shown_links,
 )
 from jat_graph.nn.cluster_conv import ClusterConv, node_means
-
-READ_DENSELY = "A text this short is read densely: this is what clusters would do."
-READ_EXACTLY = "All of a text this short is read exactly."
 
 
 def tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:

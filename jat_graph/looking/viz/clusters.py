@@ -29,8 +29,7 @@ def draw_fidelity(report: Fidelity) -> Figure:
         report: What :func:`jat_graph.fidelity` returned.
 
     Returns:
-        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
-        is its caption.
+        The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).

@@ -18,6 +18,7 @@ from jat_graph.looking.viz.figures import (
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, INK, MAX_LABEL
+from jat_graph.nn.cluster_conv import node_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,6 @@ LEAST = 1e-3  # of the attention, below which all has one colour, and no key its
 LETTERS, CONTEXT = 12, 4  # of a key's word; tokens that are written before the one that looks
 COLOURS = "plasma_r"
 EDGE = 0.2  # of the text, where the words of the token that looks stand beside it
-
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -52,30 +52,28 @@ class Descent(NamedTuple):
         graph = graph.detach().cpu()
         keys, nodes = graph["token"].num_nodes, graph["cluster"]
         row = torch.cat([nodes.level.new_zeros(keys), nodes.level + 1])
-        size = torch.cat([nodes.size.new_ones(keys), nodes.size])
-        place, parent = torch.arange(len(row)).float(), torch.full_like(row, -1)
-        place[keys:] = 0
+        position, parent = torch.arange(keys).float(), torch.full_like(row, -1)
+        place = torch.cat([position, node_means(position.unsqueeze(1), graph).squeeze(1)])
         weight, opened, read = torch.zeros(len(row)), row < 0, row < 0
         for kind, first in (("token", 0), ("cluster", keys)):
             child, above = graph[kind, "in", "cluster"].edge_index
             parent[child + first] = above + keys
             edges = graph[kind, "read_by", "token"]
             own = edges.edge_index[1] == token
-            read[edges.edge_index[0, own] + first] = True
-            weight[edges.edge_index[0, own] + first] = edges.weight[own].float()
+            node = edges.edge_index[0, own] + first
+            read[node] = True
+            weight[node] = edges.weight[own].float()
         node, reader = graph["cluster", "opened_by", "token"].edge_index
         opened[node[reader == token] + keys] = True
         for level in range(int(row.max())):
-            own = ((row == level) & (parent >= 0)).nonzero().squeeze(-1)
+            own = (row == level) & (parent >= 0)
             weight.index_add_(0, parent[own], weight[own])
-            place.index_add_(0, parent[own], place[own] * size[own] / size[parent[own]])
         return cls(*(x.numpy() for x in (row, place, parent, weight, opened, read)))
 
     @property
-    def below(self) -> Array:
+    def below(self) -> Any:
         """Whether it is in something that is opened."""
-        inside: Array = (self.parent >= 0) & self.opened[self.parent]
-        return inside
+        return (self.parent >= 0) & self.opened[self.parent]
 
     def end(self, token: int) -> int:
         """Return the last place that the token may read: its own, or else the end of the text."""
@@ -102,8 +100,7 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None =
         token: Which of the tokens looks. (default: None, the last one that reads in the graph)
 
     Returns:
-        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
-        is its caption.
+        The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
         ValueError: If there is not a word for each token, or the token is none that reads.
@@ -194,10 +191,8 @@ def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image
     line: Any = {"arrowstyle": "-", "lw": 0.4, "color": FAINT, "relpos": (0.5, 1), "shrinkB": 0}
     look: Any = {"fontsize": 7, "rotation": 90, "ha": "center", "va": "top", "arrowprops": line}
     for key, place in zip(best.tolist(), (right + left) / 2 + step, strict=True):
-        colour = image.to_rgba(weight[key])
-        axis.annotate(
-            _word(words[key], LETTERS), (key, -BAR / 2), (place, -0.4), color=colour, **look
-        )
+        look["color"] = image.to_rgba(weight[key])
+        axis.annotate(_word(words[key], LETTERS), (key, -BAR / 2), (place, -0.4), **look)
 
 
 def _explain(figure: Figure, axis: Axes, image: Any) -> None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
     from jat_graph.looking.inspection.reports import GraphView, HeadView
 
 
-SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = (
-    "PuOr_r",
-    "Blues",
-    "RdBu_r",
-)  # in order of brightness to all eyes
+# In order of brightness to all eyes.
+SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = "PuOr_r", "Blues", "RdBu_r"
 LEAST_SIDE = 1.8  # inches, of a panel
 MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
@@ -62,8 +60,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
             room in its letters. (default: 48)
 
     Returns:
-        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
-        is its caption.
+        The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
         ValueError: If the number of tokens is not in its range.
@@ -110,17 +107,12 @@ def _draw_panels(
     scores, gains = view.scores.numpy(), 100 * view.gains.numpy()
     limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
+    heaviest = weights.max() or 1
     from matplotlib.colors import AsinhNorm, Normalize  # which are there, as a figure is
 
-    panels: tuple[tuple[str, np.ndarray, str | Colormap, Normalize, str], ...] = (
+    panels: Any = (
         ("Scores", scores, SCORE_COLOURS, Normalize(-limit, limit), "scaled score"),
-        (
-            "Graph",
-            weights,
-            graph_colours(),
-            Normalize(0, weights.max() or 1),
-            "share of keys voting",
-        ),
+        ("Graph", weights, graph_colours(), Normalize(0, heaviest), "share of keys voting"),
         # Few pairs change by much more than all others, which are to be seen, too.
         ("Attention gained", gains, GAIN_COLOURS, AsinhNorm(1.0, -most, most), "points"),
     )
@@ -171,22 +163,15 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
     from matplotlib.patches import Rectangle
 
     matrices = [axis for axis in axes if axis.images]
-    for number, jump in enumerate(view.report.jumps):
+    look: Any = {"color": "white", "fontsize": 6, "fontweight": "bold"}
+    look |= {"ha": "center", "va": "center"}
+    for number, (jump, colour) in enumerate(zip(view.report.jumps, cycle(JUMP_COLOURS)), start=1):
         row, column = view.tokens.index(jump.query), view.tokens.index(jump.key)
-        colour = JUMP_COLOURS[number % len(JUMP_COLOURS)]
         for axis in matrices:
             corner = (column - 0.5, row - 0.5)
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=colour, lw=1.5))
-        matrices[1].annotate(
-            str(number + 1),
-            (column, row),
-            color="white",
-            fontsize=6,
-            ha="center",
-            va="center",
-            fontweight="bold",
-            bbox={"boxstyle": "round,pad=0.1", "facecolor": colour, "edgecolor": "none"},
-        )
+        look["bbox"] = {"boxstyle": "round,pad=0.1", "facecolor": colour, "edgecolor": "none"}
+        matrices[1].annotate(str(number), (column, row), **look)
 
 
 def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[int, str]) -> None:
@@ -194,14 +179,11 @@ def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Patch | Line2D] = [
-        Patch(
-            fill=False,
-            edgecolor=JUMP_COLOURS[(n - 1) % len(JUMP_COLOURS)],
-            label=f"{n}: {names[j.query.index]} → {names[j.key.index]} ({100 * j.gain:+.1f})",
-        )
-        for n, j in enumerate(view.report.jumps, start=1)
-    ]
+    handles: list[Any] = []
+    for n, (jump, colour) in enumerate(zip(view.report.jumps, cycle(JUMP_COLOURS)), start=1):
+        pair = f"{names[jump.query.index]} → {names[jump.key.index]}"
+        label = f"{n}: {pair} ({100 * jump.gain:+.1f})"
+        handles.append(Patch(fill=False, edgecolor=colour, label=label))
     if has_stones := isinstance(view.report, StoneReport):
         handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
     if not handles:
@@ -259,8 +241,7 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         views: The graphs, from :func:`jat_graph.inspection.view_graphs`; of one text.
 
     Returns:
-        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
-        is its caption.
+        The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
         ValueError: If there is no graph.
@@ -300,13 +281,11 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         axis.set_box_aspect(1)
     norm = PowerNorm(0.5, vmin=0.0, vmax=max(float(own.weights.max()) for own in shown) or 1.0)
     for own in shown:
-        row, column = layers.index(own.report.layer), heads.index(own.report.head)
+        axis = axes[layers.index(own.report.layer), heads.index(own.report.head)]
         matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        image = axes[row, column].imshow(
-            matrix, cmap=graph_colours(), norm=norm, interpolation="nearest"
-        )
-        axes[row, column].spines[:].set_visible(True)
-        axes[row, column].set_title(f"{own.report.density:.0%}", fontsize=7, pad=2)
+        image = axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
+        axis.spines[:].set_visible(True)
+        axis.set_title(f"{own.report.density:.0%}", fontsize=7, pad=2)
     for row, layer in enumerate(layers):
         axes[row, 0].set_ylabel(f"layer {layer}", fontsize=8, rotation=0, ha="right", va="center")
     for column, head in enumerate(heads):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -39,11 +38,7 @@ Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[int, float]]]"  # by
 
 
 def draw_stones(
-    axis: Axes,
-    report: StoneReport,
-    tokens: tuple[Token, ...],
-    names: Mapping[int, str],
-    side: float,  # inches, of the panel
+    axis: Axes, report: StoneReport, tokens: tuple[Token, ...], names: dict[int, str], side: float
 ) -> None:
     """Draw who stands on the stones that most walks go over: faint, but for the ways of jumps."""
     from matplotlib.collections import LineCollection
@@ -111,8 +106,7 @@ def draw_jump(view: HeadView) -> Figure:
             several jumps the first is drawn.
 
     Returns:
-        A matplotlib figure that belongs to no window, which :func:`save_figure` writes; its label
-        is its caption.
+        The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
         ValueError: If the view has no jump.
@@ -128,9 +122,8 @@ def draw_jump(view: HeadView) -> Figure:
     order = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:MOST_BETWEEN]
     stones, widths = [jump.stones[n] for n in order], [sizes[n] for n in order]
     ends = [_label(own) for own in (jump.query, jump.key)]
-    place = f"Layer {view.report.layer}, head {view.report.head}"
     pair = f"{ends[0]} → {ends[1]}, {100 * jump.gain:+.1f} points".replace(" ", NO_BREAK)
-    heading = f"{place}: {pair}"
+    heading = f"Layer {view.report.layer}, head {view.report.head}: {pair}"
     figure = new_figure(COLUMN, ROW * max(2, len(stones)) + 0.6, heading=heading, size=9)
     axis = figure.subplots()
     middle = (len(stones) - 1) / 2
@@ -172,11 +165,9 @@ def _add_key(figure: Figure, stones: tuple[SteppingStone, ...]) -> None:
 
     meaning = "share" if any(stone.share for stone in stones) else "scores"
     words = {1: f"key that both score high (wider: larger {meaning})", -1: "both score low"}
+    look: Any = {"color": JUMP_COLOURS[0]}
     sides = sorted({_side(stone) for stone in stones}, reverse=True)
-    handles = [
-        Line2D([], [], color=JUMP_COLOURS[0], linestyle=SIDE_LINES[side], label=words[side])
-        for side in sides
-    ]
+    handles = [Line2D([], [], linestyle=SIDE_LINES[n], label=words[n], **look) for n in sides]
     figure.legend(handles=handles, loc="outside lower center", fontsize=8, frameon=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,7 +35,7 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
         length: Number of tokens.
 
     Returns:
-        A matplotlib figure that belongs to no window; pass it to :func:`save_figure`.
+        The figure, which :func:`save_figure` writes.
 
     Raises:
         ValueError: If there is no pattern, a text means none, or the length is below 1 or too large
@@ -77,18 +77,12 @@ def _draw_panel(axis: Axes, pattern: Pattern, head: int, length: int) -> None:
     number = torch.arange(1, len(names) + 1)[:, None, None]
     shown = torch.where(pairs.sum(0) > 1, len(names) + 1, (pairs * number).sum(0))
     named = [*islice(cycle(COLOURS), len(names)), SEVERAL]
-    axis.imshow(
-        shown.numpy(),
-        cmap=ListedColormap([NOTHING, *named]),
-        vmin=-0.5,
-        vmax=len(named) + 0.5,
-        interpolation="nearest",
-        extent=(0, length, length, 0),
-        aspect="auto",
-    )
+    look: Any = {"cmap": ListedColormap([NOTHING, *named]), "vmin": -0.5, "vmax": len(named) + 0.5}
+    look |= {"extent": (0, length, length, 0), "aspect": "auto", "interpolation": "nearest"}
+    axis.imshow(shown.numpy(), **look)
     axis.set_box_aspect(1)
-    for side in (axis.yaxis, axis.xaxis):
-        if length <= MAX_GRID:
+    if length <= MAX_GRID:
+        for side in (axis.yaxis, axis.xaxis):
             side.set_ticks(range(length + 1), minor=True)
             side.grid(which="minor", color="#dddddd", linewidth=0.4)
     axis.tick_params(which="minor", length=0)
@@ -98,14 +92,10 @@ def _draw_panel(axis: Axes, pattern: Pattern, head: int, length: int) -> None:
     axis.set_ylabel("query", fontsize=8)
     if len(names) > 1:
         more = ["several"] * bool((shown > len(names)).any())
-        axis.legend(
-            handles=[
-                Patch(facecolor=colour, edgecolor="#888888", label=name)
-                for colour, name in zip(named, (*names, *more), strict=False)
-            ],
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.24),
-            ncols=2 if max(map(len, names)) <= SHORT else 1,
-            fontsize=8,
-            frameon=False,
-        )
+        handles = [
+            Patch(facecolor=colour, edgecolor="#888888", label=name)
+            for colour, name in zip(named, (*names, *more), strict=False)
+        ]
+        ncols = 2 if max(map(len, names)) <= SHORT else 1
+        look = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.24), "ncols": ncols}
+        axis.legend(handles=handles, fontsize=8, frameon=False, **look)
