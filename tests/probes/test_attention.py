@@ -14,7 +14,6 @@ from tests.probes.support import (
     minilm,
     planted,
     random_maps,
-    random_sentence,
     random_sentences,
     tiny,
 )
@@ -85,19 +84,3 @@ def test_the_attention_of_a_real_model(data_dir: Path, minilm_path: str, tmp_pat
     assert joined.loc["attention", "low"] > joined.loc["random weights", "high"]
     assert which.loc["attention", "low"] > which.loc["word distance", "high"]
     assert len(findings.save(tmp_path / "found")) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"train": []}, "train must be one or more sentences"),
-        ({"relations": 1}, "relations must be at least 2, got 1"),
-        ({"seeds": ()}, "seeds must be one or more indices"),
-        ({"train": random_sentences(5, least=4)}, "train must give pairs of 10 sentences"),
-        ({"train": [random_sentence(2, 0)]}, "train and test must share two relations"),
-        ({"train": random_sentences(30, most=2)}, "sentences must have words without a relation"),
-    ],
-)
-def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        attention_probe(tiny(tmp_path), **parts(20, 20) | settings)

@@ -168,22 +168,6 @@ def test_the_graphs_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: 
     assert len(relations.save(tmp_path / "found")) == len(heads.save(tmp_path / "found")) == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"maps": "scores"}, "maps must be one of graph, attention, got 'scores'"),
-        ({"density": 1.0}, "density must be below 1, got 1.0"),
-        ({"density": math.nan}, "density must be a number, got nan"),
-        ({"maps": "graph"}, "model must have jump heads"),
-        ({"sentences": random_sentences(3, most=1)}, "sentences must have two words, got none"),
-    ],
-)
-def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    given_ = {"sentences": random_sentences(3), "maps": "attention"} | settings
-    with pytest.raises(ValueError, match=said):
-        graphs_and_trees(tiny(tmp_path), **given_)
-
-
 def test_heads_that_join_nothing(tmp_path: Path) -> None:
     model = attach(tiny_model("bert"), JatConfig.paper(heads="all", threshold=math.inf))
     for found in graphs_and_trees(tiny(tmp_path, model), random_sentences(9)):
