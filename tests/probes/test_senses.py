@@ -11,7 +11,7 @@ from transformers import AutoModel
 
 from jat_graph.probes import Findings, sense_probe, similarity_ratio
 from tests.data.support import tiny_tokenizer
-from tests.hf.models import tiny_jump_model, tiny_model
+from tests.hf.models import tiny_model
 from tests.probes.support import AROUND, KEYS, marked_sentence, marked_sentences, plant_states, tiny
 
 
@@ -101,23 +101,6 @@ def test_the_table_follows_the_definition(
     assert sense_probe(reader, *both, **options).table.equals(found.table)
 
 
-def test_findings_of_everything_can_be_saved(small_wordnet: Any, tmp_path: Path) -> None:
-    reader, tests = tiny(tmp_path, tiny_jump_model("bert")), {"own": marked_sentences(9, seed=5)}
-    options: dict[str, Any] = {"seeds": (0, 1), "layers": (1,)}
-    found = sense_probe(reader, marked_sentences(40), tests, small_wordnet, **options)
-    assert found.table["method"].tolist() == [
-        "WordNet's first sense",
-        "most frequent in SemCor",
-        "nearest centroid",
-        "nearest centroid, random weights",
-        "semantic probe",
-        "random map",
-    ]
-    assert found.table["spread"].notna().tolist() == [False] * 4 + [True] * 2
-    found.save(tmp_path / "out")
-    assert (tmp_path / "out" / "senses.png").stat().st_size > 10_000
-
-
 # --- the semantic probe --------------------------------------------------------------------------
 
 
@@ -137,6 +120,8 @@ def test_the_map_finds_what_tells_senses_apart(small_wordnet: Any, tmp_path: Pat
     table = sense_probe(reader, training, tests, small_wordnet, **options).table
     found = table.set_index("method")
     assert found.loc["semantic probe", "all_low"] > found.loc["random map", "all_high"]
+    trained = found["spread"].dropna().index  # over seeds
+    assert trained.tolist() == ["semantic probe", "random map"]
     assert sense_probe(reader, training, tests, small_wordnet, **options).table.equals(table)
 
 

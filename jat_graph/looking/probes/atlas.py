@@ -155,10 +155,10 @@ def context_atlas(
         points.append(AtlasPoint(label, " ".join(own.words), (start, start + len(label))))
     figures, views = {}, []
     for kind in (CLUSTER, *kinds):
-        layers = [own.view(None if kind == CLUSTER else kinds[kind]) for own in maps]
-        view = AtlasView(f"{word} by {kind}", points, layers, opens=_clearest(table, kind))
+        drawn = [own.view(None if kind == CLUSTER else kinds[kind]) for own in maps]
+        view = AtlasView(f"{word} by {kind}", points, drawn, opens=_clearest(table, kind))
         heading = f"{len(uses)} uses of “{_safe(word)}” by {kind}, laid out by {method}"
-        figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, layers, kind == CLUSTER)
+        figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, drawn, kind == CLUSTER)
         views.append(view)
     return Atlas("atlas", CAPTION, table, settings, figures, views=tuple(views))
 
@@ -194,7 +194,8 @@ class LayerMap:
             inside = self.points[self.clusters == one]
             away = np.linalg.norm(inside - np.median(inside, axis=0), axis=1)
             text = f"{one + 1}: {', '.join(words[:3])}".removesuffix(": ")
-            labels.append(AtlasLabel(*inside[away.argmin()].tolist(), text))
+            x, y = inside[away.argmin()].tolist()
+            labels.append(AtlasLabel(x, y, text))
         caption = f"{len(self.words)} clusters, silhouette {self.silhouette:.2f}."
         caption = "No parts can be told apart." if np.isnan(self.silhouette) else caption
         name = f"layer {self.layer}" if self.layer else "embeddings"

@@ -260,12 +260,11 @@ def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
     labels, best = np.zeros(len(points), np.int64), float("nan")
     if most < 2:
         return labels, best
-    distances = metrics.pairwise_distances(points)
     main = decomposition.PCA(min(30, *points.shape), svd_solver="full")  # takes less time
     main = main.fit_transform(points)
     for number in range(2, most + 1):
         found = cluster.KMeans(number, n_init=5, random_state=seed).fit_predict(main)
-        score = float(metrics.silhouette_score(distances, found, metric="precomputed"))
+        score = float(metrics.silhouette_score(points, found))
         if not score <= best:
             labels, best = found.astype(np.int64), score
     order = np.argsort(-np.bincount(labels), kind="stable")

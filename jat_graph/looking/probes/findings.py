@@ -191,7 +191,7 @@ def compare_findings(
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")
     student, (number,) = import_extra("scipy.stats").t, runs
-    names, parts = list(variants), []
+    names, parts = list(variants), list[pd.DataFrame]()
     for name in names:
         own, changes = wide[name], wide[name] - wide[names[0]]  # [rows, runs]
         change = changes.mean(axis=1) if parts else np.nan

@@ -124,10 +124,10 @@ def graphs_and_trees(
     # Intervals of all relations at once: drawing sentences is what takes time.
     whole, single = (_ratios(np.stack(part, -1)).T for part in (together, alone))
     table = []
-    for name, index, own, one in zip(kinds, best, whole, single, strict=True):
+    for name, number, own, one in zip(kinds, best, whole, single, strict=True):
         row = {"related": name, "pairs": int(kinds[name].sum()), "density": np.mean(densities)}
         row |= _named("", own)
-        layer, head = reader.heads[index]
+        layer, head = reader.heads[number]
         table.append(row | {"layer": layer, "head": head, **_named("best ", one)})
     relations = pd.DataFrame(table)
     heads = pd.DataFrame(lines).sort_values(["layer", "head"], kind="stable", ignore_index=True)

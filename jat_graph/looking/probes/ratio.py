@@ -117,7 +117,7 @@ def draw_pairs(
         for index in chance.permutation(len(states.sentences)):
             sentence = states.sentences[index]
             if all(word.lemma != lemma for word in sentence.marked):
-                return replace(sentence, marked=())
+                return MarkedSentence(sentence.words, (), sentence.text)
         raise ValueError(f"training must have a sentence without {lemma!r}, got none")
 
     of_texts = states.by_lemma({sentence.text for sentence in states.sentences})
