@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph.probes import best_heads, read_treebank
+from jat_graph.probes import best_heads
 from tests.probes.support import (
-    minilm,
     planted,
     random_maps,
     random_sentence,
@@ -98,13 +97,3 @@ def test_chosen_on_one_half_and_scored_on_the_other(tmp_path: Path) -> None:
 
     table = best_heads(planted(tmp_path, 40, maps_of), sentences, least=1).table
     assert (table["accuracy"] == 0).all()
-
-
-@pytest.mark.slow
-def test_the_best_heads_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
-    sentences = read_treebank(data_dir / "ud_english_ewt", split="dev", most=120)
-    found = best_heads(minilm(tmp_path, minilm_path), sentences, least=20)
-    table = found.table.set_index("relation")
-    assert table.loc["det", "accuracy"] > 0.7 > table.loc["det", "offset accuracy"]
-    assert table.loc["all", "gain low"] > 0
-    assert len(found.save(tmp_path / "found")) == 4

@@ -21,7 +21,6 @@ from jat_graph.probes import (
     Findings,
     Sentence,
     WordReader,
-    read_treebank,
     structural_probe,
     tree_distances,
 )
@@ -29,7 +28,6 @@ from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (
     exact_embedding,
-    minilm,
     path_to_root,
     plant_states,
     random_sentence,
@@ -168,23 +166,6 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     assert found.settings["left_out"] == {"train": 0, "dev": 0, "test": 1}
     whole = structural_probe(tiny(tmp_path), **PARTS, **options)
     assert found.table.equals(whole.table)
-
-
-@pytest.mark.slow
-def test_the_real_model_holds_more_than_one_without_training(
-    minilm_path: str, data_dir: Path, tmp_path: Path
-) -> None:
-    home = data_dir / "ud_english_ewt"
-    sets = [
-        read_treebank(home, split=split, most=most, lengths=range(4, 16))
-        for split, most in (("dev", 200), ("test", 60), ("test", 120))
-    ]
-    sets[2] = sets[2][60:]
-    reader = minilm(tmp_path, minilm_path)
-    found = structural_probe(reader, *sets, layers=(3,), rank=32, epochs=10)
-    own, random, line = found.table["UUAS"]
-    assert own > random + 0.05
-    assert own > line
 
 
 def unmapped(folder: Path, trees: list[Sentence], points: list[Tensor], powers: Any) -> Any:
