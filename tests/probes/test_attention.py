@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from jat_graph import JatConfig, attach
-from jat_graph.probes import Sentence, attention_probe, read_treebank
+from jat_graph.probes import Sentence, attention_probe
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,
-    minilm,
     planted,
     random_maps,
-    random_sentence,
     random_sentences,
     tiny,
 )
@@ -73,31 +71,3 @@ def test_a_model_with_jump_heads_beside_random_weights(tmp_path: Path) -> None:
     assert found.table["told from"].tolist() == sources * 2
     pairs = rows_of(found.table, JOINED)["pairs"]
     assert pairs["word distance"] > pairs["graph"] == pairs["random weights"]
-
-
-@pytest.mark.slow
-def test_the_attention_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
-    home = data_dir / "ud_english_ewt"
-    found = read_treebank(home, split="dev", most=120, lengths=range(6, 20))
-    options: dict[str, Any] = {"relations": 3, "examples": 400, "seeds": (0,)}
-    findings = attention_probe(minilm(tmp_path, minilm_path), found[:80], found[80:], **options)
-    joined, which = (rows_of(findings.table, task) for task in (JOINED, WHICH))
-    assert joined.loc["attention", "low"] > joined.loc["random weights", "high"]
-    assert which.loc["attention", "low"] > which.loc["word distance", "high"]
-    assert len(findings.save(tmp_path / "found")) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"train": []}, "train must be one or more sentences"),
-        ({"relations": 1}, "relations must be at least 2, got 1"),
-        ({"seeds": ()}, "seeds must be one or more indices"),
-        ({"train": random_sentences(5, least=4)}, "train must give pairs of 10 sentences"),
-        ({"train": [random_sentence(2, 0)]}, "train and test must share two relations"),
-        ({"train": random_sentences(30, most=2)}, "sentences must have words without a relation"),
-    ],
-)
-def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        attention_probe(tiny(tmp_path), **parts(20, 20) | settings)

@@ -12,11 +12,10 @@ import torch
 from scipy.stats import bootstrap
 
 from jat_graph import JatConfig, attach
-from jat_graph.probes import Sentence, WordReader, graphs_and_trees, read_treebank
+from jat_graph.probes import Sentence, WordReader, graphs_and_trees
 from tests.hf.models import tiny_model
 from tests.probes.support import (
     RELATIONS,
-    minilm,
     planted,
     random_maps,
     random_sentence,
@@ -153,35 +152,6 @@ def test_what_the_model_cannot_read_counts_for_nothing(name: str, tmp_path: Path
     assert len(wanted) == 3 * 4 * 3 and wanted["ratio"].max() > 0
     assert np.allclose(found["ratio"], wanted["ratio"], equal_nan=True)
     assert np.allclose(found["matched"], wanted["matched"], equal_nan=True)
-
-
-@pytest.mark.slow
-def test_the_graphs_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
-    found = read_treebank(data_dir / "ud_english_ewt", split="dev", most=40)
-    reader = minilm(tmp_path, minilm_path)
-    attach(reader.model, JatConfig.stones())
-    relations, heads = graphs_and_trees(reader, found)
-    table = relations.table.set_index("related")
-    assert table.loc["head and dependent", "ratio low"] > 1.3
-    assert table["density"].iloc[0] == pytest.approx(0.05, abs=0.005)
-    assert len(heads.table) == 6 * 12 * 3
-    assert len(relations.save(tmp_path / "found")) == len(heads.save(tmp_path / "found")) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"maps": "scores"}, "maps must be one of graph, attention, got 'scores'"),
-        ({"density": 1.0}, "density must be below 1, got 1.0"),
-        ({"density": math.nan}, "density must be a number, got nan"),
-        ({"maps": "graph"}, "model must have jump heads"),
-        ({"sentences": random_sentences(3, most=1)}, "sentences must have two words, got none"),
-    ],
-)
-def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    given_ = {"sentences": random_sentences(3), "maps": "attention"} | settings
-    with pytest.raises(ValueError, match=said):
-        graphs_and_trees(tiny(tmp_path), **given_)
 
 
 def test_heads_that_join_nothing(tmp_path: Path) -> None:

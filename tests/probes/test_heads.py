@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph import JatConfig, attach
-from jat_graph.probes import Sentence, best_heads, read_treebank
-from tests.hf.models import tiny_model
+from jat_graph.probes import best_heads
 from tests.probes.support import (
-    minilm,
     planted,
     random_maps,
     random_sentence,
     random_sentences,
-    tiny,
 )
 
 INF = math.inf
@@ -101,44 +97,3 @@ def test_chosen_on_one_half_and_scored_on_the_other(tmp_path: Path) -> None:
 
     table = best_heads(planted(tmp_path, 40, maps_of), sentences, least=1).table
     assert (table["accuracy"] == 0).all()
-
-
-@pytest.mark.parametrize("maps", ["attention", "scores", "propagated", "graph"])
-def test_decoders_find_no_later_word(maps: str, tmp_path: Path) -> None:
-    """In chains the head of each word is the next one."""
-    chains = []
-    for length in (5, 6, 7, 8) * 4:
-        own = random_sentence(length, length)
-        relations = ("obj",) * (length - 1) + ("root",)
-        chains.append(Sentence(own.words, own.tags, (*range(1, length), -1), relations))
-    model = tiny_model("gpt2")
-    if maps != "attention":
-        model = attach(model, JatConfig.paper(heads="all", threshold=0.1))
-    table = best_heads(tiny(tmp_path, model), chains, maps=maps, least=1).table
-    assert ((table["way"] == "head looks") | (table["accuracy"] == 0)).all()
-
-
-@pytest.mark.slow
-def test_the_best_heads_of_a_real_model(data_dir: Path, minilm_path: str, tmp_path: Path) -> None:
-    sentences = read_treebank(data_dir / "ud_english_ewt", split="dev", most=120)
-    found = best_heads(minilm(tmp_path, minilm_path), sentences, least=20)
-    table = found.table.set_index("relation")
-    assert table.loc["det", "accuracy"] > 0.7 > table.loc["det", "offset accuracy"]
-    assert table.loc["all", "gain low"] > 0
-    assert len(found.save(tmp_path / "found")) == 4
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"sentences": []}, "sentences must be one or more"),
-        ({"sentences": ["dook"]}, "sentences must hold sentences of a treebank, got 'dook'"),
-        ({"least": 0}, "least must be at least 1, got 0"),
-        ({"least": 999}, "sentences must have a relation of 999 words"),
-        ({"maps": "graph"}, "model must have jump heads"),
-        ({"maps": "hidden"}, "maps must be one of attention, scores, propagated, graph"),
-    ],
-)
-def test_bad_input(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        best_heads(tiny(tmp_path), **{"sentences": random_sentences(8)} | settings)

@@ -11,18 +11,8 @@ from transformers import AutoModel
 
 from jat_graph.probes import Findings, sense_probe, similarity_ratio
 from tests.data.support import tiny_tokenizer
-from tests.hf.models import tiny_jump_model, tiny_model
+from tests.hf.models import tiny_model
 from tests.probes.support import AROUND, KEYS, marked_sentence, marked_sentences, plant_states, tiny
-
-TRAINING = marked_sentences(40)
-TESTS = {
-    "first": [
-        *marked_sentences(9, seed=5),
-        marked_sentence("lark=r0 gook"),
-        marked_sentence("bill=a0 bill=a1"),
-    ],
-    "second": [marked_sentence("kill book_bill=n0 fill bark=n01"), *marked_sentences(6, seed=6)],
-}
 
 
 def slow_answer(word: Any, state: np.ndarray, known: dict[str, list[np.ndarray]]) -> bool:
@@ -47,7 +37,7 @@ def states_of(model: Any, words: tuple[str, ...]) -> np.ndarray:  # [layers + 1,
     return np.stack([np.stack([layer[0, row].mean(0).numpy() for row in rows]) for layer in hidden])
 
 
-def slow_f1(model: Any, layer: int, training: list[Any] = TRAINING, tests: Any = TESTS) -> float:
+def slow_f1(model: Any, layer: int, training: list[Any], tests: list[Any]) -> float:
     known: dict[str, list[np.ndarray]] = {}
     for one in training:
         states = states_of(model, one.words)[layer]
@@ -55,7 +45,7 @@ def slow_f1(model: Any, layer: int, training: list[Any] = TRAINING, tests: Any =
             for key in word.senses:
                 known.setdefault(key, []).append(states[list(word.indices)].mean(0))
     right = []
-    for one in [s for some in tests.values() for s in some]:
+    for one in tests:
         states = states_of(model, one.words)[layer]
         right += [
             slow_answer(word, states[list(word.indices)].mean(0), known) for word in one.marked
@@ -77,79 +67,38 @@ def drawn(number: int, seed: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_nearest_centroids_follow_their_definition(
-    seed: int, small_wordnet: Any, tmp_path: Path
-) -> None:
-    model, training, tests = tiny_model("bert"), drawn(8, seed), {"one": drawn(9, seed + 100)}
-    long = marked_sentence("bark=n0 lark=r0" + " dook" * 90)  # which the model cannot read
-    options: dict[str, Any] = {"seeds": (), "layers": (0, 2), "controls": False}
-    found = sense_probe(tiny(tmp_path, model), [long, *training], tests, small_wordnet, **options)
-    rows = found.table.set_index(["method", "layer"])
-    for layer in (0, 2):
-        wanted = slow_f1(model, layer, training, tests)
-        assert rows.loc[("nearest centroid", layer)]["all"] == pytest.approx(wanted)
-
-
-def probe(model: Any, wordnet: Any, folder: Path, **options: Any) -> Findings:
-    return sense_probe(tiny(folder, model), TRAINING, TESTS, wordnet, **options)
-
-
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize(("name", "seed"), [("bert", 0), ("gpt2", 1), ("bert", 2), ("gpt2", 3)])
 def test_the_table_follows_the_definition(
-    name: str, small_wordnet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, seed: int, small_wordnet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny_model(name)
-    found = probe(model, small_wordnet, tmp_path, seeds=(), layers=(0, 2))
-    rows = found.table.set_index(["method", "layer"])
+    training, tests = (
+        drawn(8, seed),
+        {"first": drawn(9, seed + 100), "second": drawn(5, seed + 200)},
+    )
+    long = marked_sentence("bark=n0 lark=r0" + " dook" * 90)  # which the model cannot read
+    reader, options = tiny(tmp_path, name), {"seeds": (), "layers": (0, 2)}
+    both: Any = [long, *training], tests, small_wordnet
+    found = sense_probe(reader, *both, **options)
+    rows, asked = found.table.set_index(["method", "layer"]), [*tests["first"], *tests["second"]]
     for layer in (0, 2):
         nearest = rows.loc[("nearest centroid", layer)]
-        assert nearest["all"] == pytest.approx(slow_f1(model, layer))
+        assert nearest["all"] == pytest.approx(slow_f1(reader.model, layer, training, asked))
         assert nearest["all_low"] <= nearest["all"] <= nearest["all_high"]
         torch.manual_seed(0)
-        twin = AutoModel.from_config(model.config).eval()
+        twin = AutoModel.from_config(reader.model.config).eval()
         control = rows.loc[("nearest centroid, random weights", layer)]
-        assert control["all"] == pytest.approx(slow_f1(twin, layer))
-    words = [word for some in TESTS.values() for one in some for word in one.marked]
+        assert control["all"] == pytest.approx(slow_f1(twin, layer, training, asked))
+    words = [word for one in asked for word in one.marked]
     first = np.mean([KEYS[word.lemma, word.pos][0] in word.senses for word in words])
     assert found.table.loc[0, "all"] == pytest.approx(first)
-    ambiguous = sum(word.lemma in ("bark", "book") for word in words)
-    numbers = {"first": 12, "second": 8, "all": 20, "ambiguous": ambiguous}
+    known = {key for one in training for word in one.marked for key in word.senses}
+    candidates = [known.intersection(KEYS[word.lemma, word.pos]) for word in words]
+    numbers = {own: sum(len(one.marked) for one in some) for own, some in tests.items()}
+    numbers |= {"all": len(words), "ambiguous": sum(len(own) > 1 for own in candidates)}
     assert found.settings["words"] == numbers
-    monkeypatch.setattr(type(model), "forward", None)  # states are found where they were kept
-    assert probe(model, small_wordnet, tmp_path, seeds=(), layers=(0, 2)).table.equals(found.table)
-
-
-def test_findings_of_everything_can_be_saved(small_wordnet: Any, tmp_path: Path) -> None:
-    model = tiny_jump_model("bert")
-    found = probe(model, small_wordnet, tmp_path, seeds=(0, 1), layers=(1,))
-    assert found.table["method"].tolist() == [
-        "WordNet's first sense",
-        "most frequent in SemCor",
-        "nearest centroid",
-        "nearest centroid, random weights",
-        "semantic probe",
-        "random map",
-    ]
-    assert found.table["spread"].notna().tolist() == [False] * 4 + [True] * 2
-    found.save(tmp_path / "out")
-    assert (tmp_path / "out" / "senses.png").stat().st_size > 10_000
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"layers": (99,)}, r"^layers must be at most \d, got 99$"),
-        ({"layers": ()}, "layers must be one or more indices"),
-        ({"seeds": (1, 1)}, "seeds must not name an index twice"),
-        ({"controls": 1}, "controls must be True or False"),
-    ],
-)
-def test_bad_options_are_refused(
-    small_wordnet: Any, tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        probe(tiny_model("bert"), small_wordnet, tmp_path, **options)
+    # States are found where they were kept.
+    monkeypatch.setattr(type(reader.model), "forward", None)
+    assert sense_probe(reader, *both, **options).table.equals(found.table)
 
 
 # --- the semantic probe --------------------------------------------------------------------------
@@ -171,6 +120,8 @@ def test_the_map_finds_what_tells_senses_apart(small_wordnet: Any, tmp_path: Pat
     table = sense_probe(reader, training, tests, small_wordnet, **options).table
     found = table.set_index("method")
     assert found.loc["semantic probe", "all_low"] > found.loc["random map", "all_high"]
+    trained = found["spread"].dropna().index  # over seeds
+    assert trained.tolist() == ["semantic probe", "random map"]
     assert sense_probe(reader, training, tests, small_wordnet, **options).table.equals(table)
 
 
@@ -285,5 +236,3 @@ def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
     assert len(rows) == 2 * 2 * 3
     assert found.settings == {"pairs": 2, "rank": 32, "seed": 0}
     assert len(found.save(tmp_path / "out")) == 4
-    with pytest.raises(ValueError, match="pairs must be at least 1"):
-        similarity_ratio(tiny(tmp_path, model), PAIRED, pairs=0)

@@ -1,4 +1,4 @@
-"""The structural probe: losses against loops, trees that it finds again, scores, distances."""
+"""The structural probe: losses against loops, trees that it finds again, scores, pictures."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc
 from scipy.stats import spearmanr
 from torch import Tensor
 
 from jat_graph.hf import attach
 from jat_graph.probes import (
+    Findings,
     Sentence,
     WordReader,
-    read_treebank,
     structural_probe,
     tree_distances,
 )
@@ -23,7 +28,6 @@ from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (
     exact_embedding,
-    minilm,
     path_to_root,
     plant_states,
     random_sentence,
@@ -35,8 +39,14 @@ from tests.probes.support import (
 SETS = random_sentences(30, 0), random_sentences(12, 1), random_sentences(15, 2)
 PARTS = dict(zip(("train", "dev", "test"), SETS, strict=True))
 
-
 MEASURES = ["UUAS", "DSpr", "root accuracy", "NSpr"]
+
+
+@given(st.integers(1, 9), st.integers(0, 999))
+def test_distances_and_depths_are_numbers_of_edges(length: int, seed: int) -> None:
+    tree, words = random_sentence(length, seed), range(length)
+    assert tree.distances.tolist() == [[slow_distance(tree, i, k) for k in words] for i in words]
+    assert tree.depths.tolist() == [len(path_to_root(tree, word)) - 1 for word in words]
 
 
 def slow_spearman(one: Any, other: Any) -> float:
@@ -158,36 +168,6 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     assert found.table.equals(whole.table)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"layers": (4,)}, "layers must be at most 3, got 4"),
-        ({"rank": 0}, "rank must be at least 1, got 0"),
-        ({"test": []}, "test must be one or more sentences"),
-    ],
-)
-def test_wrong_options_are_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        structural_probe(tiny(tmp_path), **PARTS | options)
-
-
-@pytest.mark.slow
-def test_the_real_model_holds_more_than_one_without_training(
-    minilm_path: str, data_dir: Path, tmp_path: Path
-) -> None:
-    home = data_dir / "ud_english_ewt"
-    sets = [
-        read_treebank(home, split=split, most=most, lengths=range(4, 16))
-        for split, most in (("dev", 200), ("test", 60), ("test", 120))
-    ]
-    sets[2] = sets[2][60:]
-    reader = minilm(tmp_path, minilm_path)
-    found = structural_probe(reader, *sets, layers=(3,), rank=32, epochs=10)
-    own, random, line = found.table["UUAS"]
-    assert own > random + 0.05
-    assert own > line
-
-
 def unmapped(folder: Path, trees: list[Sentence], points: list[Tensor], powers: Any) -> Any:
     """The rows of powers without a map, of such points."""
     states = {tree.words: own for tree, own in zip(trees, points, strict=True)}
@@ -223,36 +203,81 @@ def test_an_exact_embedding_fits_as_squares_and_in_no_other_power(tmp_path: Path
     assert rows.loc[[1, 3], "R²"].max() < 0.99
 
 
-def test_relations_are_counted_with_their_subtypes(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"rank": 4, "epochs": 1, "powers": (2,), "least": 1}
-    rows = tree_distances(tiny(tmp_path), **PARTS, **options)[1].table.set_index("relation")
+def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rank": 4, "epochs": 1, "powers": (1, 2), "least": 1}
+    powers, relations = tree_distances(tiny(tmp_path), **PARTS, **options)
+    assert powers.table["map"].tolist() == ["none", "for squares", "for this power"] * 2
+    squares = powers.table[powers.table["power"] == 2].set_index("map").drop(columns="power")
+    assert squares.loc["for squares"].equals(squares.loc["for this power"])
+    rows = relations.table.set_index("relation")  # counted with their subtypes
     names = [tree.relations[word].split(":")[0] for tree in SETS[2] for word, _ in tree.edges]
     assert rows["count"].to_dict() == Counter(names)
     for ends in (("mean low", "mean", "mean high"), ("lower quartile", "median", "upper quartile")):
         assert rows[list(ends)].T.apply(lambda own: own.is_monotonic_increasing).all()
     assert rows["mean"].is_monotonic_increasing
-
-
-def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"rank": 4, "epochs": 1, "powers": (1, 2), "least": 3}
-    powers, relations = tree_distances(tiny(tmp_path), **PARTS, **options)
-    assert powers.table["map"].tolist() == ["none", "for squares", "for this power"] * 2
-    squares = powers.table[powers.table["power"] == 2].set_index("map").drop(columns="power")
-    assert squares.loc["for squares"].equals(squares.loc["for this power"])
-    assert set(relations.table["relation"]) == {"nsubj", "obj", "det", "nmod"}
     for found in (powers, relations):
         assert len(found.save(tmp_path / "out")) == 4
         assert found.settings["layer"] == 1  # the middle one
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"layer": 9}, "layers must be at most 3, got 9"),
-        ({"powers": (0,)}, r"powers must be at least 0\.001, got 0"),
-        ({"least": 999, "rank": 2, "epochs": 1}, "test must hold a relation 999 times, got none"),
-    ],
+DOGS = Sentence(
+    ("Dogs", "of", "$5", "barked", ",", "supercalifragilisticexpialidocious", "."),
+    ("NOUN", "ADP", "NUM", "VERB", "PUNCT", "ADV", "PUNCT"),
+    (3, 2, 0, -1, 3, 3, 3),
+    ("nsubj", "case", "nmod", "root", "punct", "advmod", "punct"),
 )
-def test_wrong_distances_are_refused(options: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        tree_distances(tiny(tmp_path), **PARTS, **options)
+
+
+def pictured(reader: WordReader, tree: Sentence, rank: int = 4) -> Findings:
+    """Findings whose pictures are of this tree."""
+    sets = random_sentences(8), random_sentences(4, 1)
+    options: dict[str, Any] = {"layers": (1,), "rank": rank, "epochs": 1, "controls": False}
+    return structural_probe(reader, *sets, [tree], **options)
+
+
+def assert_tidy(figure: Figure, sentence: Sentence) -> None:
+    """Nothing is cut, and no word hides another."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    used, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert min(used.x0, used.y0) >= -0.01
+    assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01
+    shown = {word.replace("$", r"\$") for word in sentence.words}
+    for axis in figure.axes:
+        words = [t for t in axis.texts if t.get_text() in shown or "…" in t.get_text()]
+        boxes = [text.get_window_extent(renderer) for text in words]
+        assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 9])
+def test_arcs_are_the_edges_of_both_trees(length: int, tmp_path: Path) -> None:
+    tree = random_sentence(length, length, ("NOUN", "VERB", "NOUN", "PUNCT"))
+    found = pictured(tiny(tmp_path), tree)
+    (axis,) = found.figures["tree-arcs"].axes
+    arcs = [patch for patch in axis.patches if isinstance(patch, Arc)]
+    above, below = ([a for a in arcs if (a.theta1 == 0) == up] for up in (True, False))
+    assert (len(above), len(below)) == (len(tree.shown_edges), max(len(tree.shown) - 1, 0))
+    both = round(np.nan_to_num(found.table.loc[0, "UUAS"]) * len(tree.shown_edges))
+    for side in (above, below):
+        assert sum(arc.get_linestyle() in ("-", "solid") for arc in side) == both
+
+
+def test_pictures_are_tidy(tmp_path: Path) -> None:
+    reader = tiny(tmp_path)
+    nowhere = plant_states(tiny(tmp_path / "0"), lambda words: torch.zeros(len(words), 32))
+    cases = [(DOGS, reader, 4), (DOGS, nowhere, 4)]  # all words in one place
+    cases += [
+        (random_sentence(length, 1, ("NOUN",)), reader, rank)
+        for length in (1, 2, 15)
+        for rank in (2, 30)
+    ]
+    for tree, own, rank in cases:
+        found = pictured(own, tree, rank)
+        assert_tidy(found.figures["tree-arcs"], tree)
+
+
+def test_a_sentence_of_punctuation_has_no_picture(tmp_path: Path) -> None:
+    only = Sentence(("!",), ("PUNCT",), (-1,), ("root",))
+    with pytest.raises(ValueError, match="sentence must have a word that is not punctuation"):
+        pictured(tiny(tmp_path), only)

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from jat_graph.hf import attach, detach, disabled
-from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.inspection import inspect_clusters, inspect_text
+from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.probes import Sentence, view
 
 TEXT = "Book costs more than pencil. Book costs less than computer."
@@ -73,12 +73,7 @@ def test_a_base_shows_its_attention_and_is_left_as_it_was(
         links = head.links["attention"]
         assert torch.equal(dense(links, len(shown.tokens)), rows[head.layer][head.head])
         assert links.left_out == links.hidden == 0
-
-
-def test_hidden_tokens_are_counted(
-    plain: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    (shown,) = view(plain, tokenizer, TEXT, layers=2, heads=(3,)).texts
+    (shown,) = view(plain, tokenizer, TEXT, layers=2, heads=(3,)).texts  # no special tokens
     assert shown.positions == tuple(range(1, 13))
     assert shown.tokens[0] == "book"
     (head,) = shown.heads
@@ -204,10 +199,16 @@ def test_trees_know_the_words_of_tokens(
     assert joined == [word.lower() for word in BARK.words]
 
 
-def test_a_decoder_looks_at_nothing_later(tokenizer: PreTrainedTokenizerBase) -> None:
+@pytest.fixture
+def decoder(tokenizer: PreTrainedTokenizerBase) -> GPT2Model:
     torch.manual_seed(0)
     shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": tokenizer.vocab_size}
-    decoder = GPT2Model(GPT2Config(**shape)).eval()
+    return GPT2Model(GPT2Config(**shape)).eval()
+
+
+def test_a_decoder_looks_at_nothing_later(
+    decoder: GPT2Model, tokenizer: PreTrainedTokenizerBase
+) -> None:
     attach(decoder, JatConfig.stones(heads=(0, 2), layers=(1,), strength=0.5), tokenizer)
     (shown,) = view(decoder, tokenizer, TEXT).texts
     assert len(shown.heads) == 8
@@ -219,11 +220,8 @@ def test_a_decoder_looks_at_nothing_later(tokenizer: PreTrainedTokenizerBase) ->
 
 
 def test_a_decoder_on_clusters_shows_what_each_token_reads(
-    tokenizer: PreTrainedTokenizerBase,
+    decoder: GPT2Model, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    torch.manual_seed(0)
-    shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": tokenizer.vocab_size}
-    decoder = GPT2Model(GPT2Config(**shape)).eval()
     settings = {"keys": 4, "groups": 1, "size": 2, "segment": 8, "window": 4, "dense_below": 0}
     attach(decoder, JatConfig.clustered(layers=(1,), heads=(0, 2), **settings))
     (shown,) = view(decoder, tokenizer, 3 * TEXT).texts

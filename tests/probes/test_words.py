@@ -120,12 +120,3 @@ def test_what_cannot_be_read_leaves_nothing_behind(
     with pytest.raises(TypeError):
         best_heads(reader, random_sentences(4, least=4), least=1)
     assert set(tmp_path.iterdir()) == files  # and nothing is half-written
-
-
-@pytest.mark.parametrize(
-    ("maps", "said"),
-    [("eyes", "maps must be one of attention"), ("graph", "model must have jump heads")],
-)
-def test_maps_that_are_not_there_are_refused_at_once(maps: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
-        WordReader(tiny_model("bert"), tiny_tokenizer(), tmp_path, maps=maps)

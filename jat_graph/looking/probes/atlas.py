@@ -27,16 +27,8 @@ from jat_graph.looking.probes.contexts import (
     telling_words,
 )
 from jat_graph.looking.probes.corpora import WordNet
-from jat_graph.looking.probes.findings import (
-    COLOURS,
-    CONFIDENCE,
-    MARKERS,
-    Figure,
-    Findings,
-    Floats,
-    Integers,
-    with_ends,
-)
+from jat_graph.looking.probes.drawing import COLOURS, MARKERS, Figure
+from jat_graph.looking.probes.findings import CONFIDENCE, Findings, Floats, Integers, with_ends
 from jat_graph.looking.probes.words import WordReader, check_layers, read_states
 from jat_graph.looking.viewer import AtlasView, Page
 from jat_graph.looking.viewer.content import AtlasLabel, AtlasLayer, AtlasPoint
@@ -124,17 +116,17 @@ def context_atlas(
     check_integer("seed", seed, least=0, below=2**32)
     chosen = check_layers(reader, layers)
     uses, different, read = find_uses(word, contexts, most, seed)
-    found = read_states(reader, [own.words for own, _ in uses], [[at] for _, at in uses])
+    found = read_states(reader, [own.words for own, _ in uses], [[[at]] for _, at in uses])
     kept = [row for row in range(len(uses)) if row not in found.left_out]
     uses = [uses[row] for row in kept]
     if len(uses) < LEAST:
         wanted = f"word must stand in {LEAST} sentences that fit the model"
         raise ValueError(f"{wanted}, got {word!r} in {len(uses)}")
-    points = [directions(found.values[layer, kept].astype(np.float64)) for layer in chosen]
-    placed, method = lay_out(points, seed)
+    states = [directions(found.values[layer, kept].astype(np.float64)) for layer in chosen]
+    placed, method = lay_out(states, seed)
     maps: list[LayerMap] = []
     for index, layer in enumerate(track_progress(chosen, "Clustering layers", len(chosen))):
-        clusters, silhouette = find_clusters(points[index], seed)
+        clusters, silhouette = find_clusters(states[index], seed)
         if maps:
             clusters = renamed(clusters, maps[-1].clusters)
         words = telling_words(word, [own.words for own, _ in uses], clusters)
@@ -143,9 +135,9 @@ def context_atlas(
     senses = [own.senses[at] if own.senses else None for own, at in uses]
     if wordnet is not None:
         senses = [own and f"{own} {wordnet.definition(own)}" for own in senses]
-    kinds = {name: own for name, own in ((TAG, tags), (SENSE, senses)) if any(own)}
-    known = {name: Counter(filter(None, some)) for name, some in kinds.items()}
-    common = ((name, *own.most_common(1)[0]) for name, own in known.items())
+    kinds = pd.DataFrame({TAG: tags, SENSE: senses}, dtype=object).fillna(UNKNOWN)
+    kinds = kinds.loc[:, (kinds != UNKNOWN).any()]
+    shares = {kind: own[own != UNKNOWN].value_counts(normalize=True) for kind, own in kinds.items()}
     settings = {
         "word": word,
         "sentences_read": read,
@@ -154,15 +146,20 @@ def context_atlas(
         "layers": list(chosen),
         "layout": method,
         "seed": seed,
-        "common": {name: (own, n / known[name].total()) for name, own, n in common},
+        "common": {kind: (own.idxmax(), float(own.max())) for kind, own in shares.items()},
     }
     table = pd.DataFrame([row for one in maps for row in one.rows(kinds)])
+    points = []
+    for own, at in uses:  # sentences with a space between any two words, and where the word is
+        start, label = sum(len(before) + 1 for before in own.words[:at]), own.words[at]
+        points.append(AtlasPoint(label, " ".join(own.words), (start, start + len(label))))
     figures, views = {}, []
     for kind in (CLUSTER, *kinds):
-        groups = [own.groups(kinds.get(kind)) for own in maps]
+        drawn = [own.view(None if kind == CLUSTER else kinds[kind]) for own in maps]
+        view = AtlasView(f"{word} by {kind}", points, drawn, opens=_clearest(table, kind))
         heading = f"{len(uses)} uses of “{_safe(word)}” by {kind}, laid out by {method}"
-        figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, maps, groups, kind == CLUSTER)
-        views.append(_view(f"{word} by {kind}", uses, maps, groups, _clearest(table, kind)))
+        figures[f"atlas-{kind.replace(' ', '-')}"] = _draw(heading, drawn, kind == CLUSTER)
+        views.append(view)
     return Atlas("atlas", CAPTION, table, settings, figures, views=tuple(views))
 
 
@@ -184,103 +181,73 @@ class LayerMap:
     silhouette: float  # the mean, from -1 to 1; NaN where there is one cluster alone
     words: Mapping[int, Sequence[str]]  # that tell each cluster from the others
 
-    @property
-    def name(self) -> str:
-        """What the layer is called."""
-        return f"layer {self.layer}" if self.layer else "embeddings"
-
-    def middle(self, cluster: int) -> tuple[float, float]:
-        """The point of the use that is nearest to the middle of its cluster."""
-        inside = self.points[self.clusters == cluster]
-        away = np.linalg.norm(inside - np.median(inside, axis=0), axis=1)
-        x, y = inside[away.argmin()]
-        return float(x), float(y)
-
-    def groups(self, kinds: Sequence[str | None] | None) -> list[str]:
-        """What colours each use: its cluster or, if it is given, its kind, rare ones together."""
+    def view(self, kinds: pd.Series[str] | None) -> AtlasLayer:
+        """The layer for the viewer, each use coloured by its cluster or by its kind."""
         if kinds is None:
-            return [str(own + 1) for own in self.clusters]
-        common = [own for own, _ in Counter(own for own in kinds if own).most_common()]
-        shown = common[: MOST_GROUPS if len(common) <= MOST_GROUPS else MOST_GROUPS - 1]
-        return [(own if own in shown else OTHER) if own else UNKNOWN for own in kinds]
+            groups = [str(own + 1) for own in self.clusters]
+        else:
+            common = kinds[kinds != UNKNOWN].value_counts().index  # rare ones stand together
+            shown = common[: MOST_GROUPS if len(common) <= MOST_GROUPS else MOST_GROUPS - 1]
+            groups = kinds.where(kinds.isin([*shown, UNKNOWN]), OTHER).tolist()
+        labels = []
+        for one, words in self.words.items():  # at the use that is nearest to the middle
+            inside = self.points[self.clusters == one]
+            away = np.linalg.norm(inside - np.median(inside, axis=0), axis=1)
+            text = f"{one + 1}: {', '.join(words[:3])}".removesuffix(": ")
+            x, y = inside[away.argmin()].tolist()
+            labels.append(AtlasLabel(x, y, text))
+        caption = f"{len(self.words)} clusters, silhouette {self.silhouette:.2f}."
+        caption = "No parts can be told apart." if np.isnan(self.silhouette) else caption
+        name = f"layer {self.layer}" if self.layer else "embeddings"
+        return AtlasLayer(name, list(map(tuple, self.points.tolist())), groups, labels, caption)
 
-    def rows(self, kinds: Mapping[str, Sequence[str | None]]) -> list[dict[str, Any]]:
+    def rows(self, kinds: pd.DataFrame) -> list[dict[str, Any]]:
         """A row for each cluster, and one for all: who is of the kind its cluster is most of."""
         binomtest = import_extra("scipy.stats").binomtest
-        rows: list[dict[str, Any]] = []
-        for name, groups in (
-            *((str(one + 1), [one]) for one in self.words),
-            (ALL, list(self.words)),
-        ):
-            is_all = name == ALL
-            row: dict[str, Any] = {
+        uses, rows = kinds.assign(cluster=self.clusters), []
+        for one in (*self.words, None):
+            own = uses if one is None else uses[uses["cluster"] == one]
+            row = {
                 "layer": self.layer,
-                "cluster": name,
-                "sentences": int(np.isin(self.clusters, groups).sum()),
-                "silhouette": self.silhouette if is_all else np.nan,
-                "telling words": "" if is_all else ", ".join(self.words[groups[0]]),
+                "cluster": ALL if one is None else str(one + 1),
+                "sentences": len(own),
+                "silhouette": self.silhouette if one is None else np.nan,
+                "telling words": "" if one is None else ", ".join(self.words[one]),
             }
-            for kind, values in kinds.items():
-                pairs = [*zip(values, self.clusters.tolist(), strict=True)]
-                counts = [Counter(own for own, at in pairs if own and at == one) for one in groups]
-                known = sum(part.total() for part in counts)
+            for kind in kinds:
+                counts = own[own[kind] != UNKNOWN].groupby("cluster")[kind].value_counts()
+                known = int(counts.sum())
                 row |= {kind: None, f"{kind} known": known}
                 if known:
-                    row[kind] = counts[0].most_common(1)[0][0] if len(counts) == 1 else ""
-                    most = sum(max(part.values(), default=0) for part in counts)
+                    row[kind] = counts.idxmax()[1] if own["cluster"].nunique() == 1 else ""
+                    most = int(counts.groupby("cluster").max().sum())
                     ends = binomtest(most, known).proportion_ci(CONFIDENCE, method="wilson")
                     row |= with_ends(f"{kind} share", (most / known, *ends), f"{kind} ")
             rows.append(row)
         return rows
 
 
-def _view(
-    title: str,
-    uses: Sequence[tuple[Context, int]],
-    maps: Sequence[LayerMap],
-    groups: Sequence[Sequence[str]],
-    opens: int,
-) -> AtlasView:
-    """A map for the viewer: sentences with a space between any two words, where the word is."""
-    points, layers = [], []
-    for context, index in uses:
-        start, word = sum(len(own) + 1 for own in context.words[:index]), context.words[index]
-        points.append(AtlasPoint(word, " ".join(context.words), (start, start + len(word))))
-    for own, group in zip(maps, groups, strict=True):
-        caption = f"{len(own.words)} clusters, silhouette {own.silhouette:.2f}."
-        caption = "No parts can be told apart." if np.isnan(own.silhouette) else caption
-        labels = [
-            AtlasLabel(*own.middle(one), f"{one + 1}: {', '.join(words[:3])}".removesuffix(": "))
-            for one, words in own.words.items()
-        ]
-        placed = [(x, y) for x, y in own.points.tolist()]
-        layers.append(AtlasLayer(own.name, placed, list(group), labels, caption))
-    return AtlasView(title=title, points=points, layers=layers, opens=opens)
-
-
-def _draw(
-    heading: str, maps: Sequence[LayerMap], groups: Sequence[Sequence[str]], by_cluster: bool
-) -> Figure:
+def _draw(heading: str, layers: Sequence[AtlasLayer], by_cluster: bool) -> Figure:
     """Draw the uses of a word after each layer, by cluster or by what is known of them."""
-    counts = Counter(group for own in groups for group in own)
+    counts = Counter(group for own in layers for group in own.groups)
     known = sorted(set(counts) - {UNKNOWN, OTHER}, key=lambda own: (-counts[own], own))
     if by_cluster:
         known.sort(key=int)
     looks = dict(zip(known, cycle(zip(COLOURS, MARKERS, strict=True)), strict=False))
     looks |= {OTHER: ("#777777", "+")} if OTHER in counts else {}
     looks |= {UNKNOWN: ("#BBBBBB", ".")} if UNKNOWN in counts else {}
-    across = min(ACROSS, len(maps))
-    down = -(-len(maps) // across)
-    lines = max(len(own.words) for own in maps) if by_cluster else 0
+    across = min(ACROSS, len(layers))
+    down = -(-len(layers) // across)
+    lines = max(len(own.labels) for own in layers) if by_cluster else 0
     notes = 0.0 if by_cluster else LINE * 1.25 * (-(-len(looks) // 2) + 1)
     height = down * (SIDE + 0.2 + LINE * lines) + notes
     figure = new_figure(across * SIDE, height, heading=heading, size=10, notes=notes)
     axes = figure.subplots(down, across, squeeze=False).ravel()
-    for axis in axes[len(maps) :]:
+    for axis in axes[len(layers) :]:
         axis.set_axis_off()
-    for axis, own, group in zip(axes, maps, groups, strict=False):
+    for axis, own in zip(axes, layers, strict=False):
         for name, (colour, marker) in reversed(looks.items()):  # the unknown below all others
-            x, y = own.points[np.array(group) == name].T
+            x, y = np.array(own.positions)[np.array(own.groups) == name].T
             label = _safe(textwrap.shorten(name or "not known", 54, placeholder=" …"))
             look: Any = {"c": colour, "marker": marker, "lw": 0.5, "alpha": 0.8, "label": label}
             axis.scatter(x, y, s=9, **look)
@@ -291,10 +258,10 @@ def _draw(
             box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.5}
             look = {"fontsize": 8, "ha": "left", "va": "center", "bbox": box}
             look |= {"xytext": (5, 0), "textcoords": "offset points"}  # beside the point
-            for cluster in own.words:
-                axis.annotate(str(cluster + 1), own.middle(cluster), **look)
-            named = (f"{one + 1}: {', '.join(words)}" for one, words in sorted(own.words.items()))
-            short = [textwrap.shorten(name, LETTERS, placeholder=" …") for name in named]
+            for sign in own.labels:
+                axis.annotate(sign.text.partition(":")[0], (sign.x, sign.y), **look)
+            named = sorted(sign.text for sign in own.labels)
+            short = [textwrap.shorten(text, LETTERS, placeholder=" …") for text in named]
             axis.set_xlabel(_safe("\n".join(short)), fontsize=8, loc="left")
     if not by_cluster:
         handles = axes[0].get_legend_handles_labels()[0][::-1]

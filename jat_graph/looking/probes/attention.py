@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import Any
+from itertools import product
 
 import numpy as np
 
@@ -14,16 +13,15 @@ from jat_graph.core.numbers import check_indices, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.data.reading import ATTENTION
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.findings import (
-    QUIET,
-    Figure,
-    Findings,
-    Floats,
-    draw_rows,
-    resampled_mean,
-    with_ends,
+from jat_graph.looking.probes.drawing import QUIET, Figure, draw_rows
+from jat_graph.looking.probes.findings import Findings, Floats, resampled_mean, with_ends
+from jat_graph.looking.probes.treebank import (
+    EDGE,
+    Sentence,
+    check_sentences,
+    frequent_relations,
+    related_pairs,
 )
-from jat_graph.looking.probes.treebank import Sentence, check_sentences, frequent_relations
 from jat_graph.looking.probes.words import WordReader, random_weights, read_rows
 from jat_graph.looking.viz.figures import PAGE, new_figure
 
@@ -93,44 +91,43 @@ def attention_probe(
     if len(names) < 2:
         raise ValueError(f"train and test must share two relations at least, got {names}")
     drawn = []
-    for seed in seeds:
-        for task in (JOINED, WHICH):
-            chance = np.random.default_rng(seed)
-            for part, sentences in enumerate(parts):
-                if task == JOINED:
-                    own = joined_or_not(sentences, examples, chance)
-                else:
-                    own = of_each_relation(sentences, names, examples, chance)
-                drawn.append(own.assign(task=task, seed=seed, part=part))
+    for (part, sentences), seed in product(enumerate(parts), seeds):
+        own = draw_pairs(sentences, names, examples, np.random.default_rng((seed, part)))
+        drawn.append(own.assign(seed=seed, part=part))
     pairs = pd.concat(drawn, ignore_index=True)
 
-    values = describe_pairs(reader, parts, pairs)
-    random = np.empty_like(values)
+    values, twins = describe_pairs(reader, parts, pairs), []
     for seed, own in pairs.groupby("seed"):
         twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
-        random[own.index] = describe_pairs(twin, parts, own)
+        twins.append(describe_pairs(twin, parts, own))
     apart = np.minimum(pairs["other"] - pairs["one"], FARTHEST)
-    told = {maps: values, RANDOM: random, DISTANCE: np.eye(FARTHEST + 1, dtype=np.float32)[apart]}
+    told = {maps: values, DISTANCE: pd.get_dummies(apart, dtype=float), RANDOM: pd.concat(twins)}
 
     answers, sizes = [], {}
     tasks = pairs.groupby(["task", "seed"], sort=False)
     for (task, seed), own in track_progress(tasks, "Fitting probes", tasks.ngroups):
-        right = {name: _is_right(own, one[own.index], seed) for name, one in told.items()}
+        right = {name: _is_right(own, one.loc[own.index], seed) for name, one in told.items()}
         sizes[task] = np.bincount(own["part"]).tolist()
-        number = 2 if task == JOINED else len(names)
         # The control task: a label for every two word types.
         known, indices = np.unique(own["types"].tolist(), return_inverse=True)
-        labels = np.random.default_rng(seed).integers(number, size=len(known))
+        labels = np.random.default_rng(seed).integers(own["label"].nunique(), size=len(known))
         control = own.assign(label=labels[indices])
         met = own["types"].isin(own.loc[own["part"] == 0, "types"])
-        right[CONTROL] = _is_right(control, values[own.index], seed)[met]
+        right[CONTROL] = _is_right(control, values.loc[own.index], seed)[met]
         right[SELECTIVITY] = right[maps][met] - right[CONTROL]
         for name, one in right.items():
             columns = {"task": task, "told from": name, "seed": seed, "row": own["row"]}
             answers.append(pd.DataFrame(columns | {"right": one}).dropna())
-    table = _table(pd.concat(answers), (maps, DISTANCE, RANDOM, CONTROL, SELECTIVITY), len(test))
-    table["chance"] = np.where(table["task"] == JOINED, 1 / 2, 1 / len(names))
-    table.loc[table["told from"] == SELECTIVITY, "chance"] = 0.0
+    rows, every = [], pd.concat(answers)
+    for task, by_chance in ((JOINED, 1 / 2), (WHICH, 1 / len(names))):
+        for source in (*told, CONTROL, SELECTIVITY):
+            own = every[(every["task"] == task) & (every["told from"] == source)]
+            row = {"task": task, "told from": source, "pairs": len(own)}
+            row |= with_ends("accuracy", resampled_mean(own["right"], own["row"], len(test)), "")
+            of_seeds = own.groupby("seed")["right"].mean()
+            row |= {"least": of_seeds.min(), "most": of_seeds.max()}
+            rows.append(row | {"chance": 0.0 if source == SELECTIVITY else by_chance})
+    table = pd.DataFrame(rows)
     settings = {
         "model": type(reader.model).__name__,
         "maps": maps,
@@ -143,85 +140,57 @@ def attention_probe(
     return Findings("attention", CAPTION, table, settings, figures, ("task", "told from"))
 
 
-def joined_or_not(
-    sentences: Sequence[Sentence], most: int, chance: np.random.Generator
-) -> pd.DataFrame:
-    """Draw pairs with a relation, label 1, and as many of the same sentences without one, 0."""
-    edges: list[tuple[int, int, int]] = []
-    for row, sentence in enumerate(sentences):
-        own, length = sentence.edges, len(sentence)
-        others = length * (length - 1) // 2 - len(own)
-        if len(own) > others:
-            own = [own[index] for index in chance.permutation(len(own))[:others]]
-        edges += [(row, min(edge), max(edge)) for edge in own]
-    if not edges:
-        raise ValueError("sentences must have words without a relation, got none with four words")
-    chosen = [edges[index] for index in chance.permutation(len(edges))[: most // 2]]
-    found: list[tuple[int, ...]] = [(*pair, 1) for pair in chosen]
-    counts = np.bincount([row for row, *_ in chosen], minlength=len(sentences))
-    for row in np.flatnonzero(counts).tolist():
-        related = {(min(edge), max(edge)) for edge in sentences[row].edges}
-        pairs = combinations(range(len(sentences[row])), 2)
-        unrelated = [pair for pair in pairs if pair not in related]
-        drawn = chance.choice(len(unrelated), counts[row], replace=False)
-        found += [(row, *unrelated[index], 0) for index in drawn]
-    return _pairs(found, sentences)
-
-
-def of_each_relation(
+def draw_pairs(
     sentences: Sequence[Sentence], relations: Sequence[str], most: int, chance: np.random.Generator
 ) -> pd.DataFrame:
-    """Draw as many pairs of each relation, whose label is its index among them."""
-    groups: dict[str, list[tuple[int, ...]]] = {name: [] for name in relations}
-    for row, sentence in enumerate(sentences):
-        for word, head in sentence.edges:
-            if (name := sentence.relations[word]) in groups:
-                pair = row, min(word, head), max(word, head), relations.index(name)
-                groups[name].append(pair)
-    size = min(max(1, most // len(relations)), *map(len, groups.values()))
-    drawn = (own[index] for own in groups.values() for index in chance.permutation(len(own))[:size])
-    return _pairs(drawn, sentences)
-
-
-def _pairs(found: Iterable[tuple[int, ...]], sentences: Sequence[Sentence]) -> pd.DataFrame:
-    """Pairs of words, the earlier first so that the order does not tell which is the head."""
-    rows = []
-    for row, one, other, label in sorted(found):
-        words = sentences[row].words
-        rows.append((row, one, other, label, f"{words[one]}\t{words[other]}".lower()))
-    return pd.DataFrame(rows, columns=["row", "one", "other", "label", "types"])
+    """Draw pairs of words for both tasks, as many of each label, the earlier word first."""
+    pairs = related_pairs(sentences).sample(frac=1, random_state=chance)
+    is_edge, row = pairs[EDGE], pairs["row"]
+    # Pairs with a relation, and as many of the same sentences without one.
+    place = pairs.groupby(["row", EDGE]).cumcount()
+    edges = pairs[is_edge & (place < row.map((~is_edge).groupby(row).sum()))][: most // 2]
+    if edges.empty:
+        raise ValueError("sentences must have words without a relation, got none with four words")
+    others = pairs[~is_edge & (place < row.map(edges["row"].value_counts()))]
+    groups = pairs[is_edge & pairs["relation"].isin(relations)].groupby("relation")
+    which = groups.head(min(max(1, most // len(relations)), groups.size().min()))
+    labels = which["relation"].map(relations.index)
+    tasks = edges.assign(task=JOINED, label=1), others.assign(task=JOINED, label=0)
+    found = pd.concat([*tasks, which.assign(task=WHICH, label=labels)])
+    positions = found[["row", "one", "other"]].to_numpy().tolist()
+    pairs_of_words = ([sentences[row].words[word] for word in both] for row, *both in positions)
+    return found.assign(types=["\t".join(both).lower() for both in pairs_of_words])
 
 
 def describe_pairs(
     reader: WordReader, parts: Sequence[Sequence[Sentence]], pairs: pd.DataFrame
-) -> Floats:  # [N, 2 · C]
+) -> pd.DataFrame:  # [N, 2 · C]
     """Describe pairs by what all heads give both ways; NaN where the model cannot read them."""
-    found = np.empty((len(pairs), 2 * len(reader.heads)), np.float32)
+    found = []
     for part, sentences in enumerate(parts):
-        own = (pairs["part"] == part).to_numpy()
-        positions = pairs.loc[own, ["row", "one", "other"]].to_numpy()
-        known, indices = np.unique(positions, axis=0, return_inverse=True)
-        used, counts = np.unique(known[:, 0], return_counts=True)  # sentences without any: not read
-        words = np.split(known[:, 1:], np.cumsum(counts)[:-1])
+        own = pairs[pairs["part"] == part].sort_values("row", kind="stable")
+        words = [some[["one", "other"]].to_numpy() for _, some in own.groupby("row")]
+        used = own["row"].unique()  # sentences without any pair are not read
 
-        def both_ways(row: int, _: Floats, maps: Floats, words: Any = words) -> Floats:
+        def both_ways(row: int, _: Floats, maps: Floats, words: list[Floats] = words) -> Floats:
             one, other = words[row].T
             seen = np.nan_to_num(maps, neginf=0.0)  # of what a decoder never looks at
             return np.stack([seen[:, one, other].T, seen[:, other, one].T])
 
         texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
-        rows = read_rows(reader, texts, both_ways, counts.tolist(), shape, known.tolist())
-        values = np.concatenate(list(rows.values), axis=1)[indices.ravel()]
-        values[np.isin(positions[:, 0], used[list(rows.left_out)])] = np.nan
-        found[own] = values
-    return found
+        counts, made_of = [len(some) for some in words], [some.tolist() for some in words]
+        rows = read_rows(reader, texts, both_ways, counts, shape, made_of)
+        values = np.concatenate(list(rows.values), axis=1)
+        values[own["row"].isin(used[list(rows.left_out)])] = np.nan
+        found.append(pd.DataFrame(values, index=own.index))
+    return pd.concat(found)
 
 
-def _is_right(pairs: pd.DataFrame, values: Floats, seed: int) -> pd.Series[float]:
+def _is_right(pairs: pd.DataFrame, values: pd.DataFrame, seed: int) -> pd.Series[float]:
     """Learn the labels of the first part, sentence by sentence, and guess those of the other."""
     names = ("linear_model", "model_selection", "pipeline", "preprocessing")
     models, selection, pipeline, scaling = (import_extra(f"sklearn.{name}") for name in names)
-    read = ~np.isnan(values).any(1)
+    read = values.notna().all(axis=1)
     learned, asked = (read & (pairs["part"] == part) for part in (0, 1))
     groups, labels = pairs.loc[learned, "row"], pairs["label"]
     if (sentences := groups.nunique()) < LEAST:
@@ -232,19 +201,6 @@ def _is_right(pairs: pd.DataFrame, values: Floats, seed: int) -> pd.Series[float
     search = selection.GridSearchCV(linear, {"logisticregression__C": PENALTIES}, cv=split)
     search.fit(values[learned], labels[learned], groups=groups)
     return (search.predict(values[asked]) == labels[asked]).astype(float)
-
-
-def _table(answers: pd.DataFrame, sources: Sequence[str], sentences: int) -> pd.DataFrame:
-    """A row for each task and source: the share of all seeds, that of the worst and the best."""
-    found = []
-    for task in (JOINED, WHICH):
-        for source in sources:
-            own = answers[(answers["task"] == task) & (answers["told from"] == source)]
-            row = {"task": task, "told from": source, "pairs": len(own)}
-            row |= with_ends("accuracy", resampled_mean(own["right"], own["row"], sentences), "")
-            seeds = own.groupby("seed")["right"].mean()
-            found.append(row | {"least": seeds.min(), "most": seeds.max()})
-    return pd.DataFrame(found)
 
 
 def _draw(table: pd.DataFrame) -> Figure:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -244,12 +245,11 @@ def lay_out(rows: Sequence[Floats], seed: int) -> tuple[Floats, str]:
     return np.stack(found), COMPONENTS if umap is None else UMAP
 
 
-def _unit(points: Floats) -> Floats:
+def _unit(points: Floats) -> Any:
     """A layout around 0 with root mean square 1; one without spread stays at 0."""
     centred = points - points.mean(0)
     size = np.sqrt((centred**2).sum(1).mean())
-    found: Floats = centred / size if size > 0 else centred
-    return found
+    return centred / size if size > 0 else centred
 
 
 def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
@@ -260,26 +260,24 @@ def find_clusters(points: Floats, seed: int) -> tuple[Integers, float]:
     labels, best = np.zeros(len(points), np.int64), float("nan")
     if most < 2:
         return labels, best
-    distances = metrics.pairwise_distances(points)
     main = decomposition.PCA(min(30, *points.shape), svd_solver="full")  # takes less time
     main = main.fit_transform(points)
     for number in range(2, most + 1):
         found = cluster.KMeans(number, n_init=5, random_state=seed).fit_predict(main)
-        score = float(metrics.silhouette_score(distances, found, metric="precomputed"))
+        score = float(metrics.silhouette_score(points, found))
         if not score <= best:
             labels, best = found.astype(np.int64), score
     order = np.argsort(-np.bincount(labels), kind="stable")
     return np.argsort(order)[labels], best
 
 
-def renamed(labels: Integers, below: Integers) -> Integers:
+def renamed(labels: Integers, below: Integers) -> Any:
     """Give clusters the numbers of those below whose points they have, and others new ones."""
     size = 1 + max(labels.max(), below.max())
     shared = np.zeros((size, size), np.int64)
     np.add.at(shared, (labels, below), 1)
     own, other = import_extra("scipy.optimize").linear_sum_assignment(shared, maximize=True)
-    found: Integers = other[np.argsort(own)][labels]
-    return found
+    return other[np.argsort(own)][labels]
 
 
 def telling_words(

@@ -10,28 +10,32 @@ import numpy as np
 from jat_graph.core.numbers import check_finite, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.findings import (
+from jat_graph.looking.probes.drawing import (
     COLOURS,
     QUIET,
     ROW,
     Figure,
+    add_legend,
+    draw_lines,
+    draw_rows,
+)
+from jat_graph.looking.probes.findings import (
     Findings,
     Floats,
-    add_legend,
-    draw_layers,
-    draw_rows,
     resampled,
     resampled_mean,
     with_ends,
 )
-from jat_graph.looking.probes.structural import TreeStudy
-from jat_graph.looking.probes.treebank import DISTANCE, Sentence, squared_distances
+from jat_graph.looking.probes.structural import DISTANCE, TreeStudy
+from jat_graph.looking.probes.treebank import Sentence
+from jat_graph.looking.probes.trees import squared_distances
 from jat_graph.looking.probes.words import WordReader, check_layers
 from jat_graph.looking.viz.figures import PAGE, new_figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
 MOST_EDGES = 12  # of distances that are drawn: of longer ones there are few
+SPREAD = ("deviation", "lower quartile", "median", "upper quartile")
 
 CAPTION = (
     "How well a power of the distance between two words after a layer equals the number of edges "
@@ -133,10 +137,9 @@ def fit_row(trees: Sequence[Sentence], squares: Sequence[Floats], power: float) 
         rows.append((len(d), d.sum(), (d * d).sum(), (d * y).sum(), (y * y).sum()))
     sums = np.array(rows)  # [S, 5], of which intervals are made
 
-    def explained(own: Floats) -> Floats:  # 1 − Σ (d − y / a)² / Σ (d − mean)², at the best a
+    def explained(own: Floats) -> Any:  # 1 − Σ (d − y / a)² / Σ (d − mean)², at the best a
         n, d, dd, dy, yy = np.moveaxis(own, -1, 0)
-        found: Floats = 1 - (dd - dy**2 / yy) / (dd - d**2 / n)
-        return found
+        return 1 - (dd - dy**2 / yy) / (dd - d**2 / n)
 
     n, _, dd, dy, yy = sums.sum(0)
     row = {"a": float(yy / dy), **with_ends("R²", resampled(sums, explained))}
@@ -147,23 +150,19 @@ def relation_table(
     trees: Sequence[Sentence], squares: Sequence[Floats], least: int
 ) -> pd.DataFrame:
     """Return squared distances between word and head by relation, the shortest first."""
-    pairs = pd.DataFrame(
-        [
-            (row, tree.relations[word].split(":")[0], float(own[word, head]))
-            for row, (tree, own) in enumerate(zip(trees, squares, strict=True))
-            for word, head in tree.edges
-        ],
-        columns=["row", "relation", "squared"],
-    )
+    pairs = [
+        (row, tree.relations[word].split(":")[0], float(own[word, head]))
+        for row, (tree, own) in enumerate(zip(trees, squares, strict=True))
+        for word, head in tree.edges
+    ]
     rows = []
-    for relation, own in pairs.groupby("relation"):
-        if len(own) < least:
-            continue
-        values, row = own["squared"], {"relation": relation, "count": len(own)}
-        row |= with_ends("mean", resampled_mean(values, own["row"], len(trees)))
-        row["deviation"] = values.std(ddof=0)
-        names = ("lower quartile", "median", "upper quartile")
-        rows.append(row | dict(zip(names, values.quantile([0.25, 0.5, 0.75]), strict=True)))
+    for relation, own in pd.DataFrame(pairs, columns=["row", "relation", "d"]).groupby("relation"):
+        if len(own) >= least:
+            row = {"relation": relation, "count": len(own)}
+            row |= with_ends("mean", resampled_mean(own["d"], own["row"], len(trees)))
+            quartiles = own["d"].quantile([0.25, 0.5, 0.75])
+            cells = own["d"].std(ddof=0), *quartiles
+            rows.append(row | dict(zip(SPREAD, cells, strict=True)))
     if not rows:
         raise ValueError(f"test must hold a relation {least} times, got none")
     return pd.DataFrame(rows).sort_values("mean", kind="stable", ignore_index=True)
@@ -182,12 +181,11 @@ def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
     left.set_xlabel("edges between two words", fontsize=9)
     left.set_ylabel("squared distance", fontsize=9)
     left.tick_params(labelsize=8)
-    for style, name in enumerate((UNPROBED, SQUARED, OWN)):
-        draw_layers(right, table[table["map"] == name], "power", "R²", style, f"map: {name}")
+    draw_lines(right, table, "map", "power", "R²")
     right.set_title("Number of edges as a power of the distance", fontsize=9)
     right.set_ylabel("R² (95 % intervals)", fontsize=9)
-    for axis in (left, right):
-        axis.legend(fontsize=8, frameon=False)
+    left.legend(fontsize=8, frameon=False)
+    right.legend(fontsize=8, frameon=False, title="map")
     return figure
 
 

@@ -7,21 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import read_object, write_text
-from jat_graph.looking.directions import isolated
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.viz.figures import PAGE, new_figure
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
+from jat_graph.looking.probes.drawing import Figure, add_legend, draw_rows
+from jat_graph.looking.viz.figures import PAGE, new_figure, save_figure
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Integers: TypeAlias = NDArray[np.int64]
@@ -99,8 +94,6 @@ class Findings:
         Returns:
             The files.
         """
-        from jat_graph.looking.viz import save_figure
-
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         markdown, data = home / f"{self.name}.md", home / f"{self.name}.json"
@@ -182,7 +175,6 @@ def compare_findings(
         Student's paired t test: the interval holds what other runs of training may do. Sentences
         are the same in all of them.
     """
-    ttest_1samp = import_extra("scipy.stats").ttest_1samp
     runs = {len(files) for files in variants.values()}
     if len(variants) < 2 or len(runs) > 1 or runs == {0}:
         told = ", ".join(f"{name} {len(files)}" for name, files in variants.items()) or "none"
@@ -198,24 +190,23 @@ def compare_findings(
     wide = pd.concat(series, axis=1, join="inner").dropna()  # [rows, (variant, run)]
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")
-    parts: list[pd.DataFrame] = []
-    for name in variants:
-        own, changes = wide[name], wide[name] - wide[next(iter(variants))]  # [rows, runs]
-        columns = {VARIANT: name, "mean": own.mean(axis=1), "deviation": own.std(axis=1)}
-        if parts:
-            columns["change"] = changes.mean(axis=1)
-        if parts and changes.shape[1] > 1:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ends = ttest_1samp(changes.to_numpy(), 0.0, axis=1).confidence_interval(0.95)
-            spread = (changes.std(axis=1) > SAME).to_numpy()
-            columns |= {end: np.where(spread, one, np.nan) for end, one in ends._asdict().items()}
+    student, (number,) = import_extra("scipy.stats").t, runs
+    names, parts = list(variants), list[pd.DataFrame]()
+    for name in names:
+        own, changes = wide[name], wide[name] - wide[names[0]]  # [rows, runs]
+        change = changes.mean(axis=1) if parts else np.nan
+        deviation = changes.std(axis=1)
+        error = deviation.where(deviation > SAME) / number**0.5
+        low, high = student.interval(CONFIDENCE, number - 1, change, error)
+        cells = name, own.mean(axis=1), own.std(axis=1), change, low, high
+        columns = dict(zip((VARIANT, *NUMBERS), cells, strict=True))
         parts.append(pd.DataFrame(columns, index=wide.index).reset_index())
-    table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
     index = (*first["index"], VARIANT)
-    table = table.reindex(columns=[*index, *NUMBERS]).astype(dict.fromkeys(NUMBERS, float))
-    settings = {"probe": first["name"], "value": column, "variants": list(variants)}
-    figures = {"compared": _draw(table, first["index"], list(variants), column)}
-    return Findings("compared", CAPTION, table, settings | {"runs": max(runs)}, figures, index)
+    table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
+    table = table[[*index, *NUMBERS]]
+    settings = {"probe": first["name"], "value": column, "variants": names, "runs": number}
+    figures = {"compared": _draw(table, first["index"], names, column)}
+    return Findings("compared", CAPTION, table, settings, figures, index)
 
 
 def _read(path: str | Path, first: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -252,67 +243,3 @@ def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], colum
     label = f"{column}: change against {names[0]} (95 % over runs)"
     draw_rows(axis, {name: (own[name], "change") for name in names[1:]}, rows, label, 0)
     return add_legend(figure, axis)
-
-
-Axes: TypeAlias = "matplotlib.axes.Axes"
-Figure: TypeAlias = "matplotlib.figure.Figure"
-
-# Okabe and Ito's colours, which all readers tell apart; what differs has another mark, too.
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".split()
-MARKERS = "o^sDvPX*"
-QUIET = "#767676"
-ROW = 0.22  # inches
-
-
-def _ends(table: pd.DataFrame, name: str) -> Any:  # [2, N]
-    """How far the ends of intervals are below and above values, 0 where there are none."""
-    start = next(part for part in (f"{name} ", f"{name}_", "") if f"{part}low" in table)
-    low, high = (table[f"{start}{end}"].to_numpy(float) for end in ("low", "high"))
-    values = table[name].to_numpy(float)
-    return np.clip(np.nan_to_num([values - low, high - values]), 0, None)
-
-
-def draw_layers(
-    axis: Axes, table: pd.DataFrame, across: str, name: str, style: int, label: str, line: str = "-"
-) -> None:
-    """Draw a column with its intervals over layers, or what else is across."""
-    look: Any = {"color": COLOURS[style], "marker": MARKERS[style], "ls": line, "ms": 5}
-    values = table[name].to_numpy(float)
-    axis.errorbar(table[across], values, _ends(table, name), label=label, capsize=2.5, **look)
-    axis.set_xlabel("layer (0: embeddings)" if across == "layer" else across, fontsize=9)
-    axis.tick_params(labelsize=8)
-    axis.grid(axis="y", alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
-    if across == "layer":
-        axis.set_xticks(sorted(table[across].dropna().unique()))
-
-
-def draw_rows(
-    axis: Axes,
-    tables: Mapping[str, tuple[pd.DataFrame, str]],
-    rows: Sequence[str],
-    label: str,
-    line: float | None = None,
-) -> None:
-    """Draw columns with intervals along named rows, and a line where there is nothing to see."""
-    for style, (own, (table, name)) in enumerate(tables.items()):
-        shift = 0.6 * ((style + 0.5) / len(tables) - 0.5)
-        look: Any = {"color": COLOURS[style], "fmt": MARKERS[style], "ms": 4.5, "lw": 1.2}
-        indices, values = np.arange(len(table)) + shift, table[name].to_numpy(float)
-        axis.errorbar(values, indices, xerr=_ends(table, name), label=own, capsize=2, **look)
-    if line is not None:
-        axis.axvline(line, color=QUIET, linestyle=":", linewidth=1.2)
-    axis.set_yticks(range(len(rows)), [isolated(row) for row in rows], fontsize=8)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_xlabel(label, fontsize=9)
-    axis.tick_params(axis="x", labelsize=8)
-    axis.grid(axis="x", alpha=0.3)
-    axis.set_axisbelow(True)
-
-
-def add_legend(figure: Figure, axis: Axes, columns: int = 4) -> Figure:
-    """Write below a figure what the lines and points of a panel are, and return it."""
-    where: Any = "outside lower center"
-    lines, labels = axis.get_legend_handles_labels()
-    figure.legend(lines, labels, loc=where, ncols=columns, fontsize=8, frameon=False)
-    return figure

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_choice, check_inside, check_integer
-from jat_graph.looking.data.reading import ATTENTION, GRAPH, Head
+from jat_graph.looking.data.reading import ATTENTION, GRAPH
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.findings import (
-    ROW,
-    Figure,
-    Findings,
-    Floats,
-    add_legend,
-    draw_rows,
-    resampled_ratio,
-    with_ends,
-)
+from jat_graph.looking.probes.drawing import ROW, Figure, add_legend, draw_rows
+from jat_graph.looking.probes.findings import Findings, Floats, resampled_ratio, with_ends
 from jat_graph.looking.probes.heads import choosing_half
-from jat_graph.looking.probes.treebank import ROOT, Sentence, check_sentences, frequent_relations
+from jat_graph.looking.probes.treebank import (
+    EDGE,
+    SAME_TAG,
+    SIBLINGS,
+    Sentence,
+    check_sentences,
+    frequent_relations,
+    related_pairs,
+)
 from jat_graph.looking.probes.words import WordReader, read_rows
-from jat_graph.looking.viz.figures import PAGE, new_figure
+from jat_graph.looking.viz.figures import PAGE, add_bar, new_figure
 
-EDGE, SIBLINGS, SAME_TAG = "head and dependent", "siblings", "one part of speech"
+KINDS = (EDGE, SIBLINGS, SAME_TAG)
+AGAINST = ("times chance", "times matched chance")
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
 
 CAPTION = (
@@ -87,10 +87,9 @@ def graphs_and_trees(
         check_inside("density", density, 0.0, 1.0)
     reader = replace(reader, maps=maps)
 
-    def both_ways(_: int, states: Floats, own: Floats) -> Floats:  # [1, n, C]
+    def both_ways(_: int, states: Floats, own: Floats) -> Any:  # [1, n, C]
         one, other = np.triu_indices(own.shape[-1], 1)
-        found: Floats = ((own[:, one, other] + own[:, other, one]) / 2).T[None]
-        return found
+        return ((own[:, one, other] + own[:, other, one]) / 2).T[None]
 
     counts = [len(sentence) * (len(sentence) - 1) // 2 for sentence in sentences]
     texts = [sentence.words for sentence in sentences]
@@ -100,16 +99,38 @@ def graphs_and_trees(
     if not len(weights):
         raise ValueError("sentences must have two words, got none with more than one")
     read = [sentence for sentence, fits in zip(sentences, is_read, strict=True) if fits]
-    found = PairCounts(read, join(weights, density), least)
-    relations = _relation_table(found, reader.heads, choosing_half(len(read), seed))
-    kinds = [name for name in (EDGE, SIBLINGS, SAME_TAG) if name in found.kinds]
-    ratios, lines = [_ratios(found.of(name)) for name in kinds], []
-    for number, (layer, head) in enumerate(reader.heads):
-        for name, own in zip(kinds, ratios, strict=True):
-            line = {"layer": layer, "head": head, "related": name}
-            line["density"] = float(found.density[number])
-            lines.append(line | _named("", own[:, number]))
-    heads = pd.DataFrame(lines)
+    joined = join(weights, density)
+    densities = joined.mean(0).tolist()
+    by_sentence = np.split(joined, np.cumsum(np.array(counts)[is_read])[:-1])
+    pairs, chosen_on = related_pairs(read), choosing_half(len(read), seed)
+    kinds = {name: pairs[name] for name in KINDS}
+    often = [name for name, count in frequent_relations(read).items() if count >= least]
+    kinds |= {name: pairs[EDGE] & (pairs["relation"] == name) for name in often}
+    kinds = {name: related for name, related in kinds.items() if related.any()}
+
+    together, alone, best, lines = [], [], [], []
+    for name, related in kinds.items():
+        own = count_pairs(pairs, related, by_sentence)
+        hits, chance, _ = own[:, chosen_on].sum(1)
+        # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
+        best.append(int(((hits - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax()))
+        together.append(own.sum(-1))
+        alone.append(own[:, ~chosen_on, best[-1]])
+        if name in KINDS:
+            of_heads = zip(reader.heads, densities, _ratios(own).T, strict=True)
+            for (layer, head), share, ratios in of_heads:
+                line = {"layer": layer, "head": head, "related": name, "density": share}
+                lines.append(line | _named("", ratios))
+    # Intervals of all relations at once: drawing sentences is what takes time.
+    whole, single = (_ratios(np.stack(part, -1)).T for part in (together, alone))
+    table = []
+    for name, number, own, one in zip(kinds, best, whole, single, strict=True):
+        row = {"related": name, "pairs": int(kinds[name].sum()), "density": np.mean(densities)}
+        row |= _named("", own)
+        layer, head = reader.heads[number]
+        table.append(row | {"layer": layer, "head": head, **_named("best ", one)})
+    relations = pd.DataFrame(table)
+    heads = pd.DataFrame(lines).sort_values(["layer", "head"], kind="stable", ignore_index=True)
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"density": density, "least": least, "seed": seed}
     both = settings | {"each": "relations"}, settings | {"each": "heads"}
@@ -130,54 +151,16 @@ def join(weights: Floats, density: float | None) -> Floats:  # [N, C] -> [N, C] 
     return joined.astype(np.float32)
 
 
-class PairCounts:
-    """How many pairs i < k of a kind are joined, and how many would be by chance."""
-
-    def __init__(self, sentences: Sequence[Sentence], joined: Floats, least: int) -> None:
-        csr_array = import_extra("scipy.sparse").csr_array
-
-        def members(groups: Any, number: int) -> Any:  # [N] -> [number, N]
-            ones, size = np.ones(len(groups), np.float32), len(groups)
-            return csr_array((ones, (groups, np.arange(size))), (number, size))
-
-        starts = np.cumsum([0, *map(len, sentences)]).tolist()
-        trees = [*zip(starts, sentences, strict=False)]
-        heads = np.array([h if h == ROOT else at + h for at, own in trees for h in own.heads])
-        tags = np.array([tag for own in sentences for tag in own.tags])
-        relations = np.array([relation for own in sentences for relation in own.relations])
-        indices = [np.add(np.triu_indices(len(own), 1), at) for at, own in trees]
-        one, other = np.concatenate(indices, axis=1)  # [N] each, the words of each pair
-
-        above, below = heads[other] == one, heads[one] == other  # which of the two is the head
-        flags = {EDGE: above | below, SIBLINGS: (heads[one] == heads[other]) & (heads[one] != ROOT)}
-        flags[SAME_TAG] = tags[one] == tags[other]
-        relation = np.where(above, relations[other], relations[one])
-        for name, count in frequent_relations(sentences).items():
-            if count >= least:
-                flags[name] = flags[EDGE] & (relation == name)
-        self.kinds = {name: np.flatnonzero(own) for name, own in flags.items() if own.any()}
-
-        rows = np.repeat(np.arange(len(sentences)), [own.shape[1] for own in indices])
-        # Pairs of one sentence that are as many words apart.
-        cells, cell = np.unique(np.stack([rows, other - one]), axis=1, return_inverse=True)
-        self.density, self._joined = joined.mean(0), joined  # [C], [N, C]
-        self._by_sentence = members(rows, len(sentences))
-        by_cell = members(cell.ravel(), cells.shape[1])
-        self._groups = [
-            (groups, groups @ joined, np.maximum(groups.sum(1), 1.0))
-            for groups in (self._by_sentence, by_cell)
-        ]
-        self._cells_by_sentence = members(cells[0], len(sentences))
-
-    def of(self, name: str) -> Any:  # [3, S, C]
-        """Joined pairs of a kind, what chance gives, and what it gives among equal distances."""
-        pairs = self.kinds[name]
-        some = np.bincount(pairs, minlength=len(self._joined))
-        chance, matched = (
-            joined * ((groups @ some) / sizes)[:, None] for groups, joined, sizes in self._groups
-        )
-        found = self._by_sentence[:, pairs] @ self._joined[pairs]
-        return np.stack([found, chance, self._cells_by_sentence @ matched])
+def count_pairs(
+    pairs: pd.DataFrame, related: pd.Series[bool], joined: Sequence[Floats]
+) -> Any:  # [3, S, C]
+    """Related pairs that heads join, what chance gives, and what it gives at equal distance."""
+    row, distance = pairs["row"], pairs["other"] - pairs["one"]
+    chances = [related.groupby(keys).transform("mean") for keys in (row, [row, distance])]
+    weights = np.stack([related, *chances]).astype(np.float32)  # [3, N]
+    cuts = np.cumsum([len(own) for own in joined])[:-1]
+    parts = np.split(weights, cuts, axis=1)
+    return np.stack([part @ own for part, own in zip(parts, joined, strict=True)], axis=1)
 
 
 def _ratios(counts: Any) -> Any:  # [3, S, …] -> [6, …]
@@ -189,33 +172,11 @@ def _named(prefix: str, ratios: Any) -> dict[str, float]:  # [6]
     return with_ends(f"{prefix}ratio", ratios[:3]) | with_ends(f"{prefix}matched", ratios[3:])
 
 
-def _relation_table(counts: PairCounts, heads: Sequence[Head], chosen_on: Any) -> pd.DataFrame:
-    """All heads together, and the best one of each relation."""
-    together, alone, best = [], [], []
-    for name in counts.kinds:
-        own = counts.of(name)
-        joined, chance, _ = own[:, chosen_on].sum(1)
-        # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
-        best.append(int(((joined - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax()))
-        together.append(own.sum(-1))
-        alone.append(own[:, ~chosen_on, best[-1]])
-    # Intervals of all relations at once: drawing sentences is what takes time.
-    whole, single = (_ratios(np.stack(part, -1)).T for part in (together, alone))
-    rows = []
-    for name, own, index, one in zip(counts.kinds, whole, best, single, strict=True):
-        row = {"related": name, "pairs": len(counts.kinds[name])}
-        row |= {"density": float(counts.density.mean()), **_named("", own)}
-        row |= {"layer": heads[index][0], "head": heads[index][1], **_named("best ", one)}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def _draw_relations(table: pd.DataFrame) -> Figure:
     """Draw how much more often than chance joined pairs are related: all heads, and the best."""
     figure = new_figure(PAGE, 1.6 + 1.5 * ROW * len(table))
     axis, series = figure.subplots(), {}
-    for who in ("all heads", "best head"):
-        prefix = "best " if who == "best head" else ""
+    for who, prefix in (("all heads", ""), ("best head", "best ")):
         series[who] = table, f"{prefix}ratio"
         series[f"{who}, to pairs as far apart"] = table, f"{prefix}matched"
     names = [f"{row.related} ({row.layer}-{row.head})" for row in table.itertuples()]
@@ -239,13 +200,12 @@ def _draw_heads(table: pd.DataFrame) -> Figure:
     from matplotlib.colors import LogNorm  # which is there, or there would be no figure
 
     axes = figure.subplots(len(related), 2, squeeze=False, sharey=True)
-    norm = LogNorm(1 / MOST_TIMES, MOST_TIMES)
+    norm = LogNorm(1 / MOST_TIMES, MOST_TIMES, clip=True)
     for row, name in zip(axes, related, strict=True):
-        own = table[table["related"] == name].pivot(index="layer", columns="head")
-        for axis, column in zip(row, ("ratio", "matched"), strict=True):
-            grid = own[column].reindex(index=layers, columns=heads).to_numpy(float)
-            values = np.clip(grid, 1 / MOST_TIMES, MOST_TIMES)
-            image = axis.imshow(values, cmap="PuOr_r", norm=norm, aspect="auto")
+        own = table[table["related"] == name]
+        for axis, column, against in zip(row, ("ratio", "matched"), AGAINST, strict=True):
+            grid = own.pivot(index="layer", columns="head", values=column).to_numpy(float)
+            image = axis.imshow(grid, cmap="PuOr_r", norm=norm, aspect="auto")
             for (y, x), value in np.ndenumerate(grid):
                 if not np.isnan(value):
                     text = f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
@@ -253,12 +213,10 @@ def _draw_heads(table: pd.DataFrame) -> Figure:
                     axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
             axis.set_xticks(range(len(heads)), heads, fontsize=8)
             axis.set_yticks(range(len(layers)), layers, fontsize=8)
-            against = "times chance" if column == "ratio" else "times matched chance"
             axis.set_title(f"{name}, {against}", fontsize=9)
             axis.set_xlabel("head", fontsize=8)
         row[0].set_ylabel("layer", fontsize=8)
-    bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, label="times chance")
+    bar = add_bar(figure, image, axes, "times chance", shrink=1.0, aspect=50)
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼ or less", "½", "1", "2", "4 or more"])
-    bar.ax.tick_params(labelsize=8)
     bar.ax.minorticks_off()
     return figure

@@ -11,17 +11,8 @@ import numpy as np
 from jat_graph.core.numbers import check_integer
 from jat_graph.looking.data.reading import ATTENTION, GRAPH
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.findings import (
-    ROW,
-    Figure,
-    Findings,
-    Floats,
-    Integers,
-    add_legend,
-    draw_rows,
-    resampled_mean,
-    with_ends,
-)
+from jat_graph.looking.probes.drawing import ROW, Figure, add_legend, draw_rows
+from jat_graph.looking.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
 from jat_graph.looking.probes.treebank import ROOT, Sentence, check_sentences
 from jat_graph.looking.probes.words import WordReader, read_rows
 from jat_graph.looking.viz.figures import PAGE, new_figure
@@ -102,7 +93,7 @@ def best_heads(
             "read more of them, or ask for fewer words with least"
         )
     lines = []
-    for name in [ALL, *sorted(often.index, key=lambda name: (-often[name], name))]:
+    for name in [ALL, *often.sort_index().sort_values(ascending=False, kind="stable").index]:
         own = (relation.eq(name) | (name == ALL)).to_numpy()
         index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
         way, column = divmod(index, len(reader.heads))
@@ -126,7 +117,7 @@ def choosing_half(number: int, seed: int) -> Any:  # [S] bool
     return np.random.default_rng(seed).permutation(number) < number // 2
 
 
-def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  # [2, W, C]
+def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Any:  # [2, W, C]
     """Tell for each word, way and head of the model whether its head in the tree was found."""
     words = np.arange(len(heads))
     both = np.stack([maps, maps.swapaxes(1, 2)])  # [2, C, W, W]; -∞ where nothing is given at all
@@ -136,8 +127,7 @@ def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Floats:  
     best = both.max(-1)
     ties = (both == best[..., None]).sum(-1)
     hits = (both[:, :, words, heads] == best) & np.isfinite(best) & (heads != ROOT)
-    found: Floats = (hits / ties).swapaxes(1, 2)
-    return found
+    return (hits / ties).swapaxes(1, 2)
 
 
 def _draw(table: pd.DataFrame) -> Figure:
@@ -145,9 +135,7 @@ def _draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(PAGE, 1.2 + ROW * len(table))
     axis = figure.subplots()
     names = [f"{row.relation}: {row.layer}-{row.head}, {row.way}" for row in table.itertuples()]
-    own = table[["accuracy", "low", "high"]]
-    other = table[["offset accuracy", "offset low", "offset high"]].set_axis(own.columns, axis=1)
-    both = {"best head": (own, "accuracy"), "best fixed offset": (other, "accuracy")}
+    both = {"best head": (table, "accuracy"), "best fixed offset": (table, "offset accuracy")}
     draw_rows(axis, both, names, "share of words whose head is found")
     signed = axis.secondary_yaxis("right")
     signed.set_yticks(range(len(table)), [f"{step:+d}" for step in table["offset"]], fontsize=8)

@@ -12,22 +12,9 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.corpora import MarkedSentence
-from jat_graph.looking.probes.findings import (
-    Figure,
-    Findings,
-    Integers,
-    add_legend,
-    draw_layers,
-    resampled_ratio,
-    with_ends,
-)
-from jat_graph.looking.probes.states import (
-    MarkedStates,
-    read_marked,
-    read_training,
-    train_map,
-    unit,
-)
+from jat_graph.looking.probes.drawing import Figure, add_legend, draw_lines
+from jat_graph.looking.probes.findings import Findings, Integers, resampled_ratio, with_ends
+from jat_graph.looking.probes.states import MarkedStates, read_training, train_map, unit
 from jat_graph.looking.probes.words import WordReader, check_layers
 from jat_graph.looking.viz.figures import PAGE, new_figure
 
@@ -83,7 +70,7 @@ def similarity_ratio(
     check_integer("seed", seed, least=0)
     learned = read_training(reader, training)
     words, sentences = draw_pairs(learned, pairs, seed)
-    joined = read_marked(reader, sentences)
+    joined = MarkedStates(reader, sentences)
     kept = np.flatnonzero(joined.is_read.reshape(-1, 4).all(1))
     if not len(kept):
         raise ValueError("training must have two sentences that fit the model, got none")
@@ -123,8 +110,7 @@ def draw_pairs(
 ) -> tuple[Integers, list[MarkedSentence]]:
     """Draw P pairs of words of one lemma in two senses and sentences, each of another lemma."""
     chance = np.random.default_rng(seed)
-    lemmas = states.lemmas({sentence.text for sentence in states.sentences})
-    words: list[tuple[int, ...]] = []  # [P, 2]
+    words: list[list[int]] = []  # [P, 2]
     joined: list[MarkedSentence] = []  # three a pair: both, and each with a random one
 
     def other(lemma: str) -> MarkedSentence:  # any without it, nothing marked in it
@@ -134,15 +120,17 @@ def draw_pairs(
                 return MarkedSentence(sentence.words, (), sentence.text)
         raise ValueError(f"training must have a sentence without {lemma!r}, got none")
 
+    of_texts = states.by_lemma({sentence.text for sentence in states.sentences})
+    lemmas = [own for _, own in of_texts.groupby("lemma")]
     for index in chance.permutation(len(lemmas)):
-        senses = lemmas[index]
+        senses = [own.tolist() for _, own in lemmas[index].groupby("sense")["word"]]
         two = chance.choice(len(senses), 2, replace=False)
-        pair = tuple(int(chance.choice(senses[sense])) for sense in two)
-        at = states.sentence[list(pair)]
-        if at[0] != at[1]:
+        pair = [int(chance.choice(senses[sense])) for sense in two]
+        rows = states.sentence[pair]
+        if rows[0] != rows[1]:
             before, behind = (
                 replace(states.sentences[row], marked=(states.words[word],))
-                for row, word in zip(at, pair, strict=True)
+                for row, word in zip(rows, pair, strict=True)
             )
             lemma = states.words[pair[0]].lemma
             words.append(pair)
@@ -157,23 +145,18 @@ def draw_pairs(
 
 def join_sentences(first: MarkedSentence, second: MarkedSentence) -> MarkedSentence:
     """Return both sentences with "and" between them, and what is marked in them."""
-    ahead = len(first.words) + 1
-    moved = (
-        replace(word, indices=tuple(ahead + index for index in word.indices))
-        for word in second.marked
-    )
-    words = (*first.words, "and", *second.words)
-    return MarkedSentence(words, (*first.marked, *moved), first.text)
+    ahead, marked = len(first.words) + 1, list(first.marked)
+    for word in second.marked:
+        marked.append(replace(word, indices=tuple(ahead + index for index in word.indices)))
+    return MarkedSentence((*first.words, "and", *second.words), tuple(marked), first.text)
 
 
 def _draw(table: pd.DataFrame) -> Figure:
     """Draw the ratio after each layer: states as they are, and after the semantic probe."""
     figure = new_figure(PAGE, 3.2)
     axes: Any = figure.subplots(1, 2, sharey=True)
-    for axis, kind in zip(axes, (AS_THEY_ARE, MAPPED), strict=True):
-        some = table[table["states"] == kind]
-        for style, where in enumerate((ALONE, OPPOSITE, CHANCE)):
-            draw_layers(axis, some[some["sentence"] == where], "layer", "ratio", style, where)
+    for axis, (kind, own) in zip(axes, table.groupby("states", sort=False), strict=True):
+        draw_lines(axis, own, "sentence", "layer", "ratio")
         axis.axhline(1, color="black", lw=0.8)
         axis.set_title(kind, fontsize=9)
     axes[0].set_ylabel("cosine with own sense / other (95 %)", fontsize=9)

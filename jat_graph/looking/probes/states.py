@@ -5,34 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.utils import scatter
 
-from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_flag, check_indices
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.corpora import MarkedSentence, MarkedWord, WordNet
-from jat_graph.looking.probes.findings import (
-    Figure,
-    Findings,
-    Floats,
-    Integers,
-    add_legend,
-    draw_layers,
-    resampled_mean,
-)
-from jat_graph.looking.probes.words import (
-    Rows,
-    WordReader,
-    check_layers,
-    random_weights,
-    read_states,
-)
+from jat_graph.looking.probes.drawing import Figure, add_legend, draw_lines
+from jat_graph.looking.probes.findings import Findings, Floats, resampled_mean
+from jat_graph.looking.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.looking.viz.figures import PAGE, new_figure
 
 LEAST = 2  # occurrences of a sense, and senses of a word, that the semantic probe learns from
@@ -46,80 +33,74 @@ HELD_OUT = 2048  # triples of these texts
 class MarkedStates:
     """The states of all N marked words of sentences, and the S senses that these have."""
 
-    def __init__(self, sentences: Sequence[MarkedSentence], rows: Rows) -> None:
-        self.sentences, self.rows = sentences, rows
+    def __init__(self, reader: WordReader, sentences: Sequence[MarkedSentence]) -> None:
+        keep = [[word.indices for word in own.marked] for own in sentences]
+        self.rows = read_states(reader, [own.words for own in sentences], keep)
+        self.sentences = sentences
         self.words = [word for sentence in sentences for word in sentence.marked]
         numbers = np.arange(len(sentences))
         self.sentence = np.repeat(numbers, [len(own.marked) for own in sentences])  # [N]
-        self.is_read = ~np.isin(self.sentence, rows.left_out)  # [N] bool
-        read = np.flatnonzero(self.is_read).tolist()
-        keys = dict.fromkeys(key for index in read for key in self.words[index].senses)
+        self.is_read = ~np.isin(self.sentence, self.rows.left_out)  # [N] bool
+        known = []
+        for index in np.flatnonzero(self.is_read).tolist():
+            word, text = self.words[index], sentences[self.sentence[index]].text
+            # A word of which annotators gave several senses counts for each of them.
+            lemma, is_only = f"{word.lemma} {word.pos}", len(word.senses) == 1
+            known += [(index, key, lemma, text, is_only) for key in word.senses]
+        self.known = pd.DataFrame(known, columns=["word", "key", "lemma", "text", "is_only"])
+        self.known["sense"], keys = pd.factorize(self.known["key"])
         self.number = {key: number for number, key in enumerate(keys)}  # of each sense
-        # A word of which annotators gave several senses counts for each of them.
-        pairs = [(index, self.number[key]) for index in read for key in self.words[index].senses]
-        self.occurrences = np.array(pairs, np.int64).reshape(-1, 2).T  # words, senses: [2, O]
-        self.counts = np.bincount(self.occurrences[1], minlength=len(keys))  # [S]
+        self.counts = np.bincount(self.known["sense"], minlength=len(keys))  # [S]
 
     def after(self, layer: int) -> Floats:  # [N, D]
         """Return the state of each marked word after a layer: the mean over its words."""
-        sizes = np.array([len(word.indices) for word in self.words])
-        starts = np.concatenate([[0], sizes.cumsum()[:-1]])
-        sums = np.add.reduceat(self.rows.values[layer], starts, axis=0)
-        mean: Floats = (sums / sizes[:, None]).astype(np.float32)
-        return mean
+        return np.array(self.rows.values[layer])
 
-    def centroids(self, states: Floats) -> Floats:  # [N, D] -> [S, D]
+    def centroids(self, states: Floats) -> Any:  # [N, D] -> [S, D]
         """Return the mean state of each sense."""
-        csr_array = import_extra("scipy.sparse").csr_array
-        word, sense = self.occurrences
-        shares = (1 / self.counts[sense]).astype(np.float32)
-        members = csr_array((shares, (sense, word)), (len(self.number), len(states)))
-        return np.asarray(members @ states, np.float32)
+        word, sense = (torch.tensor(self.known[name].to_numpy(int)) for name in ("word", "sense"))
+        return scatter(torch.from_numpy(states)[word], sense, reduce="mean").numpy()
 
-    def lemmas(self, texts: Collection[str]) -> list[list[list[int]]]:
+    def by_lemma(self, texts: Collection[str]) -> pd.DataFrame:
         """Return words in texts by lemma and sense, of one sense each: several, and each twice."""
-        blocks: dict[tuple[str, str], dict[int, list[int]]] = {}
-        for index, sense in self.occurrences.T.tolist():
-            own = self.words[index]
-            if len(own.senses) == 1 and self.sentences[self.sentence[index]].text in texts:
-                senses = blocks.setdefault((own.lemma, own.pos), {})
-                senses.setdefault(sense, []).append(index)
-        often = ([own for own in some.values() if len(own) >= LEAST] for some in blocks.values())
-        return [senses for senses in often if len(senses) >= LEAST]
-
-
-def read_marked(reader: WordReader, sentences: Sequence[MarkedSentence]) -> MarkedStates:
-    """Read the states of marked words, or find them where they were kept."""
-    keep = [[at for word in own.marked for at in word.indices] for own in sentences]
-    return MarkedStates(sentences, read_states(reader, [own.words for own in sentences], keep))
+        own = self.known[self.known["is_only"] & self.known["text"].isin(texts)]
+        numbers = {name: pd.factorize(own[name])[0] for name in ("lemma", "sense")}
+        own = own.assign(**numbers)  # in the order of their first words
+        own = own[own.groupby("sense")["word"].transform("size") >= LEAST]
+        own = own[own.groupby("lemma")["sense"].transform("nunique") >= LEAST]
+        return own.sort_values(["lemma", "sense"], ignore_index=True)
 
 
 def read_training(reader: WordReader, training: Sequence[MarkedSentence]) -> MarkedStates:
     """Read the states of words whose senses are learned."""
-    found = read_marked(reader, training)
+    found = MarkedStates(reader, training)
     if not found.number:
         raise ValueError("training must have words with senses that the model reads, got none")
     return found
 
 
-def unit(vectors: Floats) -> Floats:
+def unit(vectors: Floats) -> Any:
     """Return vectors of length 1; those of length 0 as they are."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: Floats = (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
-    return found
+    return (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
 
 
-class Triples(NamedTuple):
-    """Words of which there are others in the same sense and in another, by lemma and sense."""
+class Triples:
+    """Words of which there are others in the same sense and in another."""
 
-    word: Integers  # [O]
-    lemma: Integers  # [O, 2], where those of its lemma begin, and how many they are
-    sense: Integers  # [O, 2], the same of its sense
+    def __init__(self, words: pd.DataFrame) -> None:
+        self.word = words["word"].to_numpy()
+        self.spans = {}  # for each word, where its lemma or its sense begins, and how large that is
+        for kind in ("lemma", "sense"):
+            groups = words.groupby(kind)["word"]
+            start = words.index - groups.cumcount()
+            self.spans[kind] = start.to_numpy(), groups.transform("size").to_numpy()
 
     def draw(self, states: Floats, number: int, chance: np.random.Generator) -> Tensor:
         """Draw words, and for each one in the same sense and one in another: [3, number, D]."""
         own = chance.integers(len(self.word), size=number)
-        (start, size), (first, all_) = self.sense[own].T, self.lemma[own].T
+        first, all_ = (part[own] for part in self.spans["lemma"])
+        start, size = (part[own] for part in self.spans["sense"])
         same = start + (own - start + chance.integers(1, size)) % size
         other = first + chance.integers(0, all_ - size)
         other += np.where(other >= start, size, 0)
@@ -132,18 +113,11 @@ def split_triples(states: MarkedStates, seed: int) -> list[Triples]:
     order = texts[np.random.default_rng(seed).permutation(len(texts))].tolist()
     number, found = max(1, round(VALID_SHARE * len(texts))), []
     for name, own in (("train on", order[number:]), ("end by", order[:number])):
-        lemmas = states.lemmas(set(own))
-        if not lemmas:
+        words = states.by_lemma(own)
+        if words.empty:
             wanted = "training must have words with two senses, each twice"
             raise ValueError(f"{wanted}, to {name}, got none")
-        groups = [words for senses in lemmas for words in senses]
-        sizes = [sum(map(len, senses)) for senses in lemmas], [len(words) for words in groups]
-        # For each word, where its group begins, and how large that is.
-        spans = [
-            np.repeat(np.stack([own.cumsum() - own, own], 1), own, axis=0)
-            for own in map(np.array, sizes)
-        ]
-        found.append(Triples(np.concatenate(groups), *spans))
+        found.append(Triples(words))
     return found
 
 
@@ -158,10 +132,9 @@ def train_map(
         return torch.stack([F.cosine_similarity(own, other) for other in others])
 
     # Cosines further than 0.1 from their average before training change nothing.
-    def loss_of(mapping: Tensor, batch: Tensor) -> Tensor:
+    def loss_of(mapping: Tensor, batch: Tensor) -> Any:
         same, other = cosines(mapping, batch).clamp(middle - CLAMP, middle + CLAMP).mean(1)
-        loss: Tensor = other - same
-        return loss
+        return other - same
 
     chance, width = np.random.default_rng(seed), states.shape[1]
     start = torch.randn(width, width, generator=torch.Generator().manual_seed(seed)) / width**0.5
@@ -180,7 +153,7 @@ def train_map(
         for _ in range(STEPS):
             optimizer.zero_grad()
             batch = training.draw(states, BATCH, chance)
-            loss_of(mapping, batch).backward()  # type: ignore[no-untyped-call]
+            loss_of(mapping, batch).backward()
             optimizer.step()
     return best.numpy(), start.numpy()
 
@@ -242,7 +215,7 @@ def sense_probe(
     chosen = check_layers(reader, layers)
     seeds = check_indices("seeds", seeds) if seeds else ()
     check_flag("controls", controls)
-    asked = read_marked(reader, [own for some in tests.values() for own in some])
+    asked = MarkedStates(reader, [own for some in tests.values() for own in some])
     learned = read_training(reader, training)
     choices = Choices(asked.words, learned, wordnet)
     sets = np.repeat(list(tests), [len(some) for some in tests.values()])[asked.sentence]
@@ -265,7 +238,7 @@ def sense_probe(
         rows.append(row(NEAREST, layer, choices.nearest(asked, learned, layer)))
     if controls:
         twin = replace(reader, model=random_weights(reader.model))
-        one, two = (read_marked(twin, own.sentences) for own in (asked, learned))
+        one, two = (MarkedStates(twin, own.sentences) for own in (asked, learned))
         rows += [row(RANDOM, layer, choices.nearest(one, two, layer)) for layer in chosen]
     mapped = []
     for layer in track_progress(chosen if seeds else (), "Training semantic probes", len(chosen)):
@@ -325,13 +298,10 @@ def _draw(table: pd.DataFrame) -> Figure:
     """Draw F1 on all sets after each layer, and the two levels that need no model."""
     figure = new_figure(PAGE, 3.8)
     axis = figure.subplots()
-    lines = {NEAREST: "-", PROBE: "-", RANDOM: "--", RANDOM_MAP: "--"}
-    for style, (method, line) in enumerate(lines.items()):
-        own = table[table["method"] == method]
-        if len(own):
-            draw_layers(axis, own, "layer", ALL, style, method, line)
+    layers = table.dropna(subset="layer")
+    draw_lines(axis, layers, "method", "layer", ALL, dashed=(RANDOM, RANDOM_MAP))
     for method, line in {FIRST: ":", FREQUENT: "-."}.items():
-        level = float(table.loc[table["method"] == method, ALL].iloc[0])
+        level = table.loc[table["method"] == method, ALL].item()
         axis.axhline(level, color="black", ls=line, lw=1, label=method)
     axis.set_ylabel("F1 on all sets (95 % intervals)", fontsize=9)
     return add_legend(figure, axis, 3)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import replacing
@@ -18,30 +22,23 @@ from jat_graph.core.progress import track_progress
 from jat_graph.hf import attached_config, disabled
 from jat_graph.looking.data.reading import digest
 from jat_graph.looking.probes import frames as pd
+from jat_graph.looking.probes.drawing import QUIET, Figure, add_legend, draw_lines
 from jat_graph.looking.probes.findings import (
-    QUIET,
-    Figure,
     Findings,
     Floats,
-    add_legend,
-    draw_layers,
     resampled,
     resampled_ratio,
     with_ends,
 )
-from jat_graph.looking.probes.treebank import (
-    DEPTH,
-    DISTANCE,
-    Sentence,
-    check_sentences,
-    spanning_tree,
-    squared_distances,
-    train_probe,
-    tree_batches,
-)
-from jat_graph.looking.probes.trees import draw_tree_arcs
+from jat_graph.looking.probes.treebank import Sentence, check_sentences
+from jat_graph.looking.probes.trees import draw_tree_arcs, spanning_tree, squared_distances
 from jat_graph.looking.probes.words import WordReader, check_layers, random_weights, read_states
 from jat_graph.looking.viz.figures import PAGE, new_figure
+
+DISTANCE, DEPTH = "distance", "depth"
+# As in the source's code.
+LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
+MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
 
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
@@ -114,30 +111,29 @@ def structural_probe(
     if controls:
         twin = replace(reader, model=random_weights(reader.model))
         studies[RANDOM] = TreeStudy(twin, *sets, rank=rank, epochs=epochs)
-    means: dict[tuple[str, int | None], Floats] = {}
+    scores: dict[tuple[str, int | None], Floats] = {}
     for name, own in studies.items():
         for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
-            means[name, layer] = own.scores(layer, chosen)
+            scores[name, layer] = own.scores(layer, chosen)
     study = studies[MODEL]
-    trees = study.trees[-1]
+    trees, hits = study.trees[-1], [scores[MODEL, layer][:, 0] for layer in asked]
     lines = [np.arange(len(tree), dtype=float) for tree in trees]
     both = zip(trees, lines, strict=True)
     chain = [tree_scores(tree, np.abs(line[:, None] - line), line) for tree, line in both]
-    rows = means | {(CHAIN, None): np.array(chain)}
+    scores[CHAIN, None] = np.array(chain)
     for layer in asked if OFF in studies else ():
-        rows[f"{MODEL} − {OFF}", layer] = means[MODEL, layer] - means[OFF, layer]
-    table = pd.DataFrame(
-        [
-            {"model": name, "layer": layer, **score_row(trees, own)}
-            for (name, layer), own in rows.items()
-        ]
-    ).astype({"layer": "Int64"})
-    best = max(asked, key=lambda layer: means[MODEL, layer][:, 0].sum())
-    hits, edges = means[MODEL, best][:, 0], np.array([len(tree.shown_edges) for tree in trees])
-    odd = np.abs(hits / np.maximum(edges, 1) - hits.sum() / max(edges.sum(), 1))
+        scores[f"{MODEL} − {OFF}", layer] = scores[MODEL, layer] - scores[OFF, layer]
+    rows = [
+        {"model": name, "layer": layer, **score_row(trees, own)}
+        for (name, layer), own in scores.items()
+    ]
+    table = pd.DataFrame(rows).astype({"layer": "Int64"})
+    best = int(np.sum(hits, axis=1).argmax())
+    edges = np.array([len(tree.shown_edges) for tree in trees])
+    odd = np.abs(hits[best] / np.maximum(edges, 1) - hits[best].sum() / max(edges.sum(), 1))
     lengths = [len(tree.shown) not in DRAWN for tree in trees]
     row = int(np.lexsort((odd, lengths))[0])  # the one that is most like all
-    points = study.points(best, study.probe(DISTANCE, best, chosen[0]))[row]
+    points = study.points(asked[best], study.probe(DISTANCE, asked[best], chosen[0]))[row]
     figures = {
         "tree-layers": _draw(table),
         "tree-arcs": draw_tree_arcs(trees[row], squared_distances(points)),
@@ -187,7 +183,7 @@ class TreeStudy:
         train, dev = (
             tree_batches(self.states(part, layer), self.trees[part], kind, seed) for part in (0, 1)
         )
-        found = train_probe(train, dev, kind, power, self.rank, self.epochs, seed)
+        found = train_probe(train, dev, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
@@ -197,7 +193,7 @@ class TreeStudy:
         own = self.states(-1, layer)
         return own if projection is None else [states @ projection for states in own]
 
-    def scores(self, layer: int, seeds: Sequence[int]) -> Floats:  # [S, 4]
+    def scores(self, layer: int, seeds: Sequence[int]) -> Any:  # [S, 4]
         """Return the scores of a layer's two probes on the test set, means over seeds."""
         values = []
         for seed in seeds:
@@ -209,8 +205,81 @@ class TreeStudy:
                 both = squared_distances(one), other.square().sum(-1)
                 found.append(tree_scores(tree, *(part.double().cpu().numpy() for part in both)))
             values.append(found)
-        mean: Floats = np.mean(values, axis=0)
-        return mean
+        return np.mean(values, axis=0)
+
+
+class TreeBatch(NamedTuple):
+    """Sentences of about one length."""
+
+    states: Tensor  # [B, L, D]
+    target: Tensor  # [B, L, L] distances, or [B, L] depths
+    weight: Tensor  # 1 over how many pairs or words the sentence has, 0 in padding
+
+    def loss(self, projection: Tensor, power: float) -> Tensor:
+        """The sum over sentences of the mean absolute error."""
+        points = self.states @ projection
+        if self.target.dim() == 2:
+            found = points.square().sum(-1)
+        else:
+            found = squared_distances(points)
+            # The slope of a root is kept finite at 0.
+            found = found if power == 2 else (found + 1e-6) ** (power / 2)
+        return ((found - self.target).abs() * self.weight).sum()
+
+
+def tree_batches(
+    states: Sequence[Tensor], trees: Sequence[Sentence], kind: str, seed: int
+) -> list[TreeBatch]:
+    """Batch sentences of about one length, which of them together is left to chance."""
+    chance = np.random.default_rng(seed).random(len(trees))
+    order = np.lexsort((chance, np.array([len(tree) for tree in trees])))
+    found = []
+    for rows in np.split(order, range(BATCH_SIZE, len(order), BATCH_SIZE)):
+        padded = pad_sequence([states[row] for row in rows], batch_first=True)
+        targets, weights = [], []
+        for tree in (trees[row] for row in rows):
+            target = torch.from_numpy(tree.distances if kind == DISTANCE else tree.depths).float()
+            # A word and itself are no pair.
+            asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
+            padding = (0, padded.shape[1] - len(tree)) * target.dim()
+            targets.append(F.pad(target, padding))
+            weights.append(F.pad(asked / target.numel(), padding))
+        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
+        found.append(TreeBatch(padded, *both))
+    return found
+
+
+def train_probe(
+    train: Sequence[TreeBatch],
+    dev: Sequence[TreeBatch],
+    power: float,
+    rank: int,
+    epochs: int,
+    seed: int,
+) -> Tensor:  # B transposed, [D, R]
+    """Train a probe as Hewitt and Manning 2019 do, until the loss on ``dev`` falls no more."""
+    generator = torch.Generator().manual_seed(seed)
+    states = train[0].states
+    start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)
+    projection = start.to(states.device).requires_grad_()
+    optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
+    scheduler = ReduceLROnPlateau(optimizer, factor=DROP, patience=0)
+    best, least, waited = projection.detach().clone(), math.inf, 0
+    for _ in range(epochs):
+        for index in torch.randperm(len(train), generator=generator).tolist():
+            optimizer.zero_grad()
+            mean = train[index].loss(projection, power) / len(train[index].states)
+            mean.backward()
+            optimizer.step()
+        with torch.no_grad():
+            total = sum(float(batch.loss(projection, power)) for batch in dev)
+        loss = total / sum(len(batch.states) for batch in dev)
+        scheduler.step(loss)
+        if loss < least - MARGIN:
+            best, least, waited = projection.detach().clone(), loss, 0
+        elif (waited := waited + 1) == PATIENCE:
+            break
+    return best
 
 
 def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
@@ -222,24 +291,22 @@ def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[floa
     return float(hits), float(near), float(found == tree.root), float(deep)
 
 
-def rank_correlation(one: Floats, other: Floats) -> Floats:  # [..., n] -> [...]
+def rank_correlation(one: Floats, other: Floats) -> Any:  # [..., n] -> [...]
     """Return Spearman's correlation along the last axis; 0 where a side is the same everywhere."""
     # scipy's spearmanr would correlate every row with every other, and has NaN for such sides.
     ranks = [import_extra("scipy.stats").rankdata(side, axis=-1) for side in (one, other)]
     first, second = (side - side.mean(-1, keepdims=True) for side in ranks)
     scale = np.sqrt((first**2).sum(-1) * (second**2).sum(-1))
-    found: Floats = (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
-    return found
+    return (first * second).sum(-1) / np.where(scale > 0, scale, 1.0)
 
 
 def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  # [S, 4]
     """Return each measure of scores, or of their differences, with the ends of its interval."""
 
-    def mean_of_lengths(sums: Floats) -> Floats:  # [n, lengths, 2] -> [n]
+    def mean_of_lengths(sums: Floats) -> Any:  # [n, lengths, 2] -> [n]
         ratios = sums[..., 0] / sums[..., 1]
         there = ~np.isnan(ratios)
-        found: Floats = np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
-        return found
+        return np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
 
     own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
     totals: dict[str, Any] = {
@@ -260,11 +327,9 @@ def _draw(table: pd.DataFrame) -> Figure:
     """Draw the four measures over layers, and those of words in a line."""
     figure = new_figure(PAGE, 4.6)
     axes = figure.subplots(2, 2).ravel()
-    models = [name for name in (MODEL, OFF, RANDOM) if (table["model"] == name).any()]
-    line = table[table["model"] == CHAIN].iloc[0]
+    models, line = (table[table["model"].isin(own)] for own in ((MODEL, OFF, RANDOM), (CHAIN,)))
     for axis, measure in zip(axes, MEASURES, strict=True):
-        for style, name in enumerate(models):
-            draw_layers(axis, table[table["model"] == name], "layer", measure, style, name)
-        axis.axhline(line[measure], color=QUIET, linestyle="--", label=CHAIN)
+        draw_lines(axis, models, "model", "layer", measure)
+        axis.axhline(line[measure].item(), color=QUIET, linestyle="--", label=CHAIN)
         axis.set_ylabel(f"{measure} (95 %)", fontsize=9)
     return add_legend(figure, axes[0])

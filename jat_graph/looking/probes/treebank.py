@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import open_text
+from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.findings import Floats
 
 Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
@@ -27,6 +23,7 @@ Edges: TypeAlias = frozenset[tuple[int, int]]  # the earlier word first
 ROOT = -1  # the head of a sentence's root
 SHOWN = ("form", "upos", "deprel")
 COLUMNS = ("id", *SHOWN, "head")  # that a word must have
+EDGE, SIBLINGS, SAME_TAG = "head and dependent", "siblings", "one part of speech"
 
 
 @dataclass(frozen=True)
@@ -137,10 +134,10 @@ def _sentences(path: Path) -> Iterator[Sentence]:
                 got = f"got {' '.join(map(str, token.values()))!r}"
                 raise ValueError(f"{where}: each word must have the column {lacking}, {got}")
         words = [token for token in tokens if isinstance(token["id"], int)]
-        for word in words:
-            if word["head"] is None:
-                wanted = "each word must have a head"
-                raise ValueError(f"{where}: {wanted}, got none for {word['form']!r}")
+        headless = next((word for word in words if word["head"] is None), None)
+        if headless is not None:
+            wanted = "each word must have a head"
+            raise ValueError(f"{where}: {wanted}, got none for {headless['form']!r}")
         heads = tuple(word["head"] - 1 for word in words)
         check_tree(heads, where)
         forms, tags, relations = (tuple(w[name] or "_" for w in words) for name in SHOWN)
@@ -155,10 +152,8 @@ def _token_lists(path: Path) -> Iterator[tuple[str, Any]]:
         # Comments alone, as those that begin a document, are no sentence.
         for number, tokens in enumerate(filter(len, conllu.parse_incr(file)), start=1):
             yield f"{path}, sentence {number}", tokens
-    except (
-        conllu.exceptions.ParseException,
-        ValueError,
-    ) as error:  # the latter of a number that is too long
+    # The latter of a number that is too long.
+    except (conllu.exceptions.ParseException, ValueError) as error:
         raise ValueError(f"{path} must be CoNLL-U, after sentence {number}: {error}") from None
 
 
@@ -170,12 +165,11 @@ def check_tree(heads: Sequence[int], where: str) -> None:
     outside = next((head + 1 for head in heads if not ROOT <= head < len(heads)), None)
     if outside is not None:
         raise ValueError(f"{where}: heads must be words 1 to {len(heads)}, got {outside}")
-    for word in range(len(heads)):
-        above, steps = word, 0
-        while above != ROOT and steps <= len(heads):
-            above, steps = heads[above], steps + 1
-        if above != ROOT:
-            raise ValueError(f"{where}: a tree must have no cycle, got one at word {word + 1}")
+    try:
+        TopologicalSorter({word: [head] for word, head in enumerate(heads)}).prepare()
+    except CycleError as error:
+        word = min(error.args[1]) + 1
+        raise ValueError(f"{where}: a tree must have no cycle, got one at word {word}") from None
 
 
 def check_sentences(**parts: Any) -> None:
@@ -194,101 +188,17 @@ def frequent_relations(sentences: Sequence[Sentence]) -> dict[str, int]:
     return dict(Counter(names).most_common())
 
 
-DISTANCE, DEPTH = "distance", "depth"
-# As in the source's code.
-LEARNING_RATE, DROP, BATCH_SIZE, START = 1e-3, 0.1, 20, 0.05
-MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many epochs it may not
-
-
-def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
-    """Join some words by the edges that are shortest together."""
-    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
-    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
-    own = distances[np.ix_(among, among)] + 1.0
-    rows, columns = minimum_spanning_tree(own).nonzero()
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
-
-
-def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
-    """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
-    centred = points - points.mean(-2, keepdim=True)
-    norms = centred.square().sum(-1)
-    found = norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT
-    return found.clamp(min=0.0)
-
-
-class TreeBatch(NamedTuple):
-    """Sentences of about one length."""
-
-    states: Tensor  # [B, L, D]
-    target: Tensor  # [B, L, L] distances, or [B, L] depths
-    weight: Tensor  # 1 over how many pairs or words the sentence has, 0 in padding
-
-    def loss(self, projection: Tensor, kind: str, power: float) -> Tensor:
-        """The sum over sentences of the mean absolute error."""
-        points = self.states @ projection
-        if kind == DEPTH:
-            found = points.square().sum(-1)
-        else:
-            found = squared_distances(points)
-            # The slope of a root is kept finite at 0.
-            found = found if power == 2 else (found + 1e-6) ** (power / 2)
-        return ((found - self.target).abs() * self.weight).sum()
-
-
-def tree_batches(
-    states: Sequence[Tensor], trees: Sequence[Sentence], kind: str, seed: int = 0
-) -> list[TreeBatch]:
-    """Batch sentences of about one length, which of them together is left to chance."""
-    chance = np.random.default_rng(seed).random(len(trees))
-    order = np.lexsort((chance, np.array([len(tree) for tree in trees])))
+def related_pairs(sentences: Sequence[Sentence]) -> pd.DataFrame:
+    """Return all pairs of words of one sentence, a row each, and how the two are related."""
+    names = ("row", "one", "other", EDGE, SIBLINGS, SAME_TAG, "relation")
     found = []
-    for start in range(0, len(order), BATCH_SIZE):
-        rows = order[start : start + BATCH_SIZE]
-        length, targets, weights = len(trees[rows[-1]]), [], []  # of the longest
-        for tree in (trees[row] for row in rows):
-            target = torch.from_numpy(tree.distances if kind == DISTANCE else tree.depths).float()
-            # A word and itself are no pair.
-            asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
-            padding = (0, length - len(tree)) * target.dim()
-            targets.append(F.pad(target, padding))
-            weights.append(F.pad(asked / target.numel(), padding))
-        padded = pad_sequence([states[row] for row in rows], batch_first=True)
-        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
-        found.append(TreeBatch(padded, *both))
-    return found
-
-
-def train_probe(
-    train: Sequence[TreeBatch],
-    dev: Sequence[TreeBatch],
-    kind: str,
-    power: float,
-    rank: int,
-    epochs: int,
-    seed: int,
-) -> Tensor:  # B transposed, [D, R]
-    """Train a probe as Hewitt and Manning 2019 do, until the loss on ``dev`` falls no more."""
-    generator = torch.Generator().manual_seed(seed)
-    states = train[0].states
-    start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)
-    projection = start.to(states.device).requires_grad_()
-    optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
-    scheduler = ReduceLROnPlateau(optimizer, factor=DROP, patience=0)
-    best, least, waited = projection.detach().clone(), math.inf, 0
-    for _ in range(epochs):
-        for index in torch.randperm(len(train), generator=generator).tolist():
-            optimizer.zero_grad()
-            mean = train[index].loss(projection, kind, power) / len(train[index].states)
-            mean.backward()
-            optimizer.step()
-        with torch.no_grad():
-            total = sum(float(batch.loss(projection, kind, power)) for batch in dev)
-        loss = total / sum(len(batch.states) for batch in dev)
-        scheduler.step(loss)
-        if loss < least - MARGIN:
-            best, least, waited = projection.detach().clone(), loss, 0
-        elif (waited := waited + 1) == PATIENCE:
-            break
-    return best
+    for row, own in enumerate(sentences):
+        heads, tags, relations = map(np.array, (own.heads, own.tags, own.relations))
+        one, other = np.triu_indices(len(own), 1)
+        below, above = heads[one] == other, heads[other] == one  # which of the two is the head
+        siblings = (heads[one] == heads[other]) & (heads[one] != ROOT)
+        relation = relations[np.where(below, one, other)]  # if there is one
+        rows, same_tag = np.full(len(one), row), tags[one] == tags[other]
+        found.append((rows, one, other, below | above, siblings, same_tag, relation))
+    columns = map(np.concatenate, zip(*found, strict=True))
+    return pd.DataFrame(dict(zip(names, columns, strict=True)))

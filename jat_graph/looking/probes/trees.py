@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.core.extras import import_extra
 from jat_graph.looking.data.reading import check_fast
 from jat_graph.looking.directions import isolated
 from jat_graph.looking.inspection.selection import Indices
-from jat_graph.looking.probes.findings import COLOURS, QUIET, Figure, add_legend
-from jat_graph.looking.probes.treebank import Sentence, spanning_tree
+from jat_graph.looking.probes.drawing import COLOURS, QUIET, Figure, add_legend
+from jat_graph.looking.probes.findings import Floats
+from jat_graph.looking.probes.treebank import Edges, Sentence
 from jat_graph.looking.viewer import AtlasView, Page
 from jat_graph.looking.viewer.content import ParsedWords
 from jat_graph.looking.viewer.reading import read_texts
@@ -24,6 +27,24 @@ RIGHT, WRONG = COLOURS[:2]
 LETTER, GAP = 0.085, 0.18  # inches, of a word's letters and between words
 ASIDE = 0.04  # inches, from a word's middle to an arc's end
 MOST_LETTERS = 20
+
+
+def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
+    """Join some words by the edges that are shortest together."""
+    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
+    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
+    own = distances[np.ix_(among, among)] + 1.0
+    rows, columns = minimum_spanning_tree(own).nonzero()
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
+
+
+def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
+    """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
+    centred = points - points.mean(-2, keepdim=True)
+    norms = centred.square().sum(-1)
+    found = norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT
+    return found.clamp(min=0.0)
 
 
 def draw_tree_arcs(sentence: Sentence, distances: Tensor) -> Figure:

@@ -146,13 +146,17 @@ def read_rows(
 def read_states(
     reader: WordReader,
     sentences: Sequence[Sequence[str]],
-    keep: Sequence[Sequence[int]] | None = None,
+    keep: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> Rows:  # values [layers + 1, N, D]
-    """Keep the states of words after each layer: of all, or of the indices in ``keep``."""
-    kept = [list(range(len(words))) for words in sentences] if keep is None else list(keep)
+    """Keep the states of words after each layer: of all, or the means over groups of indices."""
+    kept = [[[n] for n in range(len(words))] for words in sentences] if keep is None else list(keep)
     shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
-    counts = [len(indices) for indices in kept]
-    return read_rows(reader, sentences, lambda row, own, _: own[:, kept[row]], counts, shape, kept)
+
+    def means(row: int, states: Floats, _: Floats) -> Floats:
+        found = [states[:, list(group)].mean(1) for group in kept[row]]
+        return np.array(found).reshape(-1, *shape).swapaxes(0, 1)
+
+    return read_rows(reader, sentences, means, [len(groups) for groups in kept], shape, kept)
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
