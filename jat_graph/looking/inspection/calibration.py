@@ -19,7 +19,7 @@ from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import recording
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
@@ -213,7 +213,7 @@ def choose_clusters(
         for name, batches in parts.items():
             # What is read densely is off by nothing, and does not count.
             tally = Tally(result, QUERIES)
-            with recording(model, ClusterLayer, tally.add_layer):
+            with recording(model, AttachedClusters, tally.add_layer):
                 for batch in batches:
                     run_model(model, batch)
             heads = tally.heads()
@@ -237,7 +237,7 @@ def _measure_tables(
     # Sequences of any length are on clusters here.
     rungs = [(None, math.inf), *((keys, 0) for keys in LADDER)]
     change_clusters(model, config.replace(**dict(zip(FIELDS, rungs[0], strict=True))))
-    relay = Relay(model, batches, ClusterLayer)
+    relay = Relay(model, batches, AttachedClusters)
     chosen = [rungs[:1] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))

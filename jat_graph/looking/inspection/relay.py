@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.capture import modules_with
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import LayerHeads, layers_around
+from jat_graph.hf.heads import AttachedHeads
+from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import layers_around
 from jat_graph.looking.inspection.tracing import Inputs, run_model
 
 
@@ -26,7 +27,10 @@ class Relay:
     # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
-        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[LayerHeads] = JumpLayer
+        self,
+        model: PreTrainedModel,
+        batches: Sequence[Inputs],
+        kind: type[AttachedHeads] = AttachedJumps,
     ) -> None:
         self.model, self.batches, self.kind = model, batches, kind
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
@@ -80,7 +84,7 @@ def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Itera
 
 
 def _find_chain(
-    model: PreTrainedModel, kind: type[LayerHeads], rows: int
+    model: PreTrainedModel, kind: type[AttachedHeads], rows: int
 ) -> tuple[list[nn.Module], list[int]]:
     """Return the layers of the list in which all those layers are, and where these are in it."""
     jumping = sorted(modules_with(model, kind), key=lambda entry: entry[1].index)
