@@ -193,8 +193,10 @@ def _check_arguments(
     if kwargs.get("graphs") is not None:  # which a model with hooks of ours has taken out
         cure = "load its model with jat_graph.from_pretrained, and call that, not a part of it"
         raise ValueError(f"{name} cannot take graphs: {cure}")
-    if runs:
-        check_values("query", query)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if runs and not torch.compiler.is_compiling():
+        if query.is_meta or torch.jit.is_tracing() or wrapped(query):  # type: ignore[attr-defined, no-untyped-call]
+            check_values("query", query)
     for heads in state.heads:
         if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
             raise ValueError(

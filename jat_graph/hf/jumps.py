@@ -139,7 +139,8 @@ class AttachedJumps(AttachedHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return propagated queries and keys, heads of the same hops together."""
-        config, graph, external = self.config, self.config.jump_graph, inputs.external
+        config, external = self.config, inputs.external
+        graph: Any = config.graph  # of pairs or of stones
         whole = {  # what needs the queries of all tokens, so that no cache can serve it
             "on graphs from outside": external is not None,
             "with layers of PyG": config.conv is not None,

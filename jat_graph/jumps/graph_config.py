@@ -52,7 +52,7 @@ class ScoreGraph(GraphSettings):
 
     def of_head(self, head: int, num_heads: int) -> Any:
         """Return the settings of one head of a layer, whose table has one entry."""
-        rows = {name: ((row[head],),) for name, row in self.rows(num_heads).items()}
+        rows: Any = {name: ((row[head],),) for name, row in self.rows(num_heads).items()}
         return dataclasses.replace(self, **rows)
 
 

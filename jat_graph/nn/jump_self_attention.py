@@ -104,7 +104,7 @@ class JumpSelfAttention(SelfAttention):
                 graph, own = config.cluster_graph, self.jump_heads
                 self._rules = {c: layer_rules(graph, own, heads, c) for c in (False, True)}
             else:
-                config.graph.thresholds(len(self.jump_heads))
+                config.jump_graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, () if self._rules else self.jump_heads)
         theta = self._jumping.new_strength()
