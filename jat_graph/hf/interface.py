@@ -212,5 +212,5 @@ def _check_arguments(
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
 
 
-for _name in NAMES:
+for _name in NAMES:  # in the place of what loaded this module
     AttentionInterface.register(_name, jat_attention_forward)

@@ -1,7 +1,6 @@
 """What transformers finds of ours by name, and what a model's configuration holds of heads.
 
-Importing it registers the attention function "jat" with transformers, and a hook with torch that
-sees models being built. It loads no heads: these are loaded at the first call.
+Importing it registers a hook with torch that sees models being built. It loads no heads.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-
-from jat_graph.hf.inputs import jat_mask
+from transformers import PreTrainedModel
 
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.
@@ -73,15 +70,4 @@ def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> N
         warn_without_heads(module)
 
 
-def load_and_attend(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """Load the attention function, which takes this one's place, and call it."""
-    from jat_graph.hf.interface import jat_attention_forward
-
-    return jat_attention_forward(*args, **kwargs)
-
-
-# Without a mask function of the same name, transformers would give every model a mask of None.
-for _name in NAMES:
-    AttentionInterface.register(_name, load_and_attend)
-    AttentionMaskInterface.register(_name, jat_mask)
 register_module_module_registration_hook(note_saved_heads)
