@@ -19,9 +19,9 @@ from examples.data import draw_rows
 from jat_graph import JatConfig, attach, calibrate
 from jat_graph.clusters.settings import NEVER
 from jat_graph.core.files import read_object
+from jat_graph.hf.by_name import graph_by_name
 from jat_graph.hf.capture import modules_with
-from jat_graph.hf.clustered import graph_by_name
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.looking.cli.options import PRESETS, read_values
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def insert_heads(
 def first_length_on_clusters(model: PreTrainedModel, causal: bool) -> int | None:
     """The shortest length that some head reads by clusters; None if no head ever does."""
     named = graph_by_name(model.config)
-    layers = (layer.rules[causal] for _, layer in modules_with(model, ClusterLayer))
+    layers = (layer.rules[causal] for _, layer in modules_with(model, AttachedClusters))
     rules = [rule for own in ([named.rules(1, causal)] if named else layers) for rule in own]
     first = min((rule.first for rule in rules), default=NEVER)
     return first + 1 if first + 1 < NEVER else None

@@ -17,7 +17,7 @@ from jat_graph.graphs.trees import tree_graph
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import ScoreSource
 from jat_graph.jumps.adjacency.stones import StoneIncidence
-from jat_graph.jumps.config import ClusterGraph, JatConfig, PairGraph, check_config
+from jat_graph.jumps.config import JatConfig, check_config
 from jat_graph.jumps.external_graphs import ATTRIBUTES, edges_of
 from jat_graph.jumps.operators.sparse import Edges, vote_edges
 
@@ -83,13 +83,13 @@ def attention_graph(
         >>> out = jat_graph.nn.JumpConv(8)(query.view(48, 8), graphs.edge_index, graphs.edge_weight)
     """
     check_config(config)
-    if isinstance(config.graph, ClusterGraph):
+    if config.graph.kind == "clusters":
         others = (scores, kind, max_neighbors)
         if query is None or key is None or any(other is not None for other in others):
             raise ValueError("clusters need query and key, and are not pruned, got other arguments")
         mask: Any = {"attention_mask": attention_mask, "is_causal": is_causal}
         return tree_graph(query, key, config=config, scale=scale, **mask)
-    if not isinstance(config.graph, PairGraph):
+    if config.graph.kind != "pairs":
         raise ValueError(f"graph must be 'pairs' here, got {config.graph.kind!r}; use stone_graph")
     if max_neighbors is not None:
         check_integer("max_neighbors", max_neighbors, least=1)
@@ -129,7 +129,7 @@ def _read_map(
         raise ValueError(f"scores must be [B, H, L, L], got {list(scores.shape)}")
     graph = config.jump_graph
     highest = max(graph.thresholds(scores.size(1)))
-    if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:  # type: ignore[union-attr]
+    if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:
         raise ValueError(
             "threshold must be in [0, 1) for probabilities, or use vote_rate; "
             f"got {graph.threshold}"
@@ -147,28 +147,31 @@ def _read_map(
 
 def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:
     """Cut one graph over all sequences and heads into a batch, padding taken out."""
-    batch, heads, length = source.shape
+    heads, length = source.shape[1:]
     valid = node_rows(source, mask)
     node = (valid.cumsum(-1) - 1).flatten()[edges.edge_index]
     # Edges come sorted by target, and so by graph: each graph's lie together.
     graph = edges.edge_index[1].div(length, rounding_mode="floor")
-    sizes = graph.bincount(minlength=batch * heads).tolist()
+    sizes = graph.bincount(minlength=len(valid)).tolist()
     index = node.split_with_sizes(sizes, dim=1)
     weight = edges.edge_weight.split_with_sizes(sizes)
-    dropped, lost = edges.dropped_edges.tolist(), edges.dropped_weight.tolist()
-    graphs = [
-        Data(
-            edge_index=index[number],
-            edge_weight=weight[number],
-            num_nodes=int(valid[number].sum()),
-            token=valid[number].nonzero().squeeze(-1),
-            sequence=number // heads,
-            head=number % heads,
-            dropped_edges=dropped[number],
-            dropped_weight=lost[number],
-        )
-        for number in range(len(valid))
-    ]
+    parts = {
+        "edge_index": index,
+        "edge_weight": weight,
+        "dropped_edges": edges.dropped_edges.tolist(),
+        "dropped_weight": edges.dropped_weight.tolist(),
+    }
+    return _batch(Data, valid, heads, parts)
+
+
+def _batch(kind: type[Data], valid: Tensor, heads: int, parts: dict[str, Sequence[Any]]) -> Batch:
+    """Return the graphs of all sequences and heads, by which tokens are their nodes, [BH, L]."""
+    graphs = []
+    for number, own in enumerate(valid):
+        places = {"sequence": number // heads, "head": number % heads}
+        values = {name: part[number] for name, part in parts.items()}
+        nodes = {"num_nodes": int(own.sum()), "token": own.nonzero().squeeze(-1)}
+        graphs.append(kind(**values, **nodes, **places))
     return Batch.from_data_list(graphs)
 
 
@@ -334,18 +337,10 @@ def _split_links(incidence: StoneIncidence) -> Batch:
     sizes = graph.bincount(minlength=len(links)).tolist()
     edges = index.split_with_sizes(sizes, dim=1)
     weights = links[graph, row, column].split_with_sizes(sizes)
-    heads, keys = source.shape[1], positions.flatten(0, 1)
-    graphs = [
-        StoneHypergraph(
-            hyperedge_index=edges[number],
-            hyperedge_weight=weights[number],
-            num_nodes=int(valid[number].sum()),
-            token=valid[number].nonzero().squeeze(-1),
-            stone=keys[number, used[number]],
-            side=sides[used[number]],
-            sequence=number // heads,
-            head=number % heads,
-        )
-        for number in range(len(links))
-    ]
-    return Batch.from_data_list(graphs)
+    parts = {
+        "hyperedge_index": edges,
+        "hyperedge_weight": weights,
+        "stone": [keys[own] for keys, own in zip(positions.flatten(0, 1), used, strict=True)],
+        "side": [sides[own] for own in used],
+    }
+    return _batch(StoneHypergraph, valid, source.shape[1], parts)

@@ -1,6 +1,6 @@
 from .adapter import attach, attached_config, detach, disabled
+from .by_name import register_clustered
 from .capture import CapturedLayer, capture_scores
-from .clustered import register_clustered
 from .given_graphs import keep_graphs, using_global_tokens, using_graphs
 from .positions import resize_position_embeddings
 from .saving import from_pretrained, model_card_text, save_heads, save_pretrained, summary

@@ -13,40 +13,40 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.core.tensors import is_wide
-from jat_graph.hf.clustered import reads_by_name
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
+from jat_graph.hf.by_name import reads_by_name
+from jat_graph.hf.clusters import AttachedClusters
+from jat_graph.hf.heads import AttachedHeads, ConfigsByKind, HeadsByModule
+from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import (
-    KindConfigs,
-    LayerHeads,
-    ModuleHeads,
+    add_hooks,
     attention_modules,
     execution_device,
     model_parts,
+    remove_hooks,
     transformer_of,
 )
+from jat_graph.hf.names import NAMES
 from jat_graph.hf.state import (
     KINDS,
-    NAMES,
     ROOT_ATTRIBUTE,
     STATE_ATTRIBUTE,
     Attachment,
-    LayerState,
     check_without_weights,
     layer_state,
     saved_configs,
 )
-from jat_graph.hf.switching import add_hooks, all_or_nothing, remove_hooks, switch_off, switch_on
+from jat_graph.hf.switching import all_or_nothing, switch_off, switch_on
 from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 from jat_graph.jumps.config import JatConfig, check_config
 from jat_graph.jumps.fields import EXTERNAL
 from jat_graph.jumps.graph_config import PairGraph
 from jat_graph.jumps.heads import JumpStrength
-from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.layers import HeadConvs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from jat_graph.nn.head_layers import ConvFactory
+    from jat_graph.nn.conv_factory import ConvFactory
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -103,8 +103,8 @@ def attach(
     """
     base = transformer_of(model)
     check_config(config)
-    kind: type[LayerHeads] = ClusterLayer if config.graph.kind == "clusters" else JumpLayer
-    if conv is not None and kind is not JumpLayer:
+    kind = next(kind for kind in KINDS if isinstance(config.graph, kind.graphs))
+    if conv is not None and kind is not AttachedJumps:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
     with all_or_nothing(model):
@@ -116,19 +116,19 @@ def attach(
     return model
 
 
-def attach_saved(model: nn.Module, configs: KindConfigs, conv: ConvFactory | None) -> None:
+def attach_saved(model: nn.Module, configs: ConfigsByKind, conv: ConvFactory | None) -> None:
     """Give a model the heads that it was saved with; layers of PyG are for those that jump."""
     with all_or_nothing(model):
         for kind, config in configs.items():
-            attach(model, config, conv=conv if kind is JumpLayer else None)
+            attach(model, config, conv=conv if kind is AttachedJumps else None)
 
 
 def _attach(
     model: nn.Module,
     base: PreTrainedModel,
     attachment: Attachment | None,
-    kind: type[LayerHeads],
-    config: Any,
+    kind: type[AttachedHeads],
+    config: JatConfig,
     conv: ConvFactory | None = None,
 ) -> None:
     """Give a model heads of a kind that it does not have, beside others or alone."""
@@ -144,7 +144,7 @@ def _attach(
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for jat_graph, got {foreign!r}")
     learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
-    hooks = token_hooks(base, inserted, getattr(config, "excluded_token_ids", ()))
+    hooks = token_hooks(base, inserted, config.excluded_token_ids)
     if attachment is None:
         ours = {module: len(heads.heads) for module, heads in inserted.items()}
         left = (entry for entry in found if ours.get(entry.module, 0) < entry.num_heads)
@@ -209,16 +209,16 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         name = type(model).__name__
         raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
     modules = [module for module in base.modules() if layer_state(module)]
-    for kind in [kind for kind in attachment.configs if kind.goes_by(config_class)]:
+    for kind in [kind for kind in kinds_of(config_class) if kind in attachment.configs]:
         for module in modules:
-            state: LayerState = getattr(module, STATE_ATTRIBUTE)
+            state = getattr(module, STATE_ATTRIBUTE)
             gone = [heads for heads in state.heads if isinstance(heads, kind)]
             for name in [name for heads in gone for name in heads.parameters(module)]:
                 delattr(module, name)
             state.heads = tuple(heads for heads in state.heads if heads not in gone)
         del attachment.configs[kind]
         delattr(base.config, kind.name)
-        if kind is JumpLayer:
+        if kind is AttachedJumps:
             remove_hooks(attachment.token_hooks)
     attachment.note_kinds()
     if not attachment.configs:
@@ -267,9 +267,13 @@ def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> An
     Returns:
         The config that :func:`attach` got; None if the model has no such heads.
     """
-    attachment = find_attachment(model)
-    kind = next((kind for kind in KINDS if kind.goes_by(config_class)), None)
-    return None if attachment is None or kind is None else attachment.configs.get(kind)
+    attachment, kinds = find_attachment(model), kinds_of(config_class)
+    return None if attachment is None or not kinds else attachment.configs.get(kinds[0])
+
+
+def kinds_of(config_class: type[Any] | None) -> list[type[AttachedHeads]]:
+    """Return the kinds of heads that a class of settings, or of a graph, means; None means all."""
+    return [kind for kind in KINDS if config_class in (None, JatConfig, *kind.graphs)]
 
 
 def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
@@ -277,7 +281,7 @@ def learned_by_heads(model: nn.Module) -> dict[str, Tensor]:
     return {
         f"{path}.{name}": tensor.detach()
         for path, module in model.named_modules()
-        if isinstance(module, JumpStrength | HeadLayers)
+        if isinstance(module, JumpStrength | HeadConvs)
         for name, tensor in module.state_dict(keep_vars=True).items()
     }
 
@@ -289,7 +293,7 @@ def attach_again(
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
     """Give a model the jump heads of another config, or none; what they have learned stays."""
-    given: Any = next((m.layers for m in model.modules() if isinstance(m, HeadLayers)), None)
+    given: Any = next((m.layers for m in model.modules() if isinstance(m, HeadConvs)), None)
     if attached_config(model) is not None:
         detach(model, PairGraph)  # the jump heads, and not those that read by clusters
     if config is not None:
@@ -305,12 +309,12 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     """Return the settings with a layer of PyG, which only jump heads can have."""
     if config.graph.kind == "clusters" or (conv is None and config.conv is None):
         return config
-    from jat_graph.nn.head_layers import with_conv  # PyG takes seconds to load
+    from jat_graph.nn.conv_factory import with_conv  # PyG takes seconds to load
 
     return with_conv(config, conv)
 
 
-def new_parameters(base: Any, inserted: ModuleHeads, conv: Any) -> list[tuple[Any, str, Any]]:
+def new_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[Any, str, Any]]:
     """Return what modules get to learn with their heads, by name; a loaded one has it already."""
     found = []
     for module, heads in inserted.items():
@@ -335,7 +339,7 @@ def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
 def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
     """Return what the attention modules of a model share, or say that there is nothing."""
     attachment = find_attachment(model)
-    wanted = [kind for kind in KINDS if kind.goes_by(config_class)]
+    wanted = kinds_of(config_class)
     if attachment is None or not any(kind in attachment.configs for kind in wanted):
         words = " or ".join(kind.word for kind in wanted)
         got = "plain " if attachment is None else ""
@@ -343,7 +347,12 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
     return attachment
 
 
-def _check_room(attachment: Attachment, inserted: ModuleHeads, kind: Any, config: Any) -> None:
+def _check_room(
+    attachment: Attachment,
+    inserted: HeadsByModule,
+    kind: type[AttachedHeads],
+    config: JatConfig,
+) -> None:
     """Refuse heads that those of other kinds leave no room for."""
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
@@ -353,7 +362,6 @@ def _check_room(attachment: Attachment, inserted: ModuleHeads, kind: Any, config
                     f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be a "
                     f"{kind.word} head, too; give each kind heads of its own"
                 )
-    within = attachment.pattern is not None or getattr(config, "pattern", None) is not None
-    if within and not all(every.on_features for every in (kind, *attachment.configs)):
-        words = " and ".join(k.word for k in (kind, *attachment.configs) if not k.on_features)
-        raise ValueError(f"pattern must be None beside {words} heads, which read all keys")
+    within = attachment.pattern is not None or config.pattern is not None
+    if within and AttachedClusters in (kind, *attachment.configs):
+        raise ValueError("pattern must be None beside cluster heads, which read all keys")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.core.masks import TokenMask
-from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.adapter import find_attachment, kinds_of
+from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import LayerHeads
+from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.state import heads_of
-from jat_graph.jumps.config import ClusterGraph, JatConfig
-from jat_graph.jumps.heads import JumpHeads
-from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.layers import HeadConvs
 
-HeadsT = TypeVar("HeadsT", bound=LayerHeads)
+HeadsT = TypeVar("HeadsT", bound=AttachedHeads)
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class CapturedLayer:
     mask: TokenMask
     scale: float
     strength: Tensor | None = None
-    conv: HeadLayers | None = None
+    conv: HeadConvs | None = None
     value: Tensor | None = None
 
     def of_head(self, head: int) -> CapturedLayer:
@@ -68,25 +67,23 @@ class CapturedLayer:
             raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
         index = self.heads.index(head)
         one = slice(index, index + 1)
-        if isinstance(self.config.graph, ClusterGraph):
-            graph = self.config.graph.of_head(index, len(self.heads))
-            config = replace(self.config, graph=graph, heads=1)
-        else:
-            config = JumpHeads.everyone(self.config, len(self.heads)).of_head(index).config
+        hop_groups = self.config.hop_groups(len(self.heads)).items()
+        hops = next(weights for group, weights in hop_groups if index in group)
+        graph = self.config.graph.of_head(index, len(self.heads))
         return replace(
             self,
             heads=(head,),
             query=self.query[:, one],
             key=self.key[:, one],
             value=None if self.value is None else self.value[:, one],
-            config=config,
+            config=replace(self.config, graph=graph, heads=1, hop_weights=hops),
             mask=self.mask.select_heads((index,)),
             strength=None if self.strength is None else self.strength[..., one],
         )
 
 
 def heads_by_layer(
-    model: nn.Module, kind: type[LayerHeads] = JumpLayer
+    model: nn.Module, kind: type[AttachedHeads] = AttachedJumps
 ) -> dict[int, tuple[int, ...]]:
     """Return the heads of a kind of each layer that has some."""
     return {heads.index: heads.heads for _, heads in modules_with(model, kind)}
@@ -101,7 +98,7 @@ def modules_with(model: nn.Module, kind: type[HeadsT]) -> list[tuple[nn.Module, 
 
 @contextmanager
 def recording(
-    model: nn.Module, kind: type[LayerHeads], record: Callable[[CapturedLayer], None]
+    model: nn.Module, kind: type[AttachedHeads], record: Callable[[CapturedLayer], None]
 ) -> Iterator[None]:
     """Show what heads of a kind see, call by call, of every forward inside the ``with``."""
     attachment = find_attachment(model)
@@ -109,7 +106,7 @@ def recording(
         got = f"got a {type(model).__name__} without"
         raise ValueError(f"model must have {kind.word} heads, {got}")
 
-    def show(kinds: tuple[LayerHeads, ...], inputs: AttentionInputs) -> None:
+    def show(kinds: tuple[AttachedHeads, ...], inputs: AttentionInputs) -> None:
         for heads in kinds:
             if isinstance(heads, kind):
                 record(_captured(heads, inputs))
@@ -121,9 +118,10 @@ def recording(
         attachment.recorder = previous
 
 
+@contextmanager
 def capture_scores(
     model: nn.Module, config_class: type[Any] = JatConfig
-) -> AbstractContextManager[list[CapturedLayer]]:
+) -> Iterator[list[CapturedLayer]]:
     """Record queries and keys of all jump heads in every forward inside the ``with``.
 
     Calls of one layer are joined along the batch: ALBERT's, whose one module serves all layers, and
@@ -141,12 +139,6 @@ def capture_scores(
     Raises:
         ValueError: If the model has no such heads, or two forwards differ in length.
     """
-    return capture_heads(model, ClusterLayer if config_class is ClusterGraph else JumpLayer)
-
-
-@contextmanager
-def capture_heads(model: nn.Module, kind: type[LayerHeads]) -> Iterator[list[CapturedLayer]]:
-    """Keep what heads of a kind see, their layers in order."""
     layers: list[CapturedLayer] = []
 
     def keep(layer: CapturedLayer) -> None:
@@ -155,18 +147,18 @@ def capture_heads(model: nn.Module, kind: type[LayerHeads]) -> Iterator[list[Cap
         found[layer.layer] = layer if earlier is None else _joined(earlier, layer)
         layers[:] = (found[number] for number in sorted(found))
 
-    with recording(model, kind, keep):
+    with recording(model, next(iter(kinds_of(config_class)), AttachedJumps), keep):
         yield layers
 
 
-def _captured(heads: LayerHeads, inputs: AttentionInputs) -> CapturedLayer:
+def _captured(heads: AttachedHeads, inputs: AttentionInputs) -> CapturedLayer:
     """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
     inputs, own = inputs.repeat_keys(), list(heads.heads)
     query, key, value = (x[:, own].detach() for x in (inputs.query, inputs.key, inputs.value))
     mask = inputs.token_mask().select_heads(heads.heads)
     seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
-    if not isinstance(heads, JumpLayer):
+    if not isinstance(heads, AttachedJumps):
         if inputs.everywhere is not None:
             raise ValueError(
                 "captured cluster heads must have no global tokens, got a mask of some"

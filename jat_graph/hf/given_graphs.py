@@ -11,17 +11,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.clustered import reads_by_name
+from jat_graph.hf.by_name import reads_by_name
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.graph_arguments import hand_graphs
-from jat_graph.hf.jump_layer import ClusterLayer
 from jat_graph.hf.modules import (
     attention_modules,
     layers_around,
+    layers_get,
     takes_any_argument,
     transformer_of,
 )
-from jat_graph.hf.state import GLOBAL, layer_state
-from jat_graph.hf.switching import add_hooks, remove_hooks
+from jat_graph.hf.names import GLOBAL
+from jat_graph.hf.state import layer_state
 
 if TYPE_CHECKING:
     from jat_graph.jumps.external_graphs import Graph
@@ -122,11 +123,8 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
         if not takes_any_argument(type(module)):
             name = type(module).__name__
             raise ValueError(f"model must pass arguments on to its attention, got a {name}")
-    hooks = add_hooks([(x, lambda _, args, own: (args, {**own, GLOBAL: mask})) for x in layers])
-    try:
+    with layers_get(layers, GLOBAL, mask):
         yield model
-    finally:
-        remove_hooks(hooks)
 
 
 def _global_readers(model: nn.Module) -> list[nn.Module]:
@@ -136,7 +134,7 @@ def _global_readers(model: nn.Module) -> list[nn.Module]:
         within = attachment.pattern is not None and attachment.pattern.needs_global
         for module in model.modules():
             if (state := layer_state(module)) and state.takes_heads:
-                if within or any(isinstance(heads, ClusterLayer) for heads in state.heads):
+                if within or any(isinstance(heads, AttachedClusters) for heads in state.heads):
                     found.append(module)
     else:
         entries = attention_modules(transformer_of(model))

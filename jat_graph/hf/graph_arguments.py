@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import layers_around
+from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import layers_around, layers_get
 from jat_graph.hf.state import GRAPHS, Attachment, heads_of
 from jat_graph.jumps.external_graphs import found_graph, has_edges
 
@@ -21,7 +21,7 @@ def hand_graphs(
     attachment: Attachment | None, model: nn.Module, graphs: Any, word_ids: Any
 ) -> Iterator[None]:
     """Let the layers of a model hand graphs on to their jump heads, inside the ``with``."""
-    config = None if attachment is None else attachment.configs.get(JumpLayer)
+    config = None if attachment is None else attachment.configs.get(AttachedJumps)
     if attachment is None or config is None or config.jump_graph.kind != "pairs":
         got = "none" if config is None else f"graph={config.jump_graph.kind!r}"
         raise ValueError(f"model must have jump heads on pairs for graphs from outside, got {got}")
@@ -47,18 +47,10 @@ def hand_graphs(
         raise ValueError("using_graphs must be left before another thread enters, got two in it")
     layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
     attachment.graphs, attachment.graphs_thread = graphs, thread
-    # An argument of each layer, which gradient checkpointing keeps.
-    hooks = [
-        layer.register_forward_pre_hook(
-            lambda _, args, kwargs: (args, {**kwargs, GRAPHS: graphs}), with_kwargs=True
-        )
-        for layer in layers
-    ]
     try:
-        yield
+        with layers_get(layers, GRAPHS, graphs):
+            yield
     finally:
-        for hook in hooks:
-            hook.remove()
         attachment.graphs, attachment.graphs_thread = previous
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import cache_utils
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, StaticLayer
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
+from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from jat_graph.core.masks import (
     TokenMask,
@@ -21,7 +22,11 @@ from jat_graph.core.masks import (
     split_additive,
 )
 from jat_graph.core.past import Past, put
-from jat_graph.jumps.patterns.base import Pattern
+
+if TYPE_CHECKING:
+    from jat_graph.jumps.patterns.base import Pattern
+
+INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,28 @@ class AttentionInputs:
         return rows if mask.dtype == torch.bool else mask.masked_fill(~rows, -torch.inf), False
 
 
+def hand_cache(
+    name: str, module: Any, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]] | None:
+    """Hand on to attention the cache that its module is given, while its model is on a name."""
+    if str(module.config._attn_implementation).partition(":")[0] != name:
+        return None
+    cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
+    if isinstance(cache, EncoderDecoderCache):
+        cache = cache.self_attention_cache
+    return args, {**kwargs, INPUTS: cache}
+
+
+def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
+    """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
+    padding_only = kwargs.get("mask_function") is bidirectional_mask_function
+    if padding_only and not kwargs.get("allow_is_causal_skip", True):
+        row = sdpa_mask(**kwargs | {"q_length": 1})
+        return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
+    with torch.inference_mode(False):  # it has a version, by which layers know it again
+        return sdpa_mask(**kwargs)
+
+
 # Of a mask: its version, causality and shape; what it resolves to; whether its pairs are itself.
 _entries: MutableMapping[Tensor, tuple[Any, TokenMask, bool]] = WeakTensorKeyDictionary()
 
@@ -186,7 +213,7 @@ def trust_causal(mask: TokenMask) -> TokenMask:
     return replace(mask, valid=valid, causal=True, pairs=None)
 
 
-class KeepingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call]
     """A layer of a cache that takes over another, and tells heads of ours what happens to it."""
 
     owner: Any

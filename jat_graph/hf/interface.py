@@ -7,44 +7,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
 from jat_graph.core.heads import HeadGroup, HeadOutput, merge_heads, split_heads
 from jat_graph.core.masks import shared_row
 from jat_graph.core.tensors import check_values, default_scale, read_global
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
-from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import ClusterLayer
-from jat_graph.hf.modules import LayerHeads
+from jat_graph.hf.heads import AttachedHeads
+from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache
+from jat_graph.hf.names import GLOBAL, NAME, NAMES, SDPA_IGNORES
 from jat_graph.hf.positions import PositionTable
-from jat_graph.hf.state import (
-    GLOBAL,
-    GRAPHS,
-    NAME,
-    NAMES,
-    SAVED_NAME,
-    STATE_ATTRIBUTE,
-    Attachment,
-    LayerState,
-    plain,
-    saved_kinds,
-    start_layer,
-    warn_without_heads,
-)
+from jat_graph.hf.state import GRAPHS, STATE_ATTRIBUTE, Attachment, LayerState, start_layer
 from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.jumps.heads import attend, attention_probabilities
 from jat_graph.jumps.patterns.backends import attend_within
 from jat_graph.jumps.patterns.base import Pattern
 
-INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
-
-# What stock SDPA would silently leave out ...
-SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")
-# ... and what changes scores or keys in ways that heads of ours cannot follow.
+# What changes scores or keys in ways that heads of ours cannot follow.
 HEADS_REFUSE = ("softcap", "position_bias", "cache")
 
 
@@ -93,28 +74,6 @@ def hand_inputs(
     return hand_cache(NAME, module, args, kwargs) if hands_on else None
 
 
-def hand_cache(
-    name: str, module: Any, args: Any, kwargs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]] | None:
-    """Hand on to attention the cache that its module is given, while its model is on a name."""
-    if str(module.config._attn_implementation).partition(":")[0] != name:
-        return None
-    cache = next((x for x in (*args, *kwargs.values()) if isinstance(x, Cache)), None)
-    if isinstance(cache, EncoderDecoderCache):
-        cache = cache.self_attention_cache
-    return args, {**kwargs, INPUTS: cache}
-
-
-def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
-    """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
-    padding_only = kwargs.get("mask_function") is bidirectional_mask_function
-    if padding_only and not kwargs.get("allow_is_causal_skip", True):
-        row = sdpa_mask(**kwargs | {"q_length": 1})
-        return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
-    with torch.inference_mode(False):  # it has a version, by which layers know it again
-        return sdpa_mask(**kwargs)
-
-
 def jat_attention_forward(
     module: nn.Module,
     query: Tensor,  # after rotary embeddings, [B, H, L, D]
@@ -161,17 +120,21 @@ def jat_attention_forward(
     output, _ = sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout, scaling, **kwargs
     )
-    wanted = wanted and kwargs.get("position_bias") is None
-    return output, _ordinary_probabilities(inputs) if wanted else None
+    if not wanted or kwargs.get("position_bias") is not None:
+        return output, None
+    key = inputs.repeat_keys().key
+    group = HeadGroup(tuple(range(key.size(1))), query, key, key, jumps=False)
+    masks: dict[str, Any] = {"attn_mask": inputs.attention_mask, "is_causal": inputs.is_causal}
+    return output, attention_probabilities([group], **masks, scale=scale)
 
 
 def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | None:  # bool [B, L]
     """Return which tokens of a self-attention module are global, if a mask says so."""
     if not state.takes_heads:
         return None
-    shared = state.attachment
-    reads = shared.pattern is not None and shared.pattern.needs_global
-    if not reads and ClusterLayer not in shared.configs:
+    pattern = state.attachment.pattern
+    within = pattern is not None and pattern.needs_global
+    if not within and AttachedClusters not in state.attachment.configs:
         raise ValueError(
             f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
         )
@@ -179,7 +142,7 @@ def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | N
 
 
 def run_heads(
-    inputs: AttentionInputs, kinds: tuple[LayerHeads, ...], pattern: Pattern | None, wanted: bool
+    inputs: AttentionInputs, kinds: tuple[AttachedHeads, ...], pattern: Pattern | None, wanted: bool
 ) -> tuple[Tensor, Tensor | None]:  # [B, Lq, H, Dv], [B, H, Lq, Lk]
     """Run the heads of a module, each kind in its own way, all within the pattern."""
     mask = inputs.attention_mask
@@ -187,7 +150,7 @@ def run_heads(
     taken = {head for heads in names for head in heads}
     others = tuple(head for head in range(inputs.query.size(1)) if head not in taken)
     names += [others] if others else []
-    shared = pattern is None and len(names) == 1 and isinstance(kinds[0], ClusterLayer)
+    shared = pattern is None and len(names) == 1 and isinstance(kinds[0], AttachedClusters)
     if not shared and inputs.key.size(1) < inputs.query.size(1):
         inputs = inputs.repeat_keys()
     cut = (split_heads(x, names) for x in (inputs.query, inputs.key, inputs.value))
@@ -219,14 +182,6 @@ def run_heads(
     return output, attention_probabilities(groups, **masks) if wanted else None
 
 
-def _ordinary_probabilities(inputs: AttentionInputs) -> Tensor:  # [B, H, Lq, Lk]
-    """Return plain softmax rows, which SDPA does not give."""
-    key, mask = inputs.repeat_keys().key, inputs.attention_mask
-    group = HeadGroup(tuple(range(key.size(1))), inputs.query, key, key, jumps=False)
-    options: dict[str, Any] = {"attn_mask": mask, "is_causal": inputs.is_causal}
-    return attention_probabilities([group], **options, scale=inputs.scale)
-
-
 def _check_arguments(
     module: nn.Module, query: Tensor, kwargs: dict[str, Any], state: LayerState, runs: bool
 ) -> None:
@@ -243,7 +198,7 @@ def _check_arguments(
         if query.is_meta or torch.jit.is_tracing() or wrapped(query):  # type: ignore[attr-defined, no-untyped-call]
             check_values("query", query)
     for heads in state.heads:
-        if getattr(heads.config, "excluded_token_ids", ()) and ARGUMENT not in kwargs:
+        if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
             raise ValueError(
                 f"{name} does not know which tokens are excluded: load the model with "
                 "jat_graph.from_pretrained, and call the model, not a part of it"
@@ -257,20 +212,5 @@ def _check_arguments(
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
 
 
-def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
-    """Note on a model that is being built which heads it has by name, or warn that it has none."""
-    # Torch calls it before any module gets a part; a model of transformers has settings then.
-    if module._modules or not isinstance(module, PreTrainedModel) or plain.get():
-        return
-    settings: Any = module.config
-    if saved_kinds(settings) and settings._attn_implementation in NAMES:
-        settings.attn_implementation = SAVED_NAME  # for the next save
-    elif saved_kinds(settings):
-        warn_without_heads(module)
-
-
-# Without a mask function of the same name, transformers would give every model a mask of None.
-for _name in NAMES:
+for _name in NAMES:  # in the place of what loaded this module
     AttentionInterface.register(_name, jat_attention_forward)
-    AttentionMaskInterface.register(_name, jat_mask)
-register_module_module_registration_hook(note_saved_heads)

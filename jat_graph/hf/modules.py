@@ -1,20 +1,17 @@
-"""Find the attention modules of a model, and say what a kind of heads in them is."""
+"""Find the attention modules of a model, and what is around them."""
 
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
-
-from jat_graph.core.heads import HeadParts
-from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.jumps.config import JatConfig
 
 CROSS = "it is cross-attention"
 NO_SDPA = "its model does not support scaled dot product attention"
@@ -123,6 +120,27 @@ def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Mod
     return list({around.get(module, module): None for module in modules})
 
 
+@contextmanager
+def layers_get(layers: Iterable[nn.Module], name: str, value: Any) -> Iterator[None]:
+    """Hand layers one more argument, which gradient checkpointing keeps, inside the ``with``."""
+    hooks = add_hooks([(x, lambda _, args, own: (args, {**own, name: value})) for x in layers])
+    try:
+        yield
+    finally:
+        remove_hooks(hooks)
+
+
+def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
+    """Let hooks see what their modules are called with."""
+    return [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks]
+
+
+def remove_hooks(handles: list[RemovableHandle]) -> None:
+    """Take hooks off their modules, and forget them."""
+    while handles:
+        handles.pop().remove()
+
+
 def takes_any_argument(kind: type[nn.Module]) -> bool:
     """Tell whether modules of a class take arguments that they do not know, to hand them on."""
     parameters = inspect.signature(kind.forward).parameters.values()
@@ -153,71 +171,3 @@ def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]
     names = ", ".join(sorted({type(module).__name__ for module in inmost})) or "none found"
     return f"its attention ({names}) does not go through transformers' attention interface"
-
-
-Builders: TypeAlias = Mapping[str, Callable[[], nn.Module]]  # of what a module gets to learn
-ModuleHeads: TypeAlias = "dict[nn.Module, LayerHeads]"
-KindConfigs: TypeAlias = "dict[type[LayerHeads], Any]"  # the settings of each kind of heads
-
-
-@dataclass(frozen=True)
-class LayerHeads(ABC):
-    """The heads of one kind in one attention module; each subclass is a kind."""
-
-    index: int  # of the layer, as the library counts
-    heads: tuple[int, ...]  # in rising order
-    num_heads: int  # of the layer
-    config: JatConfig  # over ``heads`` where they differ from head to head
-
-    graphs: ClassVar[tuple[type[Any], ...]]  # of its settings
-    name: ClassVar[str]  # where a model's configuration holds and saves the settings
-    word: ClassVar[str]  # what the kind is called in messages
-    # Whether they are plain attention on other features, with probabilities and patterns.
-    on_features: ClassVar[bool] = True
-
-    @classmethod
-    def in_modules(cls, modules: list[AttentionModule], config: Any) -> dict[nn.Module, LayerHeads]:
-        """Return the heads of each module that gets some; what needs no input is checked."""
-        found = [entry for entry in modules if entry.left_alone is None]
-        if config.layers is not None and serves_several_layers(found):
-            raise ValueError(
-                f"layers must be None, because one {type(found[0].module).__name__} serves "
-                f"several layers of this model, got {config.layers}"
-            )
-        rows = enumerate(config.layer_indices(len(found)))
-        made = {found[i].module: cls.in_module(found[i], i, row, config) for row, i in rows}
-        return {module: heads for module, heads in made.items() if heads is not None}
-
-    @classmethod
-    def in_module(
-        cls, entry: AttentionModule, index: int, row: int, config: Any
-    ) -> LayerHeads | None:
-        """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
-        heads = config.head_indices(entry.num_heads)
-        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
-
-    @classmethod
-    def goes_by(cls, config_class: type[Any] | None) -> bool:
-        """Tell whether a class of settings, or of a graph, means this kind; None means all."""
-        return config_class in (None, JatConfig, *cls.graphs)
-
-    @classmethod
-    def learns(cls, config: Any) -> bool:
-        """Tell whether heads with these settings bring parameters."""
-        return False
-
-    def is_identity(self, module: nn.Module) -> bool:
-        """Tell whether all of them are ordinary heads, by the settings or what they learned."""
-        return False
-
-    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
-        """Return what the module gets to learn with these heads: by name, what makes it."""
-        return {}
-
-    @abstractmethod
-    def describe(self, module: nn.Module) -> str:
-        """Return in a few words what the heads do."""
-
-    @abstractmethod
-    def run(self, inputs: AttentionInputs) -> HeadParts:
-        """Return how each of the heads reads; the inputs are of these alone, counted from 0."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +19,14 @@ TABLES = ("position_embeddings", "embed_positions", "wpe")
 COUNTERS = ("position_ids", "token_type_ids")  # buffers with one entry a row of the table
 
 
-@dataclass(frozen=True)
-class PositionTable:
+class PositionTable(NamedTuple):
     """A learned table of absolute positions."""
 
     part: PreTrainedModel  # the innermost one that owns it
     owner: nn.Module  # the module that holds it, and buffers of its length
     rows: nn.Embedding  # the table
-    offset: int = field(init=False)  # added to the positions that it is given: 2 in BART and OPT
-    first: int = field(init=False)  # row of the first token; RoBERTa's is the one after padding's
-
-    def __post_init__(self) -> None:
-        offset, padding = int(getattr(self.rows, "offset", 0)), self.rows.padding_idx
-        object.__setattr__(self, "offset", offset)
-        object.__setattr__(self, "first", offset if padding is None else padding + 1)
+    offset: int  # added to the positions that it is given: 2 in BART and OPT
+    first: int  # row of the first token; RoBERTa's is the one after padding's
 
     @property
     def length(self) -> int:
@@ -137,7 +130,8 @@ def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
             for name, rows in owner.named_children():
                 if name in TABLES and rows not in seen and isinstance(rows, nn.Embedding):
                     seen.add(rows)
-                    table = PositionTable(part, owner, rows)
+                    offset, padding = int(getattr(rows, "offset", 0)), rows.padding_idx
+                    first = offset if padding is None else padding + 1
                     learned = "Sinusoidal" not in type(rows).__name__
-                    if learned and rows.num_embeddings - table.offset == number:
-                        yield table
+                    if learned and rows.num_embeddings - offset == number:
+                        yield PositionTable(part, owner, rows, offset, first)

@@ -17,23 +17,19 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
-from jat_graph.hf.modules import KindConfigs, attention_modules, transformer_of
-from jat_graph.hf.state import (
-    ADAPTER_NOTE,
-    HEADS_FILE,
-    NAME,
-    NAMES,
-    built_plain,
-    heads_of,
-    saved_configs,
-    warn_without_heads,
-)
+from jat_graph.hf.heads import ConfigsByKind
+from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
+from jat_graph.hf.state import heads_of, learn, saved_configs
 
 if TYPE_CHECKING:
-    from jat_graph.nn.head_layers import ConvFactory
+    from jat_graph.nn.conv_factory import ConvFactory
 
 
 ADAPTER_FILE = "adapter_config.json"
+HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
+# The task of the adapter's own settings: PEFT alone quotes it, as it knows none such, and refuses.
+ADAPTER_NOTE = "jump heads: load it with jat_graph.from_pretrained"
 _NO_BREAK = "\u00a0"  # a space that textwrap leaves
 CARD_FILE = "README.md"
 NOTE = """\
@@ -276,7 +272,7 @@ def from_pretrained(
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
     with built_plain():
-        if any(kind.learns(config) for kind, config in configs.items()):
+        if learn(configs):
             loaded = _load_learned(auto_class, path, configs, conv, kwargs)
         else:
             loaded = auto_class.from_pretrained(path, **kwargs)
@@ -343,7 +339,7 @@ def _config_of(path: str | Path, kwargs: dict[str, Any]) -> PreTrainedConfig | d
 def _load_learned(
     auto_class: Any,
     path: str | Path,
-    configs: KindConfigs,
+    configs: ConfigsByKind,
     conv: ConvFactory | None,
     kwargs: dict[str, Any],
 ) -> Any:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
+from jat_graph.hf.clusters import AttachedClusters
+from jat_graph.hf.heads import AttachedHeads, ConfigsByKind
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import AttentionModule, KindConfigs, LayerHeads, why_left_alone
+from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import AttentionModule, why_left_alone
+from jat_graph.hf.names import SAVED_NAME, saved_settings
 from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.fields import LEARNED
 from jat_graph.jumps.patterns.base import Pattern
 
-NAME = "jat"
-# What folders name: transformers quotes it where nobody has imported us, and cannot load them.
-SAVED_NAME = "jat (import jat_graph.hf first)"
-NAMES = (NAME, SAVED_NAME)
+KINDS: tuple[type[AttachedHeads], ...] = (AttachedJumps, AttachedClusters)
+# Kinds that version 0.2.0 had, and what their settings held.
+GONE = {"triplet": {"pairs", "layers"}, "attention_filter": {"rule", "layers"}}
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
-HEADS_FILE = "jat_config.json"  # beside an adapter of PEFT: the settings of the heads under it
-# The task of the adapter's own settings: PEFT alone quotes it, as it knows none such, and refuses.
-ADAPTER_NOTE = "jump heads: load it with jat_graph.from_pretrained"
-GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 
 
@@ -39,7 +35,7 @@ class Attachment:
 
     # The attention that each of the model's own configurations had before.
     implementations: list[tuple[PreTrainedConfig, str | None]] = field(default_factory=list)
-    configs: KindConfigs = field(default_factory=dict)  # as attach got them
+    configs: ConfigsByKind = field(default_factory=dict)  # as attach got them
     pattern: Pattern | None = None  # of self-attention
     on_features: bool = True  # whether all layers give probabilities: one without shifts others
     hooks: list[RemovableHandle] = field(default_factory=list)
@@ -51,13 +47,13 @@ class Attachment:
     entered: dict[tuple[int, nn.Module], Any] = field(default_factory=dict)  # forwards on graphs
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
-    recorder: Callable[[tuple[LayerHeads, ...], AttentionInputs], None] | None = None
+    recorder: Callable[[tuple[AttachedHeads, ...], AttentionInputs], None] | None = None
 
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""
-        jumps: JatConfig | None = self.configs.get(JumpLayer)
+        jumps: JatConfig | None = self.configs.get(AttachedJumps)
         self.pattern = None if jumps is None else jumps.attention_pattern()
-        self.on_features = all(kind.on_features for kind in self.configs)
+        self.on_features = AttachedClusters not in self.configs
 
 
 @dataclass
@@ -66,7 +62,7 @@ class LayerState:
 
     attachment: Attachment  # shared with the others
     takes_heads: bool  # whether it is self-attention that can have heads of ours
-    heads: tuple[LayerHeads, ...] = ()  # those that it has, each kind's apart
+    heads: tuple[AttachedHeads, ...] = ()  # those that it has, each kind's apart
 
 
 def layer_state(module: nn.Module) -> LayerState | None:
@@ -74,66 +70,32 @@ def layer_state(module: nn.Module) -> LayerState | None:
     return getattr(module, STATE_ATTRIBUTE, None)
 
 
-def heads_of(module: nn.Module) -> tuple[LayerHeads, ...]:
+def heads_of(module: nn.Module) -> tuple[AttachedHeads, ...]:
     """Return the heads of ours that a module has."""
     state = layer_state(module)
     return () if state is None else state.heads
 
 
-KINDS: tuple[type[LayerHeads], ...] = (JumpLayer, ClusterLayer)
-OURS = {"heads", "layers"}  # what settings of ours always hold
-# Kinds that version 0.2.0 had, and what their settings held.
-GONE = {"triplet": {"pairs", "layers"}, "attention_filter": {"rule", "layers"}}
-
-
-def saved_configs(settings: object) -> KindConfigs:
+def saved_configs(settings: object) -> ConfigsByKind:
     """Return the settings of each kind of heads that a configuration, or a dict, holds of ours."""
-    for name, own in _held(settings, GONE).items():
-        if {*own} >= GONE[name]:
-            raise ValueError(f"{name} heads were saved, which version 0.2.0 of jat_graph had last")
-    return {kind: JatConfig.from_dict(own) for kind, own in saved_kinds(settings).items()}
-
-
-def saved_kinds(settings: object) -> dict[type[LayerHeads], dict[str, Any]]:
-    """Return the same, unread: they may be of a newer version."""
-    found = _held(settings, [kind.name for kind in KINDS])
-    return {k: found[k.name] for k in KINDS if {*found.get(k.name, ())} >= OURS}
-
-
-def _held(settings: object, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return what a configuration, or a dict, holds by some names, if those are dicts."""
     fields = settings if isinstance(settings, dict) else vars(settings)
-    return {name: fields[name] for name in names if isinstance(fields.get(name), dict)}
+    for name, held in GONE.items():
+        if isinstance(fields.get(name), dict) and {*fields[name]} >= held:
+            raise ValueError(f"{name} heads were saved, which version 0.2.0 of jat_graph had last")
+    saved = saved_settings(settings)
+    return {k: JatConfig.from_dict(saved[k.name]) for k in KINDS if k.name in saved}
 
 
-plain: ContextVar[bool] = ContextVar("plain", default=False)
+def learn(configs: ConfigsByKind) -> bool:
+    """Tell whether heads with these settings have weights: strengths, or layers of PyG."""
+    strengths = [triple for config in configs.values() for triple in config.strengths()]
+    layers = any(config.conv is not None for config in configs.values())
+    return layers or any(LEARNED in triple for triple in strengths)
 
 
-@contextmanager
-def built_plain() -> Iterator[None]:
-    """Let a model be built without the heads of its configuration, as they are attached later."""
-    token = plain.set(True)
-    try:
-        yield
-    finally:
-        plain.reset(token)
-
-
-def warn_without_heads(model: nn.Module) -> None:
-    """Warn of a model whose configuration, or that of a part, is about heads that it lacks."""
-    parts = [p for p in model.modules() if isinstance(p, PreTrainedModel) and saved_kinds(p.config)]
-    for part in parts[:1]:
-        where = f" of {part.config.name_or_path}" if part.config.name_or_path else ""
-        warnings.warn(
-            f"{type(part).__name__}{where} was saved with heads of jat_graph, and runs without "
-            "them: jat_graph.from_pretrained loads them",
-            stacklevel=3,
-        )
-
-
-def check_without_weights(configs: KindConfigs, what: str) -> None:
+def check_without_weights(configs: ConfigsByKind, what: str) -> None:
     """Refuse heads whose weights transformers left in the folder when it loaded the model."""
-    if any(kind.learns(config) for kind, config in configs.items()):
+    if learn(configs):
         raise ValueError(
             f"{what} has heads with weights of their own, which were not loaded: "
             "load it with jat_graph.from_pretrained"
@@ -166,18 +128,16 @@ def start_layer(module: nn.Module) -> LayerState:
     return state
 
 
-def _heads(kind: type[LayerHeads], entry: AttentionModule, config: Any) -> LayerHeads | None:
+def _heads(kind: type[AttachedHeads], entry: AttentionModule, config: Any) -> AttachedHeads | None:
     """Return the heads of a kind in a module; None where its layer has none."""
-    module, settings = entry.module, entry.module.config
+    module, settings, layers = entry.module, entry.module.config, config.layers
     index: Any = getattr(module, "layer_idx", None)
-    alike = not any(isinstance(x, tuple) for x in vars(config.graph).values())  # no tables
-    if index is None and (config.layers is not None or not alike):
+    if index is None and (layers is not None or config.graph.tables()):
         raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")
     index = index or 0
     if settings.is_encoder_decoder and getattr(module, "is_decoder", False):
         index += settings.num_hidden_layers  # a decoder's layers come after those of the encoder
-    if config.layers is None:
-        return kind.in_module(entry, index, index, config)
-    if index not in config.layers:
+    if layers is not None and index not in layers:
         return None
-    return kind.in_module(entry, index, config.layers.index(index), config)
+    row = index if layers is None else layers.index(index)
+    return kind.in_module(entry, index, row, config)

@@ -9,28 +9,27 @@ from functools import partial
 from typing import Any
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from jat_graph.hf.heads import HeadsByModule
 from jat_graph.hf.interface import end_forward, hand_inputs, start_forward
-from jat_graph.hf.modules import AttentionModule, ModuleHeads, model_parts, takes_any_argument
-from jat_graph.hf.positions import position_tables
-from jat_graph.hf.state import (
-    NAME,
-    NAMES,
-    ROOT_ATTRIBUTE,
-    SAVED_NAME,
-    STATE_ATTRIBUTE,
-    Attachment,
-    LayerState,
+from jat_graph.hf.modules import (
+    AttentionModule,
+    add_hooks,
+    model_parts,
+    remove_hooks,
+    takes_any_argument,
 )
+from jat_graph.hf.names import NAME, NAMES, SAVED_NAME
+from jat_graph.hf.positions import position_tables
+from jat_graph.hf.state import ROOT_ATTRIBUTE, STATE_ATTRIBUTE, Attachment, LayerState
 
 
 def switch_on(
     model: nn.Module,
     base: PreTrainedModel,
     found: list[AttentionModule],
-    inserted: ModuleHeads,
+    inserted: HeadsByModule,
     word: str,
 ) -> Attachment:
     """Give a model our attention function, without any heads yet."""
@@ -105,17 +104,6 @@ def own_configs(model: nn.Module) -> None:
     copies: dict[int, Any] = {}
     for module, name, value in held:
         setattr(module, name, deepcopy(value, copies))
-
-
-def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
-    """Let hooks see what their modules are called with."""
-    return [module.register_forward_pre_hook(hook, with_kwargs=True) for module, hook in hooks]
-
-
-def remove_hooks(handles: list[RemovableHandle]) -> None:
-    """Take hooks off their modules, and forget them."""
-    while handles:
-        handles.pop().remove()
 
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:

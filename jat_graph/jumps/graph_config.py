@@ -50,6 +50,11 @@ class ScoreGraph(GraphSettings):
         row = self.rows(num_heads).get("threshold")
         return (self.threshold,) * num_heads if row is None else row  # type: ignore[return-value]
 
+    def of_head(self, head: int, num_heads: int) -> Any:
+        """Return the settings of one head of a layer, whose table has one entry."""
+        rows: Any = {name: ((row[head],),) for name, row in self.rows(num_heads).items()}
+        return dataclasses.replace(self, **rows)
+
 
 @dataclass(frozen=True)
 class PairGraph(ScoreGraph):
@@ -147,6 +152,10 @@ class StoneGraph(ScoreGraph):
     """
 
     kind: ClassVar[str] = "stones"
+    # What is a choice with pairs alone.
+    standardize = True
+    vote_rate = None
+    max_neighbors = None
 
     threshold: float | Table = checked(1.0, check_threshold)
     incidence: str = one_of("excess", "hard", "sigmoid")

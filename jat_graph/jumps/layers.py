@@ -61,7 +61,7 @@ class HeadGraphs:
         return csr_matrix(self.edge_index, self.edge_weight, self.num_nodes)
 
 
-class HeadLayers(nn.Module):
+class HeadConvs(nn.Module):
     """The layers that queries, keys and values of some heads go through: one for all, or each."""
 
     def __init__(

@@ -21,7 +21,7 @@ from jat_graph.jumps.adjacency.stones import StoneIncidence
 from jat_graph.jumps.config import PairGraph, StoneGraph
 from jat_graph.jumps.fields import LEARNED
 from jat_graph.jumps.heads import JumpHeads, combine_hops
-from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.layers import HeadConvs
 from jat_graph.jumps.operators import NormalizedOperator, Operator
 from jat_graph.jumps.operators.backends import (
     BackendChoice,
@@ -48,7 +48,7 @@ def head_groups(
     mask: TokenMask,
     scale: float,
     strength: Tensor | None = None,  # what heads have learned, [3, hops, heads that jump]
-    layers: HeadLayers | None = None,  # of PyG, in the place of a product by Â
+    layers: HeadConvs | None = None,  # of PyG, in the place of a product by Â
     external: Operator | None = None,  # in the place of the heads' own graph
 ) -> list[HeadGroup]:
     """Return features whose plain products are the scores, jump heads of the same hops together."""
@@ -201,7 +201,7 @@ def _gated_group(
     mask: TokenMask,
     scale: float,
     learned: Tensor | None,
-    layers: HeadLayers | None,
+    layers: HeadConvs | None,
     external: Operator | None,
 ) -> HeadGroup:
     """Return the features of heads that jump as strongly as θ says, and their value update."""

@@ -73,13 +73,15 @@ class JumpConv(OneGraphConv):
             (default: True)
 
     Raises:
-        ValueError: If a number of channels or a power does not fit.
+        ValueError: If a number of channels or a power does not fit; in its forward, if a shape does
+            not fit, the features are a tuple, or weights come with a sparse matrix.
 
     Shapes:
-        - **input:** node features ``[N, F_in]``; edge indices ``[2, E]`` with optional weights
-          ``[E]`` or ``[E, 1]``, or a ``torch_sparse.SparseTensor`` or a torch sparse tensor
-          ``[N, N]``
-        - **output:** node features ``[N, |P| · F_out]``; F_out is F_in without a filter
+        - **input:** node features ``[N, F_in]``; edge indices ``[2, E]`` with weights ``[E]`` or
+          ``[E, 1]``, without which all are 1, or the sparse matrix A itself, ``[N, N]``, which
+          holds its own: a ``torch_sparse.SparseTensor`` or a torch sparse tensor
+        - **output:** node features ``[N, |P| · F_out]`` in the dtype of the input; F_out is F_in
+          without a filter
 
     Reference:
         Eq. 4 and 5 of the JAT paper; Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional
@@ -124,20 +126,7 @@ class JumpConv(OneGraphConv):
             torch.nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
-        """Return the filtered powers of Â times the features, side by side.
-
-        Args:
-            x: Node features ``[N, F_in]``.
-            edge_index: ``[2, E]``, or the sparse matrix A itself.
-            edge_weight: ``[E]``, or ``[E, 1]`` as an ``edge_attr``; a sparse matrix holds its own.
-                (default: None, all weights 1)
-
-        Returns:
-            Node features ``[N, |P| · F_out]`` in the dtype of ``x``.
-
-        Raises:
-            ValueError: If a shape does not fit, x is a tuple, or weights come with a sparse matrix.
-        """
+        """Return the filtered powers of Â times the features, side by side."""
         self.check_features(x)
         # At least float32: a bfloat16 sum of weights stops growing at 256.
         hop = x.to(torch.promote_types(x.dtype, torch.float32))

@@ -13,11 +13,11 @@ from jat_graph.core.masks import resolve_mask
 from jat_graph.core.numbers import check_flag
 from jat_graph.core.tensors import default_scale
 from jat_graph.jumps.api import attend_groups
-from jat_graph.jumps.config import ClusterGraph, JatConfig, check_config
+from jat_graph.jumps.config import JatConfig, check_config
 from jat_graph.jumps.heads import JumpHeads, JumpStrength
-from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.layers import HeadConvs
 from jat_graph.jumps.propagation import head_groups
-from jat_graph.nn.head_layers import ConvFactory, build_layers, with_conv
+from jat_graph.nn.conv_factory import ConvFactory, build_layers, with_conv
 from jat_graph.nn.self_attention import SelfAttention
 
 
@@ -100,17 +100,16 @@ class JumpSelfAttention(SelfAttention):
         self._rules: dict[bool, dict[Rule, tuple[int, ...]]] = {}
         if config is not None:
             config.layer_indices(1)
-            if isinstance(config.graph, ClusterGraph):
-                for causal in (False, True):
-                    own = layer_rules(config.graph, self.jump_heads, heads, causal)
-                    self._rules[causal] = own
+            if config.graph.kind == "clusters":
+                graph, own = config.cluster_graph, self.jump_heads
+                self._rules = {c: layer_rules(graph, own, heads, c) for c in (False, True)}
             else:
-                config.graph.thresholds(len(self.jump_heads))
+                config.jump_graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
         self._jumping = JumpHeads(layer_config, () if self._rules else self.jump_heads)
         theta = self._jumping.new_strength()
         self.strength = None if theta is None else JumpStrength(theta)
-        self.jump_conv: HeadLayers | None = None
+        self.jump_conv: HeadConvs | None = None
         if layer_config.conv is not None:
             self.jump_conv = build_layers(layer_config, conv, self.head_channels)
 
@@ -133,17 +132,11 @@ class JumpSelfAttention(SelfAttention):
         query, key, value = self.project(x, x)
         jumping, scale = self._jumping, default_scale(self.head_channels)
         token_mask = resolve_mask(mask, self.is_causal, query)
+        options: dict[str, Any] = {"mask": token_mask, "scale": scale}
         if self._rules:
-            options: dict[str, Any] = {"mask": token_mask, "dropout_p": 0.0, "scale": scale}
-            return read_heads(query, key, value, self._rules[token_mask.causal], **options)
-        groups = head_groups(
-            query,
-            key,
-            value,
-            jumping,
-            mask=token_mask,
-            scale=scale,
-            strength=None if self.strength is None else self.strength(),
-            layers=self.jump_conv,
-        )
-        return attend_groups(groups, jumping.pattern, mask=token_mask, dropout_p=0.0, scale=scale)
+            rules = self._rules[token_mask.causal]
+            return read_heads(query, key, value, rules, dropout_p=0.0, **options)
+        strength = None if self.strength is None else self.strength()
+        learned: dict[str, Any] = {"strength": strength, "layers": self.jump_conv}
+        groups = head_groups(query, key, value, jumping, **options, **learned)
+        return attend_groups(groups, jumping.pattern, dropout_p=0.0, **options)

@@ -103,35 +103,22 @@ class SelfAttention(MultiHeadProjections, ABC):
         memory_channels: Size of what keys and values come from. (default: None, which means C)
 
     Raises:
-        ValueError: If a size does not fit.
+        ValueError: If a size does not fit; in its forward, if a shape or dtype does not fit, the
+            batch vector is not sorted, or a node has a NaN or an infinity.
 
     Shapes:
-        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
+        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]``, True for nodes, or
+          None if all are; what the others hold is ignored. Or flat ones ``[N_total, C]`` with the
+          graph of each node as ``batch`` ``[N_total]``, in rising order, or None for one graph;
+          it may stand in the place of the mask, so that PyG's ``Sequential`` can pass it
+        - **output:** as the input; zeros where the mask is False
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2.
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
-        """Return attention of every node to the nodes of its graph.
-
-        Args:
-            x: Node features, dense ``[B, N, C]`` or flat ``[N_total, C]``.
-            mask: With dense features, bool ``[B, N]``, True for nodes; what the others hold is
-                ignored. With flat ones, the batch vector may stand here, so that
-                ``torch_geometric.nn.Sequential`` can pass it. (default: None, all are nodes)
-            batch: With flat features, the graph of each node ``[N_total]``, in rising order.
-                (default: None, one graph)
-
-        Returns:
-            Node features, shaped as ``x``; zeros where the mask is False.
-
-        Raises:
-            ValueError: If a shape or dtype does not fit, the batch vector is not sorted, or a node
-                has a NaN or an infinity.
-        """
+        """Return attention of every node to the nodes of its graph."""
         if x.dim() == 2 and batch is None:
             mask, batch = None, mask
         self._check_input(x, mask, batch)

@@ -72,10 +72,8 @@ class StoneConv(OneGraphConv):
         """Return the features that arrive at each node.
 
         Args:
-            x: Node features ``[N, F_in]``.
-            hyperedge_index: Rows (node, hyperedge), ``[2, E]``.
-            link_weight: The weight of each link, at least 0, ``[E]`` or ``[E, 1]``. (default: None,
-                all 1)
+            x, hyperedge_index: Node features, and rows (node, hyperedge).
+            link_weight: The weight of each link, at least 0. (default: None, all 1)
 
         Returns:
             Node features ``[N, F_out]``.

@@ -101,10 +101,8 @@ class EncoderDecoderAttention(MultiHeadProjections):
         """Return attention of every token of ``x`` to the valid tokens of ``memory``.
 
         Args:
-            x: The decoder's tokens ``[B, N, C]``.
-            memory: The encoder's tokens ``[B, M, C_memory]``.
-            mask: Bool ``[B, N]``, True for valid tokens. (default: None, all are)
-            memory_mask: Bool ``[B, M]``, likewise. (default: None, all are)
+            x, mask: The decoder's tokens, and which are valid. (default: None, all are)
+            memory, memory_mask: The encoder's, likewise.
 
         Returns:
             Token features ``[B, N, C]``; zeros where the mask is False. What a token reads from a

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph.jumps.operators import Operator
+from jat_graph.operators import Operator
 
 TOLERANCE = 1e-10
 

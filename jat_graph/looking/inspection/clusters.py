@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from jat_graph.core.numbers import check_integer
 from jat_graph.graphs import tree_graph
 from jat_graph.hf import CapturedLayer, attached_config
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.jumps.config import ClusterGraph, JatConfig
 from jat_graph.looking.inspection.cluster_rows import cluster_rows, split_sequences
 from jat_graph.looking.inspection.selection import EncodedText, Indices, Places, Token
@@ -152,7 +152,7 @@ def inspect_clusters(
     if top is not None:
         check_integer("top", top, least=0)
     place = layers, heads, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)
     reports = tuple(_report(layer, encoded, top) for layer in found)
     return ClusterInspection(text, encoded.tokens, attached_config(model, ClusterGraph), reports)
 
@@ -222,7 +222,7 @@ def view_descent(
             it lacks the token, before the model is run.
     """
     place = layer, head, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=ClusterLayer)
+    encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)
     (own,), encoded = found, replace(encoded, shown=encoded.shown[-1:])
     index, causal = encoded.shown[0].index, own.mask.causal
     key = own.key[:, :, : index + 1] if causal else own.key

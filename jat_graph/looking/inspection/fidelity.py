@@ -20,9 +20,9 @@ from jat_graph.core.files import read_object, write_text
 from jat_graph.core.numbers import check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, disabled
+from jat_graph.hf.by_name import register_clustered
 from jat_graph.hf.capture import recording
-from jat_graph.hf.clustered import register_clustered
-from jat_graph.hf.jump_layer import ClusterLayer
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.modules import transformer_of
 from jat_graph.jumps.config import JatConfig
 from jat_graph.looking.inspection.cluster_rows import (
@@ -294,7 +294,7 @@ def fidelity(
     with keeping_clusters(model):
         change_clusters(model, config)
         for batch in track_progress(batches, "Comparing", len(batches), transient=True):
-            with disabled(model), recording(model, ClusterLayer, tally.add_layer):
+            with disabled(model), recording(model, AttachedClusters, tally.add_layer):
                 own = tally.read(model, batch)
             tally.compare(own, tally.read(model, batch))
     return tally.report()

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from jat_graph.core.extras import import_extra
 from jat_graph.graphs.pairs import node_rows
 from jat_graph.hf import CapturedLayer
-from jat_graph.hf.jump_layer import JumpLayer
+from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, laplacian_eigenvalues
 from jat_graph.looking.inspection.graphs import LayerGraph, layer_graph
 from jat_graph.looking.inspection.tracing import Inputs, run_model
@@ -91,7 +91,7 @@ def graph_statistics(
     batches = check_batches(batches)
     totals: dict[tuple[int, int], Tensor] = {}
     for batch in batches:
-        for layer in run_model(model, batch, kind=JumpLayer)[1]:
+        for layer in run_model(model, batch, kind=AttachedJumps)[1]:
             graph = layer_graph(layer)
             sums = _entry_sums(graph)
             if structure:

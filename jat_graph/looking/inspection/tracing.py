@@ -14,13 +14,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.core.heads import HeadGroup
 from jat_graph.core.progress import track_progress
-from jat_graph.hf import CapturedLayer, attach, attached_config, detach
+from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores, detach
 from jat_graph.hf.adapter import find_attachment
-from jat_graph.hf.capture import capture_heads, heads_by_layer
-from jat_graph.hf.clustered import graph_by_name
+from jat_graph.hf.by_name import graph_by_name
+from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import window_of
-from jat_graph.hf.jump_layer import JumpLayer
-from jat_graph.hf.modules import LayerHeads, attention_modules, execution_device, transformer_of
+from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import attention_modules, execution_device, transformer_of
 from jat_graph.jumps.adjacency.scores import attention_scores
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_clusters
 from jat_graph.jumps.heads import JumpHeads, attention_probabilities
@@ -44,7 +45,7 @@ def run_model(
     *,
     attention: bool = False,
     states: bool = False,
-    kind: type[LayerHeads] | None = None,
+    kind: type[AttachedHeads] | None = None,
 ) -> tuple[Any, list[CapturedLayer]]:
     """Run a model in evaluation mode, without gradients, labels and cache; it stays as it was."""
     # Returns its outputs, and what its heads of a kind saw.
@@ -62,7 +63,7 @@ def run_model(
     inputs |= {name: True for name, wanted in asked.items() if wanted}
     if getattr(model.config, "use_cache", False):  # which would be filled and thrown away
         inputs = {"use_cache": False} | inputs
-    captured: Any = nullcontext([]) if kind is None else capture_heads(model, kind)
+    captured: Any = nullcontext([]) if kind is None else capture_scores(model, kind.graphs[0])
     modes = [(module, module.training) for module in model.modules()]
     implementation = model.config._attn_implementation
     # Without heads of ours, only this one shows its attention.
@@ -91,7 +92,7 @@ def look_at_heads(
     heads: Indices,
     tokens: Places,
     special_tokens: bool,
-    kind: type[LayerHeads] = JumpLayer,
+    kind: type[AttachedHeads] = AttachedJumps,
 ) -> tuple[EncodedText, Iterator[CapturedLayer]]:
     """Return the text, and what one head after the other sees of it, from one run of the model."""
     # What is not there is refused at once.

@@ -21,7 +21,7 @@ from jat_graph.core.numbers import check_choice, check_indices, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import attach, attached_config
 from jat_graph.hf.modules import attention_modules
-from jat_graph.hf.state import built_plain
+from jat_graph.hf.names import built_plain
 from jat_graph.looking.data.reading import (
     ATTENTION,
     MAPS,

@@ -16,9 +16,10 @@ from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.clusters import AttachedClusters
+from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import AttentionInputs
-from jat_graph.hf.jump_layer import ClusterLayer, JumpLayer
-from jat_graph.hf.modules import LayerHeads
+from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.jumps.config import ClusterGraph, JatConfig
 from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
 from jat_graph.jumps.patterns import Pattern
@@ -62,7 +63,7 @@ def read_texts(
     """Run the model on one text after the other; what it lacks is refused before."""
     # All texts together fit the file.
     check_model(model)
-    jumping, clustered = enabled_heads(model), enabled_heads(model, ClusterLayer)
+    jumping, clustered = enabled_heads(model), enabled_heads(model, AttachedClusters)
     pairs: Iterable[tuple[int, int]] = attention_heads(model)
     if clustered:  # of whose model nobody gives attention but the heads that are looked into
         found = (jumping, clustered)
@@ -87,7 +88,7 @@ def read_texts(
 
 
 def enabled_heads(
-    model: PreTrainedModel, kind: type[LayerHeads] = JumpLayer
+    model: PreTrainedModel, kind: type[AttachedHeads] = AttachedJumps
 ) -> dict[int, tuple[int, ...]]:
     """Return the heads of a kind, of each layer with some; none inside jat_graph.disabled."""
     found = heads_by_layer(model, kind) if is_jumping(model) else {}
@@ -107,10 +108,13 @@ def _read_text(
     most_links: int,
     room: int,
 ) -> TextContent:
-    kind, clusters = JumpLayer if enabled_heads(model) else None, enabled_heads(model, ClusterLayer)
+    kind, clusters = (
+        AttachedJumps if enabled_heads(model) else None,
+        enabled_heads(model, AttachedClusters),
+    )
     outputs, captured = run_model(model, text.inputs, attention=not clusters, kind=kind)
     if clusters:
-        captured = [*captured, *run_model(model, text.inputs, kind=ClusterLayer)[1]]
+        captured = [*captured, *run_model(model, text.inputs, kind=AttachedClusters)[1]]
     layers = {(layer.layer, head): layer for layer in captured for head in layer.heads}
     heads = []
     for layer, head in track_progress(chosen, "heads", len(chosen), transient=True):
@@ -188,7 +192,7 @@ def hooked_tensors(
     """
     check_model(model)
     inputs = encode_text(model, tokenizer, text, special_tokens=True).inputs
-    kind = JumpLayer if enabled_heads(model) else None
+    kind = AttachedJumps if enabled_heads(model) else None
     outputs, captured = run_model(model, inputs, attention=True, kind=kind)
     with _recorded(model) as calls:
         run_model(model, inputs, attention=True)
@@ -217,8 +221,8 @@ def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
         attach(model, UNCHANGED)
     calls: dict[int, AttentionInputs] = {}
 
-    def record(kinds: tuple[LayerHeads, ...], call: AttentionInputs) -> None:
-        index = next((heads.index for heads in kinds if isinstance(heads, JumpLayer)), None)
+    def record(kinds: tuple[AttachedHeads, ...], call: AttentionInputs) -> None:
+        index = next((heads.index for heads in kinds if isinstance(heads, AttachedJumps)), None)
         if index in calls:
             raise ValueError(
                 "model must have a module for each layer to give scores, got layers that share one"

@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 from torch import nn
 
 from jat_graph.jumps.config import JatConfig
-from jat_graph.jumps.fields import EXTERNAL, OWN_LAYERS, layer_of_pyg
-from jat_graph.jumps.layers import HeadLayers
+from jat_graph.jumps.fields import EXTERNAL, layer_of_pyg
+from jat_graph.jumps.layers import HeadConvs
 from jat_graph.nn.jump_conv import JumpConv
 from jat_graph.nn.stone_conv import StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]] | type[nn.Module]
 
-OURS = dict(zip(OWN_LAYERS, (JumpConv, StoneConv), strict=True))
+OURS = {"JumpConv": JumpConv, "StoneConv": StoneConv}
 WIDTHS = ("in_channels", "out_channels", "channels")
 
 
@@ -47,10 +47,10 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
     return config.replace(conv=_described(conv) or EXTERNAL)
 
 
-def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadLayers:
+def build_layers(config: JatConfig, conv: ConvFactory | None, head_dim: int) -> HeadConvs:
     """Return the layers of some heads."""
     made = conv(head_dim) if config.conv == EXTERNAL and conv else _build(config.conv, head_dim)
-    layers = HeadLayers(made, config)
+    layers = HeadConvs(made, config)
     layers.try_on(head_dim)
     return layers
 

@@ -7,22 +7,88 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from jat_graph.clusters.choice import Rule
+from jat_graph.clusters.settings import MEASURED, NEVER, ClusterGraph
 from jat_graph.core.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.core.masks import TokenMask, split_additive
 from jat_graph.core.past import Past
-from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.heads import AttachedHeads, HeadsByModule, spread
+from jat_graph.hf.inputs import AttentionInputs, window_of
+from jat_graph.hf.modules import AttentionModule
 
 if TYPE_CHECKING:
     from jat_graph.clusters.attend import State
+    from jat_graph.jumps.config import JatConfig
 
 ORDER = (
     "attention_mask must be causal order and padding, or documents, the same for all heads, for "
     "causal cluster heads, got later tokens or biases"
 )
 Rules = Mapping[Rule, tuple[int, ...]]  # the heads of each, all of a layer
+
+
+@dataclass(frozen=True)
+class AttachedClusters(AttachedHeads):
+    """The heads of one attention module that read by clusters."""
+
+    # In causal order or not: how heads, counted from 0, read, and which of them share that.
+    rules: dict[bool, dict[Rule, tuple[int, ...]]] = field(init=False, compare=False, repr=False)
+
+    graphs = (ClusterGraph,)
+    name = "jat_clusters"
+    word = "cluster"
+
+    def __post_init__(self) -> None:
+        graph, number = self.config.cluster_graph, len(self.heads)
+        rules = {causal: graph.rules(number, causal) for causal in (False, True)}
+        object.__setattr__(self, "rules", rules)
+
+    @classmethod
+    def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> HeadsByModule:
+        """Return the heads of each module, one of which must not read within its own window."""
+        made = super().in_modules(modules, config)
+        if not made:
+            kind = next(type(e.module).__name__ for e in modules if e.left_alone is None)
+            raise ValueError(f"{kind} reads within a window in all layers, which needs no clusters")
+        return made
+
+    @classmethod
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: JatConfig
+    ) -> AttachedHeads | None:
+        """Return the heads of one module; none if it reads within a window of its own."""
+        if window_of(entry.module) is None:
+            return super().in_module(entry, index, row, config)
+        if config.layers is None:
+            return None
+        raise ValueError(
+            f"layers must leave out {index}, whose {type(entry.module).__name__} reads within a "
+            f"window of its own, got {config.layers}"
+        )
+
+    def is_identity(self, module: nn.Module) -> bool:
+        """Tell whether all heads read densely, whatever the length."""
+        return all(rule.dense_below + 1 >= NEVER for rule in self.rules[False])
+
+    def describe(self, module: nn.Module) -> str:
+        """Return how many keys are read and groups opened, and the rest if it is no default."""
+        graph = self.config.cluster_graph
+        measured = MEASURED[bool(getattr(module, "is_causal", True))]
+        words = [f"{spread(graph.keys, str(measured.keys))} keys"]
+        words.append(f"{spread(graph.groups, str(measured.groups))} groups")
+        words += ["nothing elsewhere"] if not graph.propagate else []
+        if graph.dense_below is not None:
+            words.append(f"dense below {spread(graph.dense_below, 'a measured length')}")
+        return ", ".join(words)
+
+    def run(self, inputs: AttentionInputs) -> HeadParts:
+        """Return what the heads read; short sequences leave them ordinary ones."""
+        causal, mask = getattr(inputs.module, "is_causal", True), inputs.attention_mask
+        if not causal and mask is not None and mask.size(-2) > 1:
+            causal = inputs.token_mask().causal
+        return read_rules(inputs, self, self.rules[in_causal_order(inputs, causal)])
 
 
 def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
@@ -35,17 +101,16 @@ def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
 
 def check_global(inputs: AttentionInputs, causal: bool) -> None:
     """Refuse global tokens in causal order, in which no token sees all."""
-    if causal and inputs.everywhere is not None:
+    if causal:
         name = type(inputs.module).__name__
         raise ValueError(f"{name} is causal, so that none of its tokens can be global")
 
 
 def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
     """Return how heads of each rule read; where all tokens are dense, they are ordinary ones."""
-    causal = next(iter(rules)).causal
-    # Which few sessions need, and which loads the operators.
-    from jat_graph.clusters.api import read_by_clusters
+    from jat_graph.clusters.api import read_by_clusters  # which few processes need
 
+    causal = next(iter(rules)).causal
     if inputs.everywhere is not None:
         check_global(inputs, causal)
     past, mask, features = None, None, (inputs.query, inputs.key, inputs.value)
@@ -62,6 +127,7 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
         return past.append(features, replace(mask, causal=True), inputs.scale)
     inputs.check_whole("cluster heads")
     options: dict[str, Any] = {"dropout_p": inputs.dropout, "scale": inputs.scale}
+    options["everywhere"] = inputs.everywhere
     parts: list[HeadGroup | HeadOutput] = []
     groups = list(rules.values())
     inputs = inputs.repeat_keys() if len(groups) > 1 else inputs
@@ -70,8 +136,9 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
         if query.size(2) <= rule.first:
             parts.append(HeadGroup(heads, query, key, value, jumps=False))
         else:
-            options |= {"mask": mask or inputs.token_mask(), "everywhere": inputs.everywhere}
-            parts.append(HeadOutput(heads, read_by_clusters(query, key, value, rule, **options)))
+            mask = mask or inputs.token_mask()
+            output = read_by_clusters(query, key, value, rule, mask=mask, **options)
+            parts.append(HeadOutput(heads, output))
     return parts
 
 

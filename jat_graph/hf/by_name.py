@@ -21,11 +21,17 @@ from jat_graph.core.compiling import in_transform
 from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
-from jat_graph.hf.inputs import AttentionInputs, resolve_once, window_of
-from jat_graph.hf.interface import INPUTS, SDPA_IGNORES, hand_cache, jat_mask
+from jat_graph.hf.clusters import check_global, in_causal_order, read_rules
+from jat_graph.hf.inputs import (
+    INPUTS,
+    AttentionInputs,
+    hand_cache,
+    jat_mask,
+    resolve_once,
+    window_of,
+)
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
-from jat_graph.hf.state import GLOBAL
-from jat_graph.hf.tree_heads import check_global, in_causal_order, read_rules
+from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
 from jat_graph.jumps.graph_config import change_graph, without_gone
 
 CLUSTERED = "clustered"

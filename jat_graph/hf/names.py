@@ -1,0 +1,73 @@
+"""What transformers finds of ours by name, and what a model's configuration holds of heads.
+
+Importing it registers a hook with torch that sees models being built. It loads no heads.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
+from transformers import PreTrainedModel
+
+NAME = "jat"
+# What folders name: transformers quotes it where nobody has imported us, and cannot load them.
+SAVED_NAME = "jat (import jat_graph.hf first)"
+NAMES = (NAME, SAVED_NAME)
+KIND_NAMES = ("jat", "jat_clusters")  # where a configuration holds the settings of each kind
+OURS = {"heads", "layers"}  # what settings of ours always hold
+
+GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
+SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")  # what it would silently leave out
+
+plain: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def built_plain() -> Iterator[None]:
+    """Let a model be built without the heads of its configuration, as they are attached later."""
+    token = plain.set(True)
+    try:
+        yield
+    finally:
+        plain.reset(token)
+
+
+def saved_settings(settings: object) -> dict[str, dict[str, Any]]:
+    """Return the settings of heads that a configuration, or a dict, holds, by kind and unread."""
+    found = settings if isinstance(settings, dict) else vars(settings)
+    named = {name: found[name] for name in KIND_NAMES if isinstance(found.get(name), dict)}
+    return {name: own for name, own in named.items() if {*own} >= OURS}
+
+
+def warn_without_heads(model: nn.Module) -> None:
+    """Warn of a model whose configuration, or that of a part, is about heads that it lacks."""
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and saved_settings(part.config):
+            where = f" of {part.config.name_or_path}" if part.config.name_or_path else ""
+            warnings.warn(
+                f"{type(part).__name__}{where} was saved with heads of jat_graph, and runs without "
+                "them: jat_graph.from_pretrained loads them",
+                stacklevel=3,
+            )
+            return
+
+
+def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
+    """Note on a model that is being built which heads it has by name, or warn that it has none."""
+    # Torch calls it before any module gets a part; a model of transformers has settings then.
+    if module._modules or not isinstance(module, PreTrainedModel) or plain.get():
+        return
+    settings: Any = module.config
+    if saved_settings(settings) and settings._attn_implementation in NAMES:
+        settings.attn_implementation = SAVED_NAME  # for the next save
+    elif saved_settings(settings):
+        warn_without_heads(module)
+
+
+register_module_module_registration_hook(note_saved_heads)
