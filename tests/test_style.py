@@ -283,9 +283,7 @@ def test_tests_speak_to_public_names(path: Path) -> None:
         for name in node.names if imported.is_dir() else ():
             is_module = (imported / f"{name.name}.py").exists()
             assert not is_module or (imported.name, name.name) == ("cli", "app"), name.name
-        assert is_entry or imported.is_dir() or imported.parent in OPEN, (
-            f"{node.module} is inside"
-        )
+        assert is_entry or imported.is_dir() or imported.parent in OPEN, f"{node.module} is inside"
 
 
 def _code_lines(path: Path) -> int:

@@ -279,7 +279,10 @@ class Relay:
     # no chain, as where they share a module, every run goes through the whole model.
 
     def __init__(
-        self, model: PreTrainedModel, batches: Sequence[Inputs], kind: type[AttachedHeads] = AttachedJumps
+        self,
+        model: PreTrainedModel,
+        batches: Sequence[Inputs],
+        kind: type[AttachedHeads] = AttachedJumps,
     ) -> None:
         self.model, self.batches, self.kind = model, batches, kind
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
