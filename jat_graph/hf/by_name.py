@@ -21,7 +21,7 @@ from jat_graph.core.compiling import in_transform
 from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
-from jat_graph.hf.clusters import check_global, in_causal_order, read_rules
+from jat_graph.hf.clusters import check_global, read_rules
 from jat_graph.hf.inputs import (
     INPUTS,
     AttentionInputs,
@@ -117,7 +117,7 @@ def _attend(
     alone = causal and attention_mask is None and query.size(2) > 1
     call = (module, query, key, value, attention_mask, alone, dropout, scale, cache)
     inputs = AttentionInputs(*call)
-    reason, ordered = _reason(inputs, causal, kwargs), causal and in_causal_order(inputs, causal)
+    reason, ordered = _reason(inputs, causal, kwargs), causal and inputs.in_order(causal)
     served = reason is None and kwargs.get("sliding_window") is None  # which is as it is meant
     if reason is None and everywhere is not None:
         inputs = replace(inputs, everywhere=read_global(everywhere, query))
@@ -170,6 +170,8 @@ def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B,
     if not compiling and module not in _following and takes_any_argument(type(module)):
         _following.add(module)
         module.register_forward_pre_hook(partial(hand_cache, CLUSTERED), with_kwargs=True)
+    if inputs.is_whole and inputs.cache is None and inputs.attention_mask is None:
+        return _read_whole(inputs, rule)
     try:
         (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))})
     except ValueError as error:

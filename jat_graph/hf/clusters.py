@@ -88,15 +88,7 @@ class AttachedClusters(AttachedHeads):
         causal, mask = getattr(inputs.module, "is_causal", True), inputs.attention_mask
         if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
-        return read_rules(inputs, self, self.rules[in_causal_order(inputs, causal)])
-
-
-def in_causal_order(inputs: AttentionInputs, causal: bool) -> bool:
-    """Tell whether tokens see earlier ones only, of a module that is causal or not by itself."""
-    mask = inputs.attention_mask
-    if not inputs.is_whole or inputs.query.size(2) == 1:
-        return causal
-    return inputs.is_causal if mask is None else causal and mask.size(-2) > 1
+        return read_rules(inputs, self, self.rules[inputs.in_order(causal)])
 
 
 def check_global(inputs: AttentionInputs, causal: bool) -> None:

@@ -56,6 +56,13 @@ class AttentionInputs:
         """Tell whether the queries are those of all tokens."""
         return self.query.size(2) == self.key.size(2)
 
+    def in_order(self, causal: bool) -> bool:
+        """Tell whether tokens see earlier ones only, of a module that is causal or not by itself."""
+        mask = self.attention_mask
+        if not self.is_whole or self.query.size(2) == 1:
+            return causal
+        return self.is_causal if mask is None else causal and mask.size(-2) > 1
+
     def check_whole(self, what: str) -> None:
         """Refuse the queries of the last tokens alone."""
         if not self.is_whole:

@@ -2,7 +2,9 @@
 
 import gc
 import math
+import sys
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from jat_graph import JatConfig
 from jat_graph.hf import attach, detach, disabled
 from tests.hf.models import (
     ARCHITECTURES,
@@ -39,6 +42,54 @@ IDENTITIES = [
 
 def on(device: torch.device, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.to(device) for name, value in inputs.items()}
+
+
+def assert_short(forward: Callable[[], Any], files: int, functions: int) -> None:
+    """Assert that a forward, all of it in this thread, goes through few files and functions."""
+    called, threads = set[tuple[str, str, int]](), torch.get_num_threads()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "/jat_graph/" in code.co_filename and "<" not in code.co_name:
+            called.add((code.co_filename, code.co_name, code.co_firstlineno))
+
+    torch.set_num_threads(1)
+    sys.setprofile(note)
+    forward()
+    sys.setprofile(None)
+    torch.set_num_threads(threads)
+    assert 2 < len({file for file, *_ in called}) <= files and len(called) <= functions
+
+
+@pytest.mark.parametrize("config", [JatConfig.paper(threshold=0.5), JatConfig.stones()])
+def test_a_forward_is_a_short_way_through_the_library(config):
+    model, inputs = attach(tiny_model("bert"), config), tiny_inputs("bert")
+    for name, parameter in model.named_parameters():
+        if name.endswith("strength.theta"):
+            torch.nn.init.normal_(parameter)
+    run(model, inputs)
+    assert_short(lambda: run(model, inputs), 15, 75)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name):
+    model = tiny_model(name, max_position_embeddings=800)
+    # Levels, and dense tokens.
+    model.config.clustered = {"dense_below": 300, "keys": 32, "groups": 1, "segment": 64}
+    model.set_attn_implementation("clustered")
+    inputs = {"input_ids": torch.arange(700)[None] % 20 + 5}
+    with torch.no_grad(), count_operations() as seen:
+        run(model, inputs)
+        cache = model(**inputs).get("past_key_values")
+    assert_short(lambda: run(model, inputs), 12, 60)
+    if name == "bert":
+        assert seen["jat_graph.read_tree.default"] == 2 * len(model.encoder.layer)
+    else:
+        assert_short(lambda: model(**inputs, use_cache=False), 12, 60)
+        token = {"input_ids": inputs["input_ids"][:, :1], "past_key_values": cache}
+        run(model, token)
+        assert_short(lambda: run(model, token), 12, 60)
+        assert {layer.past.kept[0][0].tree.clusters for layer in cache.layers} == {9 * 8}
 
 
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
