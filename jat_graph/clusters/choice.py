@@ -27,7 +27,9 @@ class Rule(NamedTuple):
     def of(cls, settings: list[float]) -> Rule:
         """Return the rule of numbers that an operator of torch took."""
         keys, groups, size, segment, window, first = map(int, settings[:6])
-        rest, margin, causal = bool(settings[6]), settings[7], bool(settings[8])
+        rest = bool(settings[6])
+        margin = settings[7]
+        causal = bool(settings[8])
         return cls(keys, groups, size, segment, window, first, rest, margin, causal)
 
     @property
@@ -86,7 +88,8 @@ class Choice(NamedTuple):
     def runs(self, most: int = 2**62) -> list[tuple[slice, int]]:
         """Return runs of tokens that see the same clusters, and how many clusters these are."""
         seen, count = torch.unique_consecutive(self.seen, return_counts=True)
-        found, start = list[tuple[slice, int]](), 0
+        found = list[tuple[slice, int]]()
+        start = 0
         for one, number in zip(seen.tolist(), count.tolist(), strict=True):
             for begin in range(start, start + number, min(most, number)):
                 found.append((slice(begin, min(begin + most, start + number)), one))
@@ -107,10 +110,12 @@ class Nodes(NamedTuple):
         cls, tree: Tree, key: Tensor, value: Tensor, rule: Rule, known: Nodes | None = None
     ) -> Nodes:
         """Return the means of nodes that may be read; those of the first segments may be known."""
-        levels, found = rule.level(tree.clusters) + 1, list[Any]()
+        levels = rule.level(tree.clusters) + 1
+        found = list[Any]()
         known = known if known and len(known.keys) == levels else None
         first = known.keys[0].size(1) * tree.size if known else 0
-        index, width = tree.keys[:, first:, None].long(), tree.size
+        index = tree.keys[:, first:, None].long()
+        width = tree.size
         means = [wide(x[:, SINKS:].take_along_dim(index, 1)) for x in (key, value)]
         spread = means[0].new_zeros(index.shape[:2])
         for _ in range(levels):
@@ -119,7 +124,8 @@ class Nodes(NamedTuple):
             means = [part.mean(2) for part in parts]
             squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
             squares += spread[:, :whole].unflatten(1, (-1, width)).square()
-            spread, width = squares.mean(2).sqrt(), FAN
+            spread = squares.mean(2).sqrt()
+            width = FAN
             found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
         if known:
             pairs = zip(zip(*known[:3], strict=True), found, strict=True)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 # The bits of a number, what neighbours are multiplied by, and what mixes bits (MurmurHash3).
-ALL, SPREAD, MIX = 2**32 - 1, 0x9E3779B1, (0x85EBCA6B, 0xC2B2AE35)
+ALL = 2**32 - 1
+SPREAD = 0x9E3779B1
+MIX = (0x85EBCA6B, 0xC2B2AE35)
 FIRST, STEP = -8, -4  # names of nodes, which keys do not have: these count from the first sink, -4
 
 Dropout: TypeAlias = "tuple[float, int] | None"  # share that is kept, and a seed

@@ -22,7 +22,9 @@ def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., num
 
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
-    key, nodes, rule = wide(key), nodes.wide(), empty.rule
+    key = wide(key)
+    nodes = nodes.wide()
+    rule = empty.rule
     met = key, key, empty._replace(rule=rule._replace(rest=True)), nodes._replace(values=nodes.keys)
     own, opened, read = (by_head(x, len(key)) for x in (query, empty.opened, empty.read))
     for rows, seen in empty.runs(MOST):
@@ -51,8 +53,11 @@ class Read:
         self, query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes,
         rows: slice, seen: int,
     ) -> None:  # fmt: skip
-        tree, rule, first = choice.tree, choice.rule, key.size(1) - query.size(1)
-        last, length = first + rows.stop if rule.causal else key.size(1), seen * tree.size
+        tree = choice.tree
+        rule = choice.rule
+        first = key.size(1) - query.size(1)
+        last = first + rows.stop if rule.causal else key.size(1)
+        length = seen * tree.size
         opened, read = (by_head(x, len(key))[:, :, rows] for x in (choice.opened, choice.read))
         self.query = by_head(query, len(key))[:, :, rows]
         position = torch.arange(last, device=key.device)
@@ -64,10 +69,12 @@ class Read:
         index = tree.keys[:, None, None, :length].long().expand(*chosen.shape[:-1], -1)
         exact[..., SINKS:].scatter_(-1, index, chosen.repeat_interleave(tree.size, dim=-1))
         parts = [(self.query @ key[:, None, :last].mT, key[:, :last], value[:, :last])]
-        masks, self.names = [exact], [position - SINKS]
+        masks = [exact]
+        self.names = [position - SINKS]
         levels = rule.level(seen) + 1 if rule.rest and seen else 0
         for level in range(levels):
-            number, own = seen // FAN**level, ~chosen
+            number = seen // FAN**level
+            own = ~chosen
             if level + 1 < levels:
                 chosen = _marked(opened[..., level, :], number // FAN)
                 own = own & chosen.repeat_interleave(FAN, dim=-1)
@@ -98,7 +105,9 @@ def read(
     kept: Dropout = None,
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
-    key, value, nodes = wide(key).contiguous(), wide(value).contiguous(), nodes.wide()
+    key = wide(key).contiguous()
+    value = wide(value).contiguous()
+    nodes = nodes.wide()
     choice = choice if chosen else choose(query, key, choice, nodes)
     outputs, sums = [], []
     seeds = by_head(seeds_of(kept[1], query), len(key)) if kept else query

@@ -107,7 +107,8 @@ class ClusterGraph(GraphSettings):
 
     def rule(self, causal: bool) -> Rule:
         """Return how tokens of a head descend the tree of their keys; no field may be a table."""
-        measured, given = MEASURED[causal], {"rest": self.propagate}
+        measured = MEASURED[causal]
+        given = {"rest": self.propagate}
         given |= {name: own for name, own in vars(self).items() if name in measured._fields}
         rule = measured._replace(**{name: own for name, own in given.items() if own is not None})
         # An encoder's rule counts from the last token.

@@ -61,7 +61,8 @@ def grow(  # of all tokens, [Hkv, n, D]
     if known is None:
         check_segment(size, segment)
         known = Tree(key.new_empty(len(key), 0, dtype=torch.int32), size, segment)
-    first, stop = known.keys.size(1), max(0, key.size(1) - SINKS) // segment * segment
+    first = known.keys.size(1)
+    stop = max(0, key.size(1) - SINKS) // segment * segment
     if stop <= first:
         return known
     new = _halved(key[:, SINKS + first : SINKS + stop], size, segment) + first
@@ -74,7 +75,8 @@ def grow_whole(key: Tensor, size: int) -> Tree:  # [Hkv, n, D]
 
     They are in runs of as many clusters as powers of two are, the largest first.
     """
-    parts, start = [key.new_empty(len(key), 0, dtype=torch.int32)], SINKS
+    parts = [key.new_empty(len(key), 0, dtype=torch.int32)]
+    start = SINKS
     while (left := (key.size(1) - start) // size) > 0:
         run = size << left.bit_length() - 1
         parts.append(_halved(key[:, start : start + run], size, run) + (start - SINKS))

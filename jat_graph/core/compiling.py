@@ -49,9 +49,11 @@ def in_transform() -> bool:
 def steps(stop: int, elements: int, each: int) -> Iterator[slice]:
     """Yield slices from 0 to ``stop``, of so many elements, ``each`` an entry, and one at least."""
     # Without `range`, with which torch.compile would make a program for each length.
-    end, step = 0, max(1, elements // max(1, each))
+    end = 0
+    step = max(1, elements // max(1, each))
     while end < stop:
-        start, end = end, end + step
+        start = end
+        end = end + step
         yield slice(start, end if end < stop else stop)
 
 
@@ -95,7 +97,9 @@ class _NumbaLoop:
     def __call__(self, *arguments: Any) -> Any:
         if not self.options.get("parallel"):
             return self.compiled(*arguments)
-        compiled, numba, threads = self.compiled, _import_numba(), torch.get_num_threads()
+        compiled = self.compiled
+        numba = _import_numba()
+        threads = torch.get_num_threads()
         numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
         result = compiled(*arguments)
         # Both run on one pool of OpenMP threads, and numba's start sets the number for torch, too.

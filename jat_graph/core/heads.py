@@ -64,7 +64,8 @@ def merge_heads(
     """Put the parts' heads back into rising order, along dimension 1."""
     if len(parts) == 1:
         return parts[0]
-    runs, inner = _runs(groups), any(_heads_inside_tokens(part) for part in parts)
+    runs = _runs(groups)
+    inner = any(_heads_inside_tokens(part) for part in parts)
     pieces = []
     for number, part in enumerate(parts):
         sizes = [size for owner, size in runs if owner == number]

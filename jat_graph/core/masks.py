@@ -147,7 +147,8 @@ def _check_mask(mask: object, query: Tensor) -> None:
     if mask.dtype != torch.bool and not mask.is_floating_point():
         got = f"{mask.dtype}: use mask.bool()"
         raise ValueError(f"attention_mask must be bool or additive floats, got {got}")
-    shape, full = tuple(mask.shape), (batch, heads, length, length)
+    shape = tuple(mask.shape)
+    full = (batch, heads, length, length)
     shared = zip(shape[:3], full, strict=False)
     one_for_all = len(shape) == 4 and all(size in (1, whole) for size, whole in shared)
     if shape != (batch, length) and not (one_for_all and shape[3] == length):

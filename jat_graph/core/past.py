@@ -61,7 +61,9 @@ class Past(ABC):
 
     def count(self, query: Tensor, mask: TokenMask) -> bool:
         """Count the next tokens, unless later ones could not follow their mask."""
-        length, valid, follows = self.length + query.size(2), mask.valid, mask.causal
+        length = self.length + query.size(2)
+        valid = mask.valid
+        follows = mask.causal
         if not follows:  # no sequence may have two tokens, which causal order could tell apart
             follows = length == 1 if valid is None else int(valid.sum(-1).max()) <= 1
         if mask.pairs is not None or not follows:
@@ -80,7 +82,9 @@ class Past(ABC):
         query: Tensor,  # theirs, [B, H, n, D]
     ) -> TokenMask:
         """Return the mask of all tokens from that of the next ones."""
-        valid, start, number = self.valid, self.length, query.size(2)
+        valid = self.valid
+        start = self.length
+        number = query.size(2)
         if attention_mask is not None or valid is not None:
             allowed = rows = causal_rows(number, start + number, query.device)
             if attention_mask is not None:
@@ -109,7 +113,8 @@ def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
     It has room for more in these dimensions, which is NaN, so that nothing is copied for a new
     token. With gradients it is a new one, without.
     """
-    sizes, recorded = list(part.shape), torch.is_grad_enabled()
+    sizes = list(part.shape)
+    recorded = torch.is_grad_enabled()
     sizes[dims[-1]] += start
     if (
         store is None
@@ -118,9 +123,9 @@ def put(store: Tensor | None, part: Tensor, start: int, *dims: int) -> Tensor:
         or (store.is_inference() and not torch.is_inference_mode_enabled())  # none may write to it
     ):
         room = {dim: 0 if recorded else max(LEAST_ROOM, sizes[dim] // 8) for dim in dims}
-        old, store = (
-            store,
-            part.new_full([size + room.get(dim, 0) for dim, size in enumerate(sizes)], torch.nan),
+        old = store
+        store = part.new_full(
+            [size + room.get(dim, 0) for dim, size in enumerate(sizes)], torch.nan
         )
         if old is not None:
             # After a crop there may be more in the other dimensions than there is now.

@@ -29,7 +29,8 @@ def track_progress(
     for count, item in enumerate(items):
         now = time.monotonic()
         if count and now - latest >= EVERY:
-            latest, spent = now, now - start
+            latest = now
+            spent = now - start
             left = spent / count * (number - count)
             said = "%s: %d of %d in %.0f s, at this pace %.0f s more"
             logger.info(said, what, count, number, spent, left)

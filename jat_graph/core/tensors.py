@@ -150,7 +150,8 @@ def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
     """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
     if weight is None:
         return None
-    known, cure = isinstance(weight, Tensor), ""
+    known = isinstance(weight, Tensor)
+    cure = ""
     if not known or weight.shape not in ((count,), (count, 1)):
         got = str([*weight.shape]) if known else type(weight).__name__
         if known and weight.dim() == 2 and len(weight) == count:

@@ -210,7 +210,8 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
 
 def spread_words(graph: Data, word_ids: Sequence[int | None]) -> tuple[Data, bool]:
     """Return the graph of the tokens, and whether words without a token have had edges."""
-    edges, own = edges_of(graph, ATTRIBUTES), getattr(graph, "edge_weight", None)
+    edges = edges_of(graph, ATTRIBUTES)
+    own = getattr(graph, "edge_weight", None)
     listed = isinstance(word_ids, Sequence) and not isinstance(word_ids, str)
     if not listed or not all(w is None or (isinstance(w, int) and w >= 0) for w in word_ids):
         wanted = "the word of each token, from 0, or None"
@@ -226,7 +227,8 @@ def spread_words(graph: Data, word_ids: Sequence[int | None]) -> tuple[Data, boo
     word = torch.tensor(words, device=device)
     order = word.argsort(stable=True)  # special tokens first, then word after word
     size = (word + 1).bincount(minlength=graph.num_nodes + 1)
-    first, size = size.cumsum(0)[:-1], size[1:]  # of each word
+    first = size.cumsum(0)[:-1]
+    size = size[1:]  # of each word
     copies = size[source] * size[target]
     edge = torch.arange(len(copies), device=device).repeat_interleave(copies)
     number = torch.arange(len(edge), device=device) - (copies.cumsum(0) - copies)[edge]
@@ -328,9 +330,11 @@ def stone_graph(
 
 def _split_links(incidence: StoneIncidence) -> Batch:
     """Cut the links of all sequences and heads into a batch, padding and empty stones taken out."""
-    links, source = incidence.links().flatten(0, 1), incidence.source  # [BH, L, m]
+    links = incidence.links().flatten(0, 1)
+    source = incidence.source  # [BH, L, m]
     positions, sides = incidence.stones()
-    valid, used = node_rows(source, incidence.mask), (links > 0).any(-2)
+    valid = node_rows(source, incidence.mask)
+    used = (links > 0).any(-2)
     graph, row, column = links.nonzero(as_tuple=True)
     token, stone = valid.cumsum(-1) - 1, used.cumsum(-1) - 1
     index = torch.stack([token[graph, row], stone[graph, column]])

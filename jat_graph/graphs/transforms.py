@@ -103,7 +103,8 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
                 "data must hold query and key, or scores, or probabilities, "
                 f"got {' and '.join(found) or 'none of them'}"
             )
-        first, shape = found[0], data[found[0]].shape
+        first = found[0]
+        shape = data[found[0]].shape
         axis, wanted = (1, "[N, H, D]") if first == "query" else (0, "[H, N, N]")
         if len(shape) != 3:
             raise ValueError(f"{first} must be {wanted}, got {list(shape)}")

@@ -88,12 +88,14 @@ def tree_graph(
         check_layout(name, heads)
     first = key.size(2) - query.size(2)
     check_heads(query, key[:, :, max(first, 0) :], grouped=True)
-    scale, rules = check_scale(scale, query.size(-1)), dict[int, Rule]()
+    scale = check_scale(scale, query.size(-1))
+    rules = dict[int, Rule]()
     mask = resolve_mask(attention_mask, is_causal, key)
     for own, members in settings.rules(query.size(1), mask.causal).items():
         rules |= dict.fromkeys(members, own._replace(dense_below=0))
     valid = None if mask.valid is None else mask.valid[..., first:]
-    (query,), (key,) = clean_padding(valid, query=query), clean_padding(mask.valid, key=key)
+    (query,) = clean_padding(valid, query=query)
+    (key,) = clean_padding(mask.valid, key=key)
     query, key = (x.to(score_dtype(query, key)) for x in (query, key))
     graphs = []
     for sequence, tokens in document_tokens(mask, key, mask.causal):
@@ -111,16 +113,19 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     """Return the graph of one head on a sequence without padding, [T, D] and [n, D]."""
     query, keys = query[None], key[None]
     choice = choose(query, keys, rule, scale)
-    tree, nodes = choice.tree, Nodes.of(choice.tree, keys, keys, rule)
+    tree = choice.tree
+    nodes = Nodes.of(choice.tree, keys, keys, rule)
     counts = key.new_tensor([own.size(1) for own in nodes.keys], dtype=torch.long)
     starts = [0, *counts.cumsum(0).tolist()]  # of each level among all nodes
     graph = HeteroData()
-    graph["token"].num_nodes, graph["token"].key = len(key), key
+    graph["token"].num_nodes = len(key)
+    graph["token"].key = key
     graph["cluster"].num_nodes = starts[-1]
     graph["cluster"].level = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
     graph["cluster"].size = tree.size * FAN ** graph["cluster"].level
     graph["cluster"].key = torch.cat([mean[0] for mean in nodes.keys])
-    (owner,), steps = cluster_of_keys(tree), torch.arange(len(key), device=key.device)
+    (owner,) = cluster_of_keys(tree)
+    steps = torch.arange(len(key), device=key.device)
     graph["token", "in", "cluster"].edge_index = torch.stack([steps[: len(owner)] + SINKS, owner])
     rows = [counts.new_zeros(2, 0)]  # (child, parent) of each level
     for child, parent, number in zip(starts, starts[1:], counts[1:].tolist(), strict=False):
@@ -150,12 +155,15 @@ def _add_read(
     graph: HeteroData, own: tuple[Tensor, Tensor, Tensor, Choice, Nodes], starts: list[int]
 ) -> None:
     """Add what tokens read: keys, and nodes that stand for others."""
-    (query, key, _, choice, _), length, found = own, graph["token"].num_nodes, []
+    query, key, _, choice, _ = own
+    length = graph["token"].num_nodes
+    found = []
     for rows, seen in choice.runs():
         read = Read(*own, rows, seen)
         parts = zip([0, *(length + start for start in starts)], read.sizes, strict=False)
         names = [torch.arange(start, start + size, device=key.device) for start, size in parts]
-        scores, weights = read.scores[0, 0], read.scores[0, 0].softmax(-1)
+        scores = read.scores[0, 0]
+        weights = read.scores[0, 0].softmax(-1)
         row, column = (scores > -torch.inf).nonzero(as_tuple=True)
         target = row + length - query.size(1) + rows.start
         found.append((torch.cat(names)[column], target, scores[row, column], weights[row, column]))

@@ -249,7 +249,8 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         'BertModel has heads of jat_graph (switched off)'
     """
     attachment = _require(model)
-    previous, attachment.enabled = attachment.enabled, False
+    previous = attachment.enabled
+    attachment.enabled = False
     try:
         yield model
     finally:

@@ -104,7 +104,9 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:  # [B, L, H, Dv]
     """Run one attention module by clusters, or by SDPA where it is short or they cannot serve."""
-    name, output, everywhere = type(module).__name__, None, kwargs.pop(GLOBAL, None)
+    name = type(module).__name__
+    output = None
+    everywhere = kwargs.pop(GLOBAL, None)
     cache = kwargs.pop(INPUTS, None)
     for argument in (*SDPA_IGNORES, "softcap", "graphs"):
         if kwargs.get(argument) is not None:
@@ -117,7 +119,8 @@ def _attend(
     alone = causal and attention_mask is None and query.size(2) > 1
     call = (module, query, key, value, attention_mask, alone, dropout, scale, cache)
     inputs = AttentionInputs(*call)
-    reason, ordered = _reason(inputs, causal, kwargs), causal and inputs.in_order(causal)
+    reason = _reason(inputs, causal, kwargs)
+    ordered = causal and inputs.in_order(causal)
     served = reason is None and kwargs.get("sliding_window") is None  # which is as it is meant
     if reason is None and everywhere is not None:
         inputs = replace(inputs, everywhere=read_global(everywhere, query))
@@ -144,7 +147,9 @@ def _read_whole(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H,
     """Return what heads read in any order; None where the mask says more, or hides what it says."""
     from jat_graph.clusters.api import read_long  # which few processes need
 
-    mask, query, documents = inputs.attention_mask, inputs.query, None
+    mask = inputs.attention_mask
+    query = inputs.query
+    documents = None
     if mask is not None:
         padding = mask.dtype == torch.bool and mask.size(1) == mask.size(2) == 1
         if torch.compiler.is_compiling() and not padding:  # when no branch may depend on values
@@ -160,7 +165,8 @@ def _read_whole(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H,
 
 def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
-    compiling, inputs = torch.compiler.is_compiling(), inputs.without_room()
+    compiling = torch.compiler.is_compiling()
+    inputs = inputs.without_room()
     module = inputs.module
     if inputs.key.size(2) <= rule.first:
         return None

@@ -111,7 +111,8 @@ def recording(
             if isinstance(heads, kind):
                 record(_captured(heads, inputs))
 
-    previous, attachment.recorder = attachment.recorder, show
+    previous = attachment.recorder
+    attachment.recorder = show
     try:
         yield
     finally:
@@ -154,7 +155,8 @@ def capture_scores(
 def _captured(heads: AttachedHeads, inputs: AttentionInputs) -> CapturedLayer:
     """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
-    inputs, own = inputs.repeat_keys(), list(heads.heads)
+    inputs = inputs.repeat_keys()
+    own = list(heads.heads)
     query, key, value = (x[:, own].detach() for x in (inputs.query, inputs.key, inputs.value))
     mask = inputs.token_mask().select_heads(heads.heads)
     seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
@@ -186,7 +188,8 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
         parts = [getattr(layer.mask, name) for layer in both]
         known = [part for part in parts if part is not None]
         if known:  # the other call, which has no such mask, is as if it were filled
-            heads, shape = max(part.size(1) for part in known), known[0].shape[2:]
+            heads = max(part.size(1) for part in known)
+            shape = known[0].shape[2:]
             filled = [known[0].new_full((1, 1, *shape), fill) if p is None else p for p in parts]
             sizes = [(len(layer.query), heads, *shape) for layer in both]
             masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])

@@ -41,7 +41,8 @@ class AttachedClusters(AttachedHeads):
     word = "cluster"
 
     def __post_init__(self) -> None:
-        graph, number = self.config.cluster_graph, len(self.heads)
+        graph = self.config.cluster_graph
+        number = len(self.heads)
         rules = {causal: graph.rules(number, causal) for causal in (False, True)}
         object.__setattr__(self, "rules", rules)
 
@@ -85,7 +86,8 @@ class AttachedClusters(AttachedHeads):
 
     def run(self, inputs: AttentionInputs) -> HeadParts:
         """Return what the heads read; short sequences leave them ordinary ones."""
-        causal, mask = getattr(inputs.module, "is_causal", True), inputs.attention_mask
+        causal = getattr(inputs.module, "is_causal", True)
+        mask = inputs.attention_mask
         if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
         return read_rules(inputs, self, self.rules[inputs.in_order(causal)])
@@ -105,7 +107,9 @@ def read_rules(inputs: AttentionInputs, owner: Any, rules: Rules) -> HeadParts:
     causal = next(iter(rules)).causal
     if inputs.everywhere is not None:
         check_global(inputs, causal)
-    past, mask, features = None, None, (inputs.query, inputs.key, inputs.value)
+    past = None
+    mask = None
+    features = (inputs.query, inputs.key, inputs.value)
     if causal:
         recorded = torch.is_grad_enabled() and any(x.requires_grad for x in features)
         if recorded or inputs.dropout or torch.compiler.is_compiling():
@@ -156,7 +160,8 @@ class TreePast(Past):
         from jat_graph.clusters.attend import read_next
 
         query, key, value = own
-        self.length, valid = self.length + query.size(2), mask.valid
+        self.length = self.length + query.size(2)
+        valid = mask.valid
         self.valid = None if valid is None else valid.expand(len(query), -1, -1)
         self.kept = self.kept or [[None] * len(query) for _ in self.heads]
         sharing = len(self.heads) == 1
@@ -189,7 +194,8 @@ class TreePast(Past):
             own[:] = [kept and kept.crop(n) for kept, n in zip(own, numbers, strict=True)]
 
     def reorder(self, order: Tensor) -> None:
-        kept, self.kept = self.kept, []
+        kept = self.kept
+        self.kept = []
         super().reorder(order)
         self.kept = [[own[row] for row in order.tolist()] for own in kept]
 
@@ -199,16 +205,20 @@ def _span(valid: Tensor | None, row: int, length: int, new: int) -> tuple[Any, A
     if valid is None:
         return slice(0, length), slice(None), length
     own = valid[row if len(valid) > 1 else 0].any(0)
-    first, count = int(own.int().argmax()), int(own.sum())
+    first = int(own.int().argmax())
+    count = int(own.sum())
     if bool(own[first : first + count].all()):  # a view of them
-        end, start = first + count, length - new
+        end = first + count
+        start = length - new
         return slice(first, end), slice(max(0, first - start), max(0, end - start)), count
     return own.nonzero().squeeze(-1), own[length - new :].nonzero().squeeze(-1), count
 
 
 def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:
     """Refuse a mask that lets tokens see later ones, differs from head to head, or has biases."""
-    given, valid, ahead = inputs.attention_mask, mask.valid, False
+    given = inputs.attention_mask
+    valid = mask.valid
+    ahead = False
     if torch.compiler.is_compiling():  # when no branch may depend on values
         if mask.pairs is not None:
             torch._assert_async(~mask.pairs.triu(1).any(), ORDER)

@@ -129,7 +129,8 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
 
 def _global_readers(model: nn.Module) -> list[nn.Module]:
     """Return the attention modules of encoders that can use global tokens; one at least."""
-    attachment, found = find_attachment(model), list[nn.Module]()
+    attachment = find_attachment(model)
+    found = list[nn.Module]()
     if attachment is not None:
         within = attachment.pattern is not None and attachment.pattern.needs_global
         for module in model.modules():

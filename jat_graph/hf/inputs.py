@@ -57,7 +57,7 @@ class AttentionInputs:
         return self.query.size(2) == self.key.size(2)
 
     def in_order(self, causal: bool) -> bool:
-        """Tell whether tokens see earlier ones only, of a module that is causal or not by itself."""
+        """Tell whether tokens see earlier ones only, of a module that is causal or not."""
         mask = self.attention_mask
         if not self.is_whole or self.query.size(2) == 1:
             return causal
@@ -95,7 +95,9 @@ class AttentionInputs:
     def past(self, owner: Any, new_past: Callable[[], Past], adopt: Any = None) -> Past | None:
         """Return what earlier tokens left behind for heads; None where nothing can keep it."""
         # The first tokens may fill any cache, as in training; the next ones need one to follow.
-        cache, module, before = self.cache, self.module, self.key.size(2) - self.query.size(2)
+        cache = self.cache
+        module = self.module
+        before = self.key.size(2) - self.query.size(2)
         layer = None if cache is None else cache.layers[module.layer_idx]
         if before == 0 and type(layer) not in KEEPING:
             return None
@@ -196,7 +198,8 @@ def resolve_once(
         or attention_mask.size(-2) == 1
     ):
         return resolve_mask(attention_mask, is_causal, query)
-    entry, mode = _entries.get(attention_mask), torch.is_inference_mode_enabled()
+    entry = _entries.get(attention_mask)
+    mode = torch.is_inference_mode_enabled()
     wanted = attention_mask._version, is_causal, query.shape[:3], mode  # no mode keeps another's
     if entry is None or entry[0] != wanted:
         resolved = resolve_mask(attention_mask, is_causal, query)
@@ -292,7 +295,8 @@ for _name in ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quanti
 
 def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
     """Refuse a cache, or a module's window, that does not keep all tokens."""
-    window, layer = window_of(module), cache.layers[module.layer_idx]
+    window = window_of(module)
+    layer = cache.layers[module.layer_idx]
     if window is not None and num_keys > window:
         raise ValueError(
             f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
@@ -309,7 +313,8 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
 
 def window_of(module: Any) -> int | None:
     """Return the window of its model's own that an attention module sees; None for all tokens."""
-    types, window = getattr(module.config, "layer_types", None), None
+    types = getattr(module.config, "layer_types", None)
+    window = None
     if hasattr(module, "sliding_window"):
         window = module.sliding_window
     elif types is None or types[module.layer_idx] != "full_attention":

@@ -49,7 +49,8 @@ class AttachedJumps(AttachedHeads):
         found = [entry.module for entry in modules if entry.left_alone is None]
         for heads in made.values() if config.jump_graph.standardize else ():
             module = found[heads.index]
-            window, most = window_of(module), most_positions(module.config)
+            window = window_of(module)
+            most = most_positions(module.config)
             if window is not None and (most is None or window < most):
                 whole = tuple(i for i, other in enumerate(found) if window_of(other) is None)
                 what = "stones" if config.graph.kind == "stones" else "standard scores"
@@ -68,7 +69,8 @@ class AttachedJumps(AttachedHeads):
         """Return the jump heads of one module, which must not look ahead if it is causal."""
         jump = super().in_module(entry, index, row, config)
         assert isinstance(jump, AttachedJumps)
-        pattern, name = jump.jumping.pattern, type(entry.module).__name__
+        pattern = jump.jumping.pattern
+        name = type(entry.module).__name__
         if entry.is_causal and pattern is not None and pattern.needs_global:
             raise ValueError(
                 f"{name} is causal: pattern must have no 'global', got {config.pattern!r}"
@@ -113,7 +115,9 @@ class AttachedJumps(AttachedHeads):
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        config, graph, learned = self.config, self.config.jump_graph, self.learned(module)
+        config = self.config
+        graph = self.config.jump_graph
+        learned = self.learned(module)
         conv, weights = config.conv, config.hop_weights
         if graph.vote_rate is None:
             words = [graph.kind, f"threshold {spread(graph.threshold, form='.3g')}"]
@@ -151,7 +155,8 @@ class AttachedJumps(AttachedHeads):
             inputs.check_whole(f"jump heads {what}")
         past = None if any(whole.values()) else inputs.past(self, partial(new_past, self.jumping))
         features = inputs.query, inputs.key, inputs.value
-        mask, strength = inputs.token_mask(past), self.learned(inputs.module)
+        mask = inputs.token_mask(past)
+        strength = self.learned(inputs.module)
         if torch.compiler.is_compiling() and getattr(inputs.module, "is_causal", True):
             if graph.standardize or graph.backend == "threshold":
                 mask = trust_causal(mask)

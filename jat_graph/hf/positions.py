@@ -97,7 +97,9 @@ def resize_position_embeddings(
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")
     configs = {id(table.part.config): (table.part.config, table.length) for table in tables}
     for table in tables:
-        rows, first, old = table.rows, table.first, table.rows.num_embeddings
+        rows = table.rows
+        first = table.first
+        old = table.rows.num_embeddings
         order = torch.arange(first + max_length, device=rows.weight.device)
         order = torch.where(order < first, order, (order - first) % table.length + first)
         rows.weight = nn.Parameter(rows.weight.detach()[order], rows.weight.requires_grad)
@@ -130,7 +132,8 @@ def position_tables(model: PreTrainedModel) -> Iterator[PositionTable]:
             for name, rows in owner.named_children():
                 if name in TABLES and rows not in seen and isinstance(rows, nn.Embedding):
                     seen.add(rows)
-                    offset, padding = int(getattr(rows, "offset", 0)), rows.padding_idx
+                    offset = int(getattr(rows, "offset", 0))
+                    padding = rows.padding_idx
                     first = offset if padding is None else padding + 1
                     learned = "Sinusoidal" not in type(rows).__name__
                     if learned and rows.num_embeddings - offset == number:

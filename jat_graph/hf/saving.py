@@ -109,7 +109,8 @@ def save_heads(model: nn.Module, folder: str | Path) -> None:
     Raises:
         ValueError: If the model has no heads of ours.
     """
-    settings, path = _settings(model), Path(folder, CARD_FILE)
+    settings = _settings(model)
+    path = Path(folder, CARD_FILE)
     others = (Path(folder, name) for name in getattr(model, "peft_config", ()))
     adapters = [own for own in (Path(folder), *others) if (own / ADAPTER_FILE).is_file()]
     for own in adapters:
@@ -139,7 +140,8 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
         ValueError: If the model has no heads of ours.
     """
     settings, base = _settings(model), transformer_of(model)
-    name, what = type(base).__name__, "An adapter of PEFT for a " if adapter else "A "
+    name = type(base).__name__
+    what = "An adapter of PEFT for a " if adapter else "A "
     return _TEXT.format(
         library="peft" if adapter else "transformers",
         title=f"{what}{name} with heads of jat_graph",
@@ -153,7 +155,8 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
 
 def _settings(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model's heads, by kind."""
-    attachment, name = find_attachment(model), type(model).__name__
+    attachment = find_attachment(model)
+    name = type(model).__name__
     if attachment is None:
         raise ValueError(f"model must have heads of jat_graph to save, got a {name}")
     return {kind.name: config.to_dict() for kind, config in attachment.configs.items()}
@@ -178,7 +181,8 @@ def summary(model: nn.Module) -> str:
         BertModel has heads of jat_graph
           layers 2, 5: jump heads 0-3 of 4: pairs, threshold 4, hop weights (0, 1)
     """
-    attachment, name = find_attachment(model), type(model).__name__
+    attachment = find_attachment(model)
+    name = type(model).__name__
     if attachment is None:
         warn_without_heads(model)
         return f"{name} has no jump heads"
@@ -254,7 +258,8 @@ def from_pretrained(
             f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
         )
     check_model_name(str(path))
-    at_hand, adapter = isinstance(auto_class, torch.nn.Module), None
+    at_hand = isinstance(auto_class, torch.nn.Module)
+    adapter = None
     if at_hand or not Path(path, "config.json").is_file():  # a model's folder may hold one, too
         where = {name: kwargs[name] for name in HUB_OPTIONS if name in kwargs}
         adapter = find_adapter_config_file(str(path), **where)

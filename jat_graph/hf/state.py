@@ -108,7 +108,8 @@ def check_without_weights(configs: ConfigsByKind, what: str) -> None:
 )
 def start_layer(module: nn.Module) -> LayerState:
     """Make the state of an attention module whose model was loaded by transformers alone."""
-    name, settings = type(module).__name__, module.config
+    name = type(module).__name__
+    settings = module.config
     configs = saved_configs(settings)
     if not configs:
         raise ValueError(
@@ -130,7 +131,9 @@ def start_layer(module: nn.Module) -> LayerState:
 
 def _heads(kind: type[AttachedHeads], entry: AttentionModule, config: Any) -> AttachedHeads | None:
     """Return the heads of a kind in a module; None where its layer has none."""
-    module, settings, layers = entry.module, entry.module.config, config.layers
+    module = entry.module
+    settings = entry.module.config
+    layers = config.layers
     index: Any = getattr(module, "layer_idx", None)
     if index is None and (layers is not None or config.graph.tables()):
         raise ValueError(f"{entry.name} does not know its layer: use jat_graph.from_pretrained")

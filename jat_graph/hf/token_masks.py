@@ -68,7 +68,10 @@ class _Forward(threading.local):
 
     def begin(self, known: bool, excluded: Tensor | None, rounds: int) -> None:
         """Forget earlier forwards."""
-        self.known, self.excluded, self.rounds, self.used = known, excluded, rounds, False
+        self.known = known
+        self.excluded = excluded
+        self.rounds = rounds
+        self.used = False
 
 
 _forward = _Forward()
@@ -96,7 +99,8 @@ def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -
             f"{type(module).__name__} does not know which tokens are excluded: call the model with "
             "input_ids, and attach heads after its embeddings were changed"
         )
-    excluded, _forward.used = _forward.excluded, True
+    excluded = _forward.excluded
+    _forward.used = True
     _forward.rounds -= last
     if _forward.rounds == 0:  # the next forward may be one of embeddings, of which no hook knows
         _forward.begin(False, None, 0)

@@ -317,7 +317,7 @@ class JatConfig(Settings):
         if isinstance(self.graph, ClusterGraph):
             raise ValueError(
                 "graph must be 'pairs' or 'stones' here, got 'clusters'; "
-                "use jat_graph.cluster_graph or jat_graph.clustered_attention"
+                "use jat_graph.tree_graph or jat_graph.clustered_attention"
             )
         return self.graph
 

@@ -77,9 +77,11 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
             nodes = graph["cluster", "read_by", "token"]
             below = nodes.edge_index + nodes.edge_index.new_tensor([[number], [0]])
             edge_index = torch.cat([edge_index, below], dim=1)
-            x, score = torch.cat([x, node_means(x, graph)]), torch.cat([score, nodes.score])
+            x = torch.cat([x, node_means(x, graph)])
+            score = torch.cat([score, nodes.score])
         weight = softmax(score, edge_index[1], num_nodes=number)
-        weight, size = weight.to(x.dtype), (len(x), number)
+        weight = weight.to(x.dtype)
+        size = (len(x), number)
         out: Tensor = self.propagate(edge_index, x=(x, None), weight=weight, size=size)
         return out
 

@@ -130,7 +130,8 @@ class JumpSelfAttention(SelfAttention):
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)
-        jumping, scale = self._jumping, default_scale(self.head_channels)
+        jumping = self._jumping
+        scale = default_scale(self.head_channels)
         token_mask = resolve_mask(mask, self.is_causal, query)
         options: dict[str, Any] = {"mask": token_mask, "scale": scale}
         if self._rules:

@@ -31,7 +31,8 @@ def room_for(query: Array, met: Met, opened: int) -> Any:
     (_, nodes, top), _ = met
     size = padded(max(nodes, (top + 1) * FAN * opened)) + LANES
     scores, items = np.empty((4, size), query.dtype), np.empty((4, size), np.int32)
-    guesses, marks = np.full(top + 1, np.inf, query.dtype), np.zeros(nodes * FAN**top, np.bool_)
+    guesses = np.full(top + 1, np.inf, query.dtype)
+    marks = np.zeros(nodes * FAN**top, np.bool_)
     return scores, items, np.zeros(top + 2, np.int64), marks, guesses
 
 
@@ -61,7 +62,8 @@ def open_top(
     rest: bool, goal: Array, room: Any,
 ) -> None:  # fmt: skip
     """Choose the best of the nodes that are met, unless they are chosen; they are met no longer."""
-    (column, nodes, top), (scores, items, _, _, guesses) = met[0], room
+    column, nodes, top = met[0]
+    scores, items, _, _, guesses = room
     if not chosen:
         for place in range(nodes):
             scores[RANK, place] = found[row, column + place] + lean * spread[top][place]
@@ -91,7 +93,8 @@ def descend(  # noqa: C901  # one way down, whose steps are too short to be call
     number = 0
     ends[:] = 0
     for level in range(top - 1, -1, -1):
-        goal, inner = opened[row, level - 1] if level > 0 else read[row], 0
+        goal = opened[row, level - 1] if level > 0 else read[row]
+        inner = 0
         for node in opened[row, level]:
             for child in range(FAN if node >= 0 else 0):
                 items[0, inner] = node * FAN + child
@@ -134,8 +137,11 @@ def begin(
     (column, nodes, top), bias = met
     scores, items, ends, _, _ = room
     seeds, most, factor = drawn
-    best, number, rest = best_met(found, into, near, met), 0, flags[1]
-    shift, least = best if rest else vectors.highest(found, into, 0, near), best - margin
+    best = best_met(found, into, near, met)
+    number = 0
+    rest = flags[1]
+    shift = best if rest else vectors.highest(found, into, 0, near)
+    least = best - margin
     lean = lean_of(query, row)
     if nodes > 0:
         goal = opened[row, top - 1] if top > 0 else read[row]
@@ -154,7 +160,8 @@ def begin(
         if factor > 0:
             vectors.drop(scores, KEPT, items, NAMES, padded(number), seeds[row], most, factor)
         for level in range(top):
-            first, kept = ends[level + 1], ends[level] - ends[level + 1]
+            first = ends[level + 1]
+            kept = ends[level] - ends[level + 1]
             add_rows(totals, row, scores, KEPT, first, arrays[1][level], items[KEPT], first, kept)
     return sums, shift
 
@@ -166,9 +173,11 @@ def choose_rows(
 ) -> None:  # fmt: skip
     """Let tokens descend a tree, and fill in what they open and read."""
     (_, nodes, top), _ = met
-    room, flags = room_for(query, met, opened.shape[2]), (False, False)
+    room = room_for(query, met, opened.shape[2])
+    flags = (False, False)
     for row in range(len(query) if nodes > 0 else 0):
         goal = opened[row, top - 1] if top > 0 else read[row]
-        lean, least = lean_of(query, row), best_met(scores, row, near, met) - margin
+        lean = lean_of(query, row)
+        least = best_met(scores, row, near, met) - margin
         open_top(scores, row, met, arrays[2], lean, least, False, False, goal, room)
         descend(query, row, top, arrays, lean, least, flags, opened, read, room)

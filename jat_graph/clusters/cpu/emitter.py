@@ -109,7 +109,8 @@ class Emitter:
             halves = [[self.shuffle(*pair, lanes) for lanes in (low, high)] for pair in pairs]
             parts = [self.build.fadd(one, other) for one, other in halves]
         for width in (8, 4):
-            low, high = [*range(width)], [*range(width, 2 * width)]
+            low = [*range(width)]
+            high = [*range(width, 2 * width)]
             halves = [[self.shuffle(x, x, lanes) for lanes in (low, high)] for x in parts]
             parts = [self.build.fadd(one, other) for one, other in halves]
         return self.shuffle(parts[0], parts[1], [*range(ROWS)])
@@ -162,7 +163,8 @@ class Emitter:
 
     def kept(self, names: Any, own: Any, most: Any, factor: Any) -> Any:
         """Return what weights are multiplied by in dropout: the formula's mask, by their names."""
-        build, lanes = self.build, names.type.count
+        build = self.build
+        lanes = names.type.count
 
         def shifted(x: Any, shift: int) -> Any:
             return build.xor(x, build.lshr(x, same(INT32, shift, lanes)))

@@ -67,10 +67,13 @@ def differentiate_rows(
 ) -> None:
     """Turn what tokens met into weights, and add the gradients of the children that they keep."""
     (column, nodes, top), bias = met
-    room, flags = room_for(query, met, opened.shape[2]), (True, rest)
+    room = room_for(query, met, opened.shape[2])
+    flags = (True, rest)
     (scores, items, ends, _, _), (seeds, most, factor) = room, drawn
-    none, number = query.dtype.type(0), 0
-    by_score, mask = np.empty((1, scores.shape[1]), query.dtype), np.empty_like(scores)
+    none = query.dtype.type(0)
+    number = 0
+    by_score = np.empty((1, scores.shape[1]), query.dtype)
+    mask = np.empty_like(scores)
     for row in range(len(query)):
         if nodes > 0:
             goal = opened[row, top - 1] if top > 0 else read[row]
@@ -84,7 +87,8 @@ def differentiate_rows(
             vectors.drop(masks, row, names, 0, masks.shape[1], seeds[row], most, factor)
             vectors.drop(mask, 0, items, NAMES, padded(number), seeds[row], most, factor)
         for level in range(top if number else 0):
-            first, kept = ends[level + 1], ends[level] - ends[level + 1]
+            first = ends[level + 1]
+            kept = ends[level] - ends[level + 1]
             for place in range(first, first + kept):
                 scores[KEPT, place] = np.exp(scores[KEPT, place] - lse[row] + bias[level])
             if kept:
@@ -101,10 +105,13 @@ def differentiate_clusters(
     delta: Array, by_query: Array, by_key: Array, by_value: Array, drawn: Drawn,
 ) -> None:  # fmt: skip
     """Add the gradients of tokens that read clusters, cluster by cluster."""
-    (rows, starts), (seeds, most, factor) = by_node(read, len(members)), drawn
+    rows, starts = by_node(read, len(members))
+    seeds, most, factor = drawn
     size = members.shape[1]
-    weight, by_score = np.empty((1, padded(size)), query.dtype), np.empty((1, size), query.dtype)
-    mask, names = np.ones_like(weight), np.empty(weight.shape, np.int32)
+    weight = np.empty((1, padded(size)), query.dtype)
+    by_score = np.empty((1, size), query.dtype)
+    mask = np.ones_like(weight)
+    names = np.empty(weight.shape, np.int32)
     even = query.shape[1] % LANES + grad.shape[1] % LANES + size % ROWS == 0
     for node in range(len(members)):
         for begun in range(0, size if even else 0, ROWS):
@@ -140,7 +147,8 @@ def differentiate(
     kept: Dropout = None,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     """Return the gradients of queries, keys and values, and those of the means of both."""
-    heads, by_query = heads_of(query, key, value, choice, nodes), torch.zeros_like(query)
+    heads = heads_of(query, key, value, choice, nodes)
+    by_query = torch.zeros_like(query)
     seeds = seeds_of(kept[1], query) if kept else lse
     rows = [grad, (grad * output).sum(-1), lse, choice.opened, choice.read, seeds, by_query]
     rows = [by_head(x, len(key)) for x in rows]
@@ -173,16 +181,21 @@ def differentiate(
 
 def _add(head: Head, rows: list[Tensor], run: Run, totals: list[Tensor], kept: Dropout) -> None:
     """Add the gradients of some tokens, and write those of their queries."""
-    own, rest = head.rows(head.query, run), head.choice.rule.rest
+    own = head.rows(head.query, run)
+    rest = head.choice.rule.rest
     come, less, lse, opened, read, seeds = (head.rows(x, run) for x in rows[:-1])
-    scores, out = head.scores(own, run), torch.zeros_like(own)
+    scores = head.scores(own, run)
+    out = torch.zeros_like(own)
     masks = torch.ones_like(scores) if kept else scores.new_ones(1, 1)
     by_key, by_value = totals[:2]
-    by_means, by_value_means = totals[2 : 2 + LEVELS], totals[2 + LEVELS :]
+    by_means = totals[2 : 2 + LEVELS]
+    by_value_means = totals[2 + LEVELS :]
     query, found, shift, grad, delta, by_query, dropped = (
         x.numpy() for x in (own, scores, lse, come, less, out, masks)
     )
-    to_open, to_read, drawn = opened.numpy(), read.numpy(), draws_of(kept, seeds, query)
+    to_open = opened.numpy()
+    to_read = read.numpy()
+    drawn = draws_of(kept, seeds, query)
     to_means: Any = tuple(tuple(x.numpy() for x in part) for part in (by_means, by_value_means))
     differentiate_rows(
         query, found, padded(run.width), (run.place, head.bias), head.arrays, rest, to_open,
@@ -191,7 +204,8 @@ def _add(head: Head, rows: list[Tensor], run: Run, totals: list[Tensor], kept: D
     )  # fmt: skip
     pairs = zip(head.met(run, keys=True), head.met(run, keys=False), strict=False)
     for is_near, ((columns, keys), (_, values)) in zip((True, False), pairs, strict=False):
-        part, mask = scores[:, columns], masks[:, columns] if kept else masks
+        part = scores[:, columns]
+        mask = masks[:, columns] if kept else masks
         by_score = (come @ values.mT).mul_(mask).sub_(less.unsqueeze(-1)).mul_(part)
         out.addmm_(by_score, keys)
         spread = by_score.mT @ own, (part * mask).mT @ come

@@ -34,15 +34,18 @@ class Run(NamedTuple):
     @classmethod
     def of(cls, choice: Choice, tokens: slice, seen: int, last: int) -> Run:
         """Return the run of tokens that see so many clusters, and near keys up to ``last``."""
-        level, sinks = choice.rule.level(seen), SINKS if seen else 0
-        near, nodes = slice(sinks + seen * choice.tree.size, last), seen // FAN**level
+        level = choice.rule.level(seen)
+        sinks = SINKS if seen else 0
+        near = slice(sinks + seen * choice.tree.size, last)
+        nodes = seen // FAN**level
         width = sinks + near.stop - near.start
         first = padded(width)
         return cls(tokens, sinks, near, width, (first, nodes, level), first + padded(nodes))
 
     def names(self) -> Any:  # int32 [1, columns]
         """Return what dropout calls each column."""
-        (first, nodes, level), names = self.place, np.zeros((1, self.columns), np.int32)
+        first, nodes, level = self.place
+        names = np.zeros((1, self.columns), np.int32)
         names[0, : self.sinks] = range(-SINKS, self.sinks - SINKS)
         near = range(self.near.start - SINKS, self.near.stop - SINKS)
         names[0, self.sinks : self.width] = near
@@ -95,7 +98,8 @@ class Head:
 
     def runs(self, start: int) -> list[Run]:
         """Return runs of tokens from one on, the same for all heads."""
-        length, causal = len(self.key), self.choice.rule.causal
+        length = len(self.key)
+        causal = self.choice.rule.causal
         first = length - self.query.size(1)
         return [
             Run.of(self.choice, tokens, seen, first + tokens.stop if causal else length)
@@ -138,7 +142,8 @@ class Head:
 
 def heads_of(query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes) -> list[Head]:
     """Return the heads of keys, each with its queries."""
-    own, levels = by_head(query, len(key)), levels_in(key, value, nodes)
+    own = by_head(query, len(key))
+    levels = levels_in(key, value, nodes)
     return [Head(own[h], key[h], value[h], choice, levels, h) for h in range(len(key))]
 
 
@@ -182,14 +187,16 @@ def _read_last(
     # Autocast leaves them of two types, and numba knows no numbers of float16.
     if key.dtype != value.dtype or key.dtype == torch.float16:
         key, value = wide(key), wide(value)
-    own, seen = query[:, 0].numpy(), int(choice.seen[0])
+    own = query[:, 0].numpy()
+    seen = int(choice.seen[0])
     ready = {} if nodes.ready is None else nodes.ready
     if seen not in ready:
         run = Run.of(choice, slice(0, 1), seen, key.size(1))
         levels = tuple(tuple(map(numbers, part)) for part in levels_in(key, value, nodes))
         members = choice.tree.keys.unflatten(1, (-1, choice.tree.size)).numpy()
         most = max(key.size(1) + choice.tree.segment, run.place[1])  # till more are seen
-        steps, bias = np.arange(most, dtype=np.int32), np.log(choice.tree.size * SIZES)
+        steps = np.arange(most, dtype=np.int32)
+        bias = np.log(choice.tree.size * SIZES)
         ready.clear()
         ready[seen] = run.near.start, run.place[1], bias.astype(own.dtype), members, levels, steps
     keys, values = (numbers(x if x.stride(2) == 1 else x.contiguous()) for x in (key, value))
@@ -210,13 +217,18 @@ def _read(
 
     def work(piece: tuple[int, Run]) -> None:
         number, run = piece
-        head, (seeds, opened, picked, *outputs) = heads[number], [x[number] for x in totals]
+        head = heads[number]
+        seeds, opened, picked, *outputs = [x[number] for x in totals]
         own = head.rows(head.query, run)
-        scores, places = head.scores(own, run), [head.rows(x, run) for x in (opened, picked)]
-        total, sums = own.new_zeros(len(own), value.size(-1)), own.new_empty(2, len(own))
+        scores = head.scores(own, run)
+        places = [head.rows(x, run) for x in (opened, picked)]
+        total = own.new_zeros(len(own), value.size(-1))
+        sums = own.new_empty(2, len(own))
         query, found, weight, shift = (x.numpy() for x in (own, scores, *sums))
         to_open, to_read, reading = (x.numpy() for x in (*places, total))
-        near, met, flags = padded(run.width), (run.place, head.bias), (chosen, choice.rule.rest)
+        near = padded(run.width)
+        met = (run.place, head.bias)
+        flags = (chosen, choice.rule.rest)
         margin = found.dtype.type(choice.rule.margin)
         drawn = draws_of(kept, head.rows(seeds, run), query)
         if outputs:

@@ -24,7 +24,8 @@ def score_rows(
     at: int = 0,
 ) -> None:  # fmt: skip
     """Score the first of some listed rows of keys for a row of queries; equal rows score alike."""
-    length, whole = query.shape[1], 0
+    length = query.shape[1]
+    whole = 0
     if number >= ROWS:
         whole = length // LANES * LANES
         for place in range(0, number - ROWS + 1, ROWS):
@@ -47,8 +48,10 @@ def add_rows(
     start: int, number: int,
 ) -> None:  # fmt: skip
     """Add some listed rows of values to a row of totals, each times one of a row's weights."""
-    length, less = totals.shape[1], first - start
-    whole, eights = length // LANES * LANES, start + number // ROWS * ROWS
+    length = totals.shape[1]
+    less = first - start
+    whole = length // LANES * LANES
+    eights = start + number // ROWS * ROWS
     for place in range(start, eights, ROWS):
         vectors.add_eight(totals, row, weights, of, less + place, values, rows, place)
     if whole == length and number % ROWS == 0:
@@ -65,8 +68,10 @@ def spread_rows(
     parts: Array, row: int,
 ) -> None:  # fmt: skip
     """Add a row of parts to some listed rows of totals, each time times one of a row's weights."""
-    length, less = totals.shape[1], first - start
-    whole, eights = length // LANES * LANES, start + number // ROWS * ROWS
+    length = totals.shape[1]
+    less = first - start
+    whole = length // LANES * LANES
+    eights = start + number // ROWS * ROWS
     for place in range(start, eights, ROWS):
         vectors.spread_eight(totals, rows, place, weights, of, less + place, parts, row)
     if whole == length and number % ROWS == 0:
@@ -84,7 +89,8 @@ def _bounds(
 
     Enough scores are at the first or above it, and too few at the second or above it.
     """
-    above, half = 0, scores.dtype.type(0.5)
+    above = 0
+    half = scores.dtype.type(0.5)
     for _ in range(steps):
         middle = low + (high - low) * half
         if not (low < middle < high):
@@ -125,10 +131,14 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
     next ones by. Scores are a multiple of 16, -inf coming last; the second rows of the rooms are as
     long, and longer.
     """
-    length, filled, found = padded(number), 0, 0
+    length = padded(number)
+    filled = 0
+    found = 0
     if most == 0:
         return 0, guess
-    width, low, high = padded(2 * most), guess, vectors.highest(scores, row, start, length)
+    width = padded(2 * most)
+    low = guess
+    high = vectors.highest(scores, row, start, length)
     few = number <= most or vectors.count_from(scores, row, start, length, least) <= most
     if few:
         low = least
@@ -158,25 +168,29 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
     low, high, above = _bounds(room, 1, 0, size, most, low, high, 400)
     more = most - above
     if vectors.count_from(room, 1, 0, size, low) == most:
-        high, more = low, 0
+        high = low
+        more = 0
     for item in range(found):  # without a branch that nobody can foresee
         one = room[1, item]
         places[1, filled] = places[1, item]
         filled += one >= high
         if more > 0 and low <= one < high:
-            filled, more = filled + 1, more - 1
+            filled = filled + 1
+            more = more - 1
     return filled, low
 
 
 @loop(**ANY_ORDER)
 def _farthest(x: Array, own: Array, way: Array, along: Array) -> None:
     """Fill in how far the point that is farthest from the mean of listed ones is from it."""
-    number, features = len(own), x.shape[1]
+    number = len(own)
+    features = x.shape[1]
     along[0, :number], way[:] = 1, 0
     add_rows(way, 0, along, 0, 0, x, own, 0, number)
     for column in range(features):
         way[0, column] /= number
-    farthest, most = own[0], x.dtype.type(-1)
+    farthest = own[0]
+    most = x.dtype.type(-1)
     for row in own:
         distance = x.dtype.type(0)
         for column in range(features):
@@ -205,7 +219,9 @@ def _higher(
     x: Array, own: Array, vary: int, part: int, way: Array, along: Array, places: Array
 ) -> None:
     """Fill in 1 for the half of some points that lies one way, and -1 for the other half."""
-    length, half, none = len(own), len(own) // 2, x.dtype.type(np.inf)
+    length = len(own)
+    half = len(own) // 2
+    none = x.dtype.type(np.inf)
     _farthest(x, own, way, along)
     for turn in range(vary + part + 1):
         score_rows(way, 0, x, own, length, along, 0)
@@ -228,7 +244,8 @@ def _halve_block(x: Array, nodes: int, vary: int, part: int, order: Array) -> No
     children = len(order)
     size = padded(children) + LANES
     along, places = np.empty((2, size), x.dtype), np.empty((2, size), np.int32)
-    way, moved = np.empty((1, x.shape[1]), x.dtype), np.empty(children, np.int32)
+    way = np.empty((1, x.shape[1]), x.dtype)
+    moved = np.empty(children, np.int32)
     for child in range(children):
         order[child] = child
     length = children
@@ -236,7 +253,8 @@ def _halve_block(x: Array, nodes: int, vary: int, part: int, order: Array) -> No
         for start in range(0, children, length):
             own = order[start : start + length]
             _higher(x, own, vary, part, way, along, places)
-            first, other = 0, length // 2
+            first = 0
+            other = length // 2
             for place in range(length):
                 if along[0, place] == along[0, 0]:
                     moved[first] = own[place]

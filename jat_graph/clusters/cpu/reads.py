@@ -31,7 +31,8 @@ def begin_rows(
     drawn: Drawn,
 ) -> None:
     """Let tokens descend a tree, and turn what they met into weights."""
-    room, (seeds, most, factor) = room_for(query, met, opened.shape[2]), drawn
+    room = room_for(query, met, opened.shape[2])
+    seeds, most, factor = drawn
     for row in range(len(query)):
         weight[row], shift[row] = begin(
             query, row, scores, row, near, met, arrays, margin, flags, opened, read, totals, room,
@@ -47,12 +48,14 @@ def _read_steep(
     shift: Array, drawn: Drawn,
 ) -> None:  # fmt: skip
     """Add some values to a token's total, whatever their scores, and adapt its sum and shift."""
-    size, (seeds, least, factor) = padded(len(rows)), drawn
+    size = padded(len(rows))
+    seeds, least, factor = drawn
     score, names = np.empty((1, size), query.dtype), np.empty((1, size), np.int32)
     score_rows(query, row, keys, rows, len(rows), score, 0)
     most = shift[row]
     for place in range(len(rows)):
-        most, names[0, place] = max(most, score[0, place]), rows[place]
+        most = max(most, score[0, place])
+        names[0, place] = rows[place]
     if most > shift[row]:
         less = np.exp(shift[row] - most)
         weight[row] *= less
@@ -97,7 +100,8 @@ def read_clusters(
 
     Shifts become the logarithms of the sums.
     """
-    (rows, starts), (seeds, most, factor) = by_node(read, len(members)), drawn
+    rows, starts = by_node(read, len(members))
+    seeds, most, factor = drawn
     even = query.shape[1] % LANES + totals.shape[1] % LANES + members.shape[1] % ROWS == 0
     step = ROWS if even else members.shape[1]
     for node in range(len(members)):
@@ -107,7 +111,8 @@ def read_clusters(
             vectors.fetch(values, members[soon, place])
         for begun in range(0, members.shape[1], step):
             for item in range(starts[node], starts[node + 1]):
-                row, more = rows[item], query.dtype.type(-1)
+                row = rows[item]
+                more = query.dtype.type(-1)
                 if even:
                     more = vectors.read_eight(
                         totals, query, row, keys, values, members, node, begun, shift[row],
@@ -143,13 +148,16 @@ def read_last(  # no tuple comes in or out of a parallel loop
     lse: Array,  # [H]
 ) -> None:
     """Let the last token read all at once: for few rows no product of matrices is worth it."""
-    times, near, top = len(query) // len(keys), keys.shape[1] - first, opened.shape[1]
+    times = len(query) // len(keys)
+    near = keys.shape[1] - first
+    top = opened.shape[1]
     column = padded(SINKS + near)
     # No tuple comes into a parallel loop.
     (b, c, d, e), (f, g, h, i), (s, t, u, v) = arrays
     even = query.shape[1] % LANES + output.shape[1] % LANES + members.shape[2] % ROWS == 0
     step = ROWS if even else members.shape[2]
-    weight, none = np.empty(len(query), query.dtype), query.dtype.type(0)
+    weight = np.empty(len(query), query.dtype)
+    none = query.dtype.type(0)
     for row in numba.prange(len(query)):
         head = row // times
         own, its, clusters = keys[head], values[head], members[head]
@@ -157,7 +165,8 @@ def read_last(  # no tuple comes in or out of a parallel loop
             (b[head], c[head], d[head], e[head]), (f[head], g[head], h[head], i[head]),
             (s[head], t[head], u[head], v[head]),
         )  # fmt: skip
-        met, drawn = ((column, nodes, top), bias), (np.zeros(len(query), np.uint32), 0, none)
+        met = ((column, nodes, top), bias)
+        drawn = (np.zeros(len(query), np.uint32), 0, none)
         room = room_for(query, met, opened.shape[2])
         scores = np.full((1, column + padded(nodes)), -np.inf, query.dtype)
         score_rows(query, row, own, steps, SINKS, scores, 0)
@@ -176,7 +185,8 @@ def read_last(  # no tuple comes in or out of a parallel loop
         for place in range(read.shape[1]):
             if read[row, place] < 0:
                 break
-            node, soon = read[row, place], read[row, min(place + 1, read.shape[1] - 1)]
+            node = read[row, place]
+            soon = read[row, min(place + 1, read.shape[1] - 1)]
             for item in range(members.shape[2] if soon >= 0 else 0):
                 vectors.fetch(own, clusters[soon, item])
                 vectors.fetch(its, clusters[soon, item])

@@ -94,7 +94,8 @@ def read_eight(
     Return the sum of these weights before dropout, if it has a factor; or -1, nothing being added,
     where one of them is huge.
     """
-    build, own = emit.build, emit.row(rows, node)
+    build = emit.build
+    own = emit.row(rows, node)
     scores = emit.products(emit.row(queries, row), emit.rows(keys, own, place))
     scores = build.fsub(scores, emit.spread(shift, ROWS))
     result = cgutils.alloca_once_value(build, shift.type(-1.0))
@@ -114,7 +115,8 @@ def differentiate_eight(
     by_query: Numbers, by_key: Numbers, by_value: Numbers,
 ) -> None:  # fmt: skip
     """Add the gradients of a row that reads eight keys and values that a node lists."""
-    build, own = emit.build, emit.row(rows, node)
+    build = emit.build
+    own = emit.row(rows, node)
     query, grad = emit.row(queries, row), emit.row(grads, row)
     its = emit.rows(keys, own, place)
     weights = emit.exp(build.fsub(emit.products(query, its), emit.spread(lse, ROWS)))
@@ -149,7 +151,8 @@ def keep_larger(
 @_operation(None)
 def take_exp(emit: Emitter, scores: Numbers, row: Any, start: Any, length: Any, shift: Any) -> Any:
     """Take e to some scores of a row less a shift, 16 or a multiple of it, and return the sum."""
-    own, less = emit.row(scores, row), emit.spread(shift)
+    own = emit.row(scores, row)
+    less = emit.spread(shift)
     total = cgutils.alloca_once_value(emit.build, same(own.data.type.pointee, 0.0))
     for place in emit.columns(length, start):
         part = emit.exp(emit.build.fsub(emit.load(own, place), less))
@@ -175,7 +178,9 @@ def count_from(
     emit: Emitter, scores: Numbers, row: Any, start: Any, length: Any, bound: Any
 ) -> Any:
     """Return how many of some scores of a row, 16 or a multiple of it, are a bound or more."""
-    numbers, least, own = ir.VectorType(INT32, LANES), emit.spread(bound), emit.row(scores, row)
+    numbers = ir.VectorType(INT32, LANES)
+    least = emit.spread(bound)
+    own = emit.row(scores, row)
     total = cgutils.alloca_once_value(emit.build, same(INT32, 0))
     for place in emit.columns(length, start):
         there = emit.build.fcmp_ordered(">=", emit.load(own, place), least)
@@ -207,7 +212,8 @@ def number_at(emit: Emitter, like: Numbers, x: Numbers, row: Any, column: Any) -
 @_operation()
 def fetch(emit: Emitter, x: Numbers, row: Any) -> None:
     """Let a row come nearer, 64 bytes at a time, as it is read soon."""
-    byte, name = ir.IntType(8).as_pointer(), "llvm.prefetch.p0"
+    byte = ir.IntType(8).as_pointer()
+    name = "llvm.prefetch.p0"
     kinds = ir.FunctionType(ir.VoidType(), [byte, INT32, INT32, INT32])
     made = emit.build.module.globals.get(name) or ir.Function(emit.build.module, kinds, name)
     start = emit.build.bitcast(emit.row(x, row).data, byte)

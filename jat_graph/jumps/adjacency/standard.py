@@ -6,6 +6,7 @@ itself.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.scores import full_precision, score_dtype
-from jat_graph.jumps.kernels.running import running_sums
 
 PAIRS_REFUSED = (
     "standard scores need a mask of padding or causal order, got one of pairs [.., L, L]; "
@@ -236,3 +236,14 @@ def _inverse(total: Tensor, count: Any, scale: float = 1.0) -> Tensor:  # by a n
     """Return one over the root mean square of scores, by their squares without scale, 0 for 0."""
     size = count * scale**-1 if scale else 0.0
     return torch.where(total > 0, abs(size) * total.rsqrt(), 0.0)
+
+
+def running_sums(x: Tensor, dim: int, backward: bool = False) -> Tensor:
+    """Return running sums of few large entries, up to each or from it on; x may be lost."""
+    if x.is_cuda or x.requires_grad or torch.compiler.is_compiling():
+        return x.flip(dim).cumsum(dim).flip(dim) if backward else x.cumsum(dim)
+    # On the CPU cumsum takes many times as long as additions of neighbours.
+    entries = x.unbind(dim)
+    for before, entry in pairwise(reversed(entries) if backward else entries):
+        entry += before
+    return x

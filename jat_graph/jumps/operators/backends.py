@@ -132,9 +132,7 @@ def choose_backend(
 ) -> BackendChoice:
     """Return the config's backend; for ``"auto"`` the cheaper one of two that could run."""
     graph, linked, width, num_keys = config.graph, work.linked, work.width, work.num_keys
-    if isinstance(graph, PairGraph) and (
-        config.conv is not None or graph.max_neighbors is not None
-    ):
+    if isinstance(graph, PairGraph) and (config.conv or graph.max_neighbors):
         backend = "sparse" if graph.soft_temperature is None else "dense"
         return BackendChoice(backend, "edges are pruned, or a layer runs on them")
     assert not isinstance(graph, ClusterGraph)  # which has no operator

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.linalg import vecdot
 
 from jat_graph.core.compiling import in_transform, steps
+from jat_graph.jumps.adjacency.standard import running_sums
 from jat_graph.jumps.adjacency.stones import StoneIncidence
-from jat_graph.jumps.kernels.running import running_sums
 from jat_graph.jumps.kernels.stone_means import StoneScores, give_back, share_out
 from jat_graph.jumps.operators.base import Operator
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import jat_graph.jumps.adjacency.pairs  # noqa: F401 - which has one of the operators
+from jat_graph.jumps.adjacency.standard import running_sums
 from jat_graph.jumps.kernels import count_votes, counting, query_peaks, rank_tokens
-from jat_graph.jumps.kernels.running import running_sums
 from tests.jumps.kernels.support import each_form, run, threads
 
 X, COLUMNS, LIMITS = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 4, 6), torch.rand(2, 3, 4)
