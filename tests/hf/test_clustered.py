@@ -16,7 +16,6 @@ from jat_graph import JatConfig, attach, clustered_attention, detach
 from jat_graph.hf import register_clustered
 from tests.hf.encoders import FAMILIES, LENGTHS, SETTINGS, TEXTS, Call, calls, clustered_model
 from tests.hf.models import LENGTH, run, tiny_config, tiny_inputs, tiny_jump_model, tiny_model
-from tests.hf.test_adapter import tiny_clip
 from tests.support import count_operations
 
 __all__ = ["calls"]
@@ -213,7 +212,14 @@ def test_a_name_brings_settings_that_count_before_those_of_the_configuration():
 
 
 def test_a_name_reaches_every_part_of_a_model():
-    model, inputs = tiny_clip()
+    text = {"vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    vision = {**text, "image_size": 16, "patch_size": 4}
+    vision.pop("vocab_size")
+    layers = {"num_hidden_layers": 1}
+    config = hf.SiglipConfig(text_config=text | layers, vision_config=vision | layers)
+    torch.manual_seed(0)
+    model = hf.SiglipModel(config).eval()
+    inputs = {"input_ids": tiny_inputs("roberta")["input_ids"]} | tiny_inputs("vit")
     outputs = []
     for name in ("sdpa", register_clustered(**SETTINGS)):
         model.set_attn_implementation(name)
