@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,7 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_committed_results_print_the_page(capsys: pytest.CaptureFixture[str]) -> None:
-    files = sorted(map(str, DOCS.glob("benchmarks/*.json")))
-    bench.main(["tables", *files])
+    bench.main(["tables", *sorted(map(str, DOCS.glob("benchmarks/*.json")))])
     page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert page.endswith(capsys.readouterr().out)
 
@@ -145,6 +145,6 @@ def test_wrong_use_is_one_line(
 def test_costs_fill_the_table_of_prices() -> None:
     bench.main(["costs", "--lengths", "32", "--repeats", "1", "--device", "cpu", "--out", "c.json"])
     found = json.loads(Path("c.json").read_text(encoding="utf-8"))["cpu"]["nanoseconds"]
-    package = Path(models.__file__).parents[2] / "jat_graph" / "operators" / "costs.json"
+    package = files("jat_graph.jumps.operators") / "costs.json"
     assert set(found) == set(json.loads(package.read_text(encoding="utf-8"))["cpu"]["nanoseconds"])
     assert all(price > 0 for price in found.values())
