@@ -523,7 +523,12 @@ def plain_and_compiled(heads, options, engine):
         (JatConfig.paper(soft_temperature=0.5, hop_weights=(0.5, 0.5)), False, "aot_eager"),
         (JatConfig.paper(key_selection="sampled", nodes="selected"), False, "aot_eager"),
         (JatConfig.stones(key_selection="all", strength=0.5), False, "aot_eager"),
-        (JatConfig.stones(key_selection="all", strength=0.5), True, "aot_eager"),
+        pytest.param(
+            JatConfig.stones(key_selection="all", strength=0.5),
+            True,
+            "aot_eager",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_compiled_without_a_graph_break(config, causal, engine, device):

@@ -55,6 +55,7 @@ print(torch.get_num_threads())
 """
 
 
+@pytest.mark.slow
 def test_numba_waits_and_heads_on_the_cpu_need_no_triton_and_leave_threads_to_torch():
     assert run_script(JUMP) == "1\n"
 
@@ -194,6 +195,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_gets_a_pool_of_its_own():
     assert run_script(FORK) == "0\n"

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from jat_graph.patterns import (
+    Documents,
     GlobalMask,
     GlobalTokens,
     Pattern,
@@ -66,6 +67,16 @@ def oracle(heads: Heads, pattern: Pattern, mask: Mask, rule: Rule | None = None)
     return reference_attention(*heads, pairs, 0.3)
 
 
+def apart(documents: Documents) -> Rule:
+    """Return the rule of packed documents."""
+
+    def rule(batch: int, kept: Tensor) -> Tensor:
+        ids = documents.ids[batch, kept]
+        return ids[:, None] == ids
+
+    return rule
+
+
 def gradients(output: Tensor, heads: Heads) -> tuple[Tensor, ...]:
     return torch.autograd.grad(output.sin().sum(), heads)
 
@@ -114,13 +125,8 @@ def test_backends_are_the_reference_whatever_comes(
 @pytest.mark.parametrize("side", PADDING)
 def test_documents_are_kept_apart(backend: str, side: str) -> None:
     padding, _ = make_mask(side, 2, 3, 70)
-    documents = packed(70)
-
-    def rule(batch: int, kept: Tensor) -> Tensor:
-        ids = documents.ids[batch, kept]
-        return ids[:, None] == ids
-
-    check(backend, documents, Mask(padding), random_heads(70, dtype=torch.float64), rule)
+    heads = random_heads(70, dtype=torch.float64)
+    check(backend, packed(70), Mask(padding), heads, apart(packed(70)))
 
 
 @pytest.mark.parametrize("backend", RUN)
@@ -204,13 +210,15 @@ def test_the_fused_kernel_runs_forward_and_backward(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [Window(17) | GlobalTokens(3), packed(301)], ids=["kept", "own"]
+    ("pattern", "rule"),
+    [(Window(17) | GlobalTokens(3), None), (packed(301), apart(packed(301)))],
+    ids=["kept", "own"],
 )
-def test_a_default_device_changes_nothing(pattern: Pattern) -> None:
+def test_a_default_device_changes_nothing(pattern: Pattern, rule: Rule | None) -> None:
     heads = random_heads(301, dtype=torch.float64)
     with torch.device("meta"):
         got = run(heads, pattern, Mask(), "blocked")
-    assert_equal(got, oracle(heads, pattern, Mask()))
+    assert_equal(got, oracle(heads, pattern, Mask(), rule))
 
 
 @pytest.mark.parametrize("backend", RUN)
