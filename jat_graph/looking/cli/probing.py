@@ -99,7 +99,7 @@ def probe_command(
             verb = "needs" if name in KINDS[kind][1] else "takes no"
             raise ValueError(f"probe {kind} {verb} --{name}")
     folder = output or Path(f"probe-{kind}")
-    from jat_graph import probes
+    from jat_graph.looking import probes
 
     probe, asked = getattr(probes, FUNCTIONS[kind]), read_values("--option", options)
     parameters = inspect.signature(probe).parameters.values()
@@ -118,7 +118,7 @@ def _read_data(
     kind: str, given: dict[str, Any], sentences: int | None, wordnet: Path | None
 ) -> tuple[list[Any], dict[str, Any]]:
     """What a probe is given beside the model, and arguments that follow from it."""
-    from jat_graph import probes
+    from jat_graph.looking import probes
 
     if TREEBANK in KINDS[kind][1]:
         splits = SPLITS.get(kind, ("train", "dev", "test"))
