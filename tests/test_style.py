@@ -294,7 +294,12 @@ def test_a_folder_keeps_to_its_budget(folder: str) -> None:
 
 # Whose tests speak to inner modules: loops, operators, and what these are made of.
 INNER = ("adjacency", "clusters", "kernels", "operators")
-OPEN = (PACKAGE, PACKAGE / "core", PACKAGE / "jumps", PACKAGE / "looking")  # whose modules tests may import
+OPEN = (
+    PACKAGE,
+    PACKAGE / "core",
+    PACKAGE / "jumps",
+    PACKAGE / "looking",
+)  # whose modules tests may import
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
