@@ -193,6 +193,7 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"threshold": -1}, "threshold must be at least 0, got -1"),
         ({"threshold": math.nan}, "threshold must be a number, got nan"),
         ({"threshold": True}, "threshold must be a number, got True"),
+        ({"threshold": [[1.0, math.nan]]}, "threshold must be a number, got nan"),
         ({"threshold": [1.0, 2.0]}, r"threshold must be a number or a table .*, got \[1.0, 2.0\]"),
         ({"threshold": []}, r"threshold must be a number or a table .*, got \[\]"),
         ({"threshold": [[1.0, -2.0]]}, "threshold must be at least 0, got -2.0"),

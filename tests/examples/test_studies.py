@@ -117,7 +117,7 @@ def _projected(layer: NeighbourHeads, x: Tensor) -> list[Tensor]:
 def test_gfsa_is_the_formula_without_its_padding() -> None:
     torch.manual_seed(0)
     layer = NeighbourHeads(16, "gfsa").double()
-    assert layer.theta is not None
+    assert layer.theta is not None and not layer.theta.any()  # it begins as plain attention
     torch.nn.init.normal_(layer.theta)
     x, mask = torch.randn(1, 7, 16, dtype=torch.float64), torch.arange(7)[None] < 5
     query, key, value = _projected(layer, x[0, :5])
