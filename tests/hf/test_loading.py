@@ -24,6 +24,7 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_adapter import tiny_clip
+from tests.hf.test_interface_training import gradients
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -139,6 +140,15 @@ def test_by_name_they_are_saved_before_any_call(first, tmp_path):
     assert needed == "jat (import jat_graph.hf first)"
     again = AutoModel.from_pretrained(tmp_path / "second")
     assert torch.equal(run(again, inputs), run(model, inputs))
+
+
+def test_by_name_they_train_as_attached_ones_do(tmp_path):
+    model, inputs = tiny_jump_model("bert").train(), tiny_inputs("bert")
+    loaded = AutoModel.from_pretrained(saved(model, tmp_path), attn_implementation="jat").train()
+    loaded.activation_checkpointing_enable()
+    wanted, got = gradients(model, inputs), gradients(loaded, inputs)
+    assert got.keys() == wanted.keys()
+    assert all(torch.equal(got[name], grad) for name, grad in wanted.items())
 
 
 def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path):
