@@ -372,3 +372,15 @@ def test_precisions_and_modes(kind):
         got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (42, 1, 9))
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
+
+
+@WAYS
+def test_a_compiled_forward_is_the_model(by_name):
+    torch._dynamo.reset()
+    model = decoder("llama", by_name)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    packed = {"input_ids": IDS[:1, :LONG], "position_ids": torch.arange(26).repeat(1, 2)}
+    for inputs in ({"input_ids": IDS[:, :31]}, decoder_inputs("llama"), packed):
+        valid = mask_of(inputs) if "attention_mask" in inputs else ...
+        got, want = (run(some, inputs, use_cache=False)[valid] for some in (compiled, model))
+        assert_near(got, want)
