@@ -94,6 +94,19 @@ def test_learned_strengths_are_recorded_as_they_are():
     assert not any(layer.strength.any() for layer in layers)  # those of then
 
 
+def test_excluded_tokens_of_all_forwards_are_recorded():
+    inputs = tiny_inputs("bert")
+    first = inputs["input_ids"][:, :1]
+    config = JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist()))
+    model = attach(tiny_model("bert"), config)
+    with capture_scores(model) as layers:
+        run(model, inputs)
+        run(model, inputs)
+    wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
+    assert len(layers) == 3
+    assert all(torch.equal(layer.mask.excluded.squeeze(1), wanted) for layer in layers)
+
+
 def test_forwards_of_one_length_are_joined():
     model = tiny_jump_model("bert")
     with capture_scores(model) as layers:

@@ -103,11 +103,24 @@ def in_a_fresh_process(code: str, *arguments: Path) -> str:
     return done.stdout.strip()
 
 
+def trainer_checkpoint(folder: Path) -> Path:
+    """Train a classifier for one step and return its checkpoint."""
+    torch.manual_seed(0)
+    model = hf.BertForSequenceClassification(tiny_model("bert").config)
+    data = [{"input_ids": row, "labels": 0} for row in tiny_inputs("bert")["input_ids"]]
+    settings = hf.TrainingArguments(
+        output_dir=str(folder), max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True
+    )
+    hf.Trainer(model=attach(model, tiny_config()), args=settings, train_dataset=data).train()
+    return folder / "checkpoint-1"
+
+
 def test_without_the_library_every_save_refuses_to_load(tmp_path):
     folders = [saved(tiny_jump_model("bert"), tmp_path / "first")]
     for again in ("second", "third"):
         folders.append(saved(from_pretrained(AutoModel, folders[-1]), tmp_path / again))
     folders.append(saved(attach(tiny_clip()[0], tiny_config(heads=2)), tmp_path / "clip"))
+    folders.append(trainer_checkpoint(tmp_path / "trained"))
     assert in_a_fresh_process(FRESH, *folders) == "all refused"
 
 
