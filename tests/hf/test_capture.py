@@ -52,6 +52,17 @@ def test_recording_stops_at_the_end_and_is_detached():
     model(**inputs)
 
 
+def test_a_mask_for_each_head_is_that_of_the_jump_heads():
+    model, ids = tiny_jump_model("bert", heads=(1, 3)), tiny_inputs("bert")["input_ids"]
+    each = torch.ones(3, 4, LENGTH, LENGTH, dtype=torch.bool).tril()
+    each[:, 3] = True  # head 3 sees everything
+    with capture_scores(model) as layers:
+        run(model, {"input_ids": ids, "attention_mask": each})
+    allowed = layers[0].mask.allowed(LENGTH, torch.device("cpu"))
+    assert allowed is not None
+    assert torch.equal(allowed.expand(3, 2, -1, -1), each[:, [1, 3]])
+
+
 def test_calls_of_one_module_are_joined_along_the_batch():
     model = tiny_jump_model("albert")
     inputs = tiny_inputs("albert", (LENGTH, 7))
@@ -81,6 +92,19 @@ def test_learned_strengths_are_recorded_as_they_are():
         run(model, inputs)
     assert [float(layer.strength.mean()) for layer in again] == [1, 2, 3]
     assert not any(layer.strength.any() for layer in layers)  # those of then
+
+
+def test_excluded_tokens_of_all_forwards_are_recorded():
+    inputs = tiny_inputs("bert")
+    first = inputs["input_ids"][:, :1]
+    config = JatConfig.stones(excluded_token_ids=tuple(first.unique().tolist()))
+    model = attach(tiny_model("bert"), config)
+    with capture_scores(model) as layers:
+        run(model, inputs)
+        run(model, inputs)
+    wanted = torch.isin(inputs["input_ids"], first).repeat(2, 1)
+    assert len(layers) == 3
+    assert all(torch.equal(layer.mask.excluded.squeeze(1), wanted) for layer in layers)
 
 
 def test_forwards_of_one_length_are_joined():

@@ -7,12 +7,21 @@ import pytest
 import torch
 import transformers as hf
 from torch import nn
+from torch.testing import assert_close
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, Linear
 
-from jat_graph import JatConfig, attach, calibrate, detach, from_pretrained
+from jat_graph import JatConfig, attach, calibrate, detach, disabled, from_pretrained
 from jat_graph.hf import attached_config
-from jat_graph.nn import StoneConv
-from tests.hf.models import LENGTH, run, strengthened, tiny_config, tiny_inputs, tiny_model
+from jat_graph.nn import JumpConv, StoneConv
+from tests.hf.models import (
+    DECODERS,
+    LENGTH,
+    run,
+    strengthened,
+    tiny_config,
+    tiny_inputs,
+    tiny_model,
+)
 from tests.hf.test_interface_training import gradients
 
 
@@ -24,6 +33,16 @@ def custom(dim: int) -> nn.Module:
 def jumping(name: str, conv: Any, **settings: Any) -> hf.PreTrainedModel:
     config = tiny_config(**settings)
     return strengthened(attach(tiny_model(name), config, conv=conv))
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "modernbert", "llama", "bart"])
+def test_jump_conv_is_the_fast_path(name):
+    inputs = tiny_inputs(name, (LENGTH, 7, 3)) | ({"use_cache": False} if name in DECODERS else {})
+    layered = jumping(name, partial(JumpConv, out_channels=None)).double()
+    fast = strengthened(attach(tiny_model(name), tiny_config(strength="learned"))).double()
+    assert_close(run(layered, inputs), run(fast, inputs), rtol=1e-9, atol=1e-9)
+    with disabled(fast):
+        assert not torch.allclose(run(fast, inputs), run(layered, inputs))
 
 
 @pytest.mark.parametrize("conv", [partial(APPNP, K=3, alpha=0.1), custom])

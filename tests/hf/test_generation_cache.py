@@ -129,6 +129,15 @@ def test_every_way_to_generate(name, kind, settings):
     assert_same(*subject(name, kind), **settings)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "width", "options"), [((1, 1), 4, {}), ((6, 4), 18, {"prefill_chunk_size": 5})]
+)
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_prompt_may_begin_with_much_padding(name, lengths, width, options):
+    inputs = tiny_inputs(name, lengths, side="left", padded_to=width)
+    assert_same(tiny_jump_model(name), inputs, **options)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("kind", ["all", "strided", "stones", "strided stones", *CLUSTERED])
 def test_guessed_tokens_are_cropped_again(name, kind):

@@ -24,6 +24,7 @@ from tests.hf.models import (
     tiny_model,
 )
 from tests.hf.test_adapter import tiny_clip
+from tests.hf.test_interface_training import gradients
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -102,11 +103,24 @@ def in_a_fresh_process(code: str, *arguments: Path) -> str:
     return done.stdout.strip()
 
 
+def trainer_checkpoint(folder: Path) -> Path:
+    """Train a classifier for one step and return its checkpoint."""
+    torch.manual_seed(0)
+    model = hf.BertForSequenceClassification(tiny_model("bert").config)
+    data = [{"input_ids": row, "labels": 0} for row in tiny_inputs("bert")["input_ids"]]
+    settings = hf.TrainingArguments(
+        output_dir=str(folder), max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True
+    )
+    hf.Trainer(model=attach(model, tiny_config()), args=settings, train_dataset=data).train()
+    return folder / "checkpoint-1"
+
+
 def test_without_the_library_every_save_refuses_to_load(tmp_path):
     folders = [saved(tiny_jump_model("bert"), tmp_path / "first")]
     for again in ("second", "third"):
         folders.append(saved(from_pretrained(AutoModel, folders[-1]), tmp_path / again))
     folders.append(saved(attach(tiny_clip()[0], tiny_config(heads=2)), tmp_path / "clip"))
+    folders.append(trainer_checkpoint(tmp_path / "trained"))
     assert in_a_fresh_process(FRESH, *folders) == "all refused"
 
 
@@ -139,6 +153,15 @@ def test_by_name_they_are_saved_before_any_call(first, tmp_path):
     assert needed == "jat (import jat_graph.hf first)"
     again = AutoModel.from_pretrained(tmp_path / "second")
     assert torch.equal(run(again, inputs), run(model, inputs))
+
+
+def test_by_name_they_train_as_attached_ones_do(tmp_path):
+    model, inputs = tiny_jump_model("bert").train(), tiny_inputs("bert")
+    loaded = AutoModel.from_pretrained(saved(model, tmp_path), attn_implementation="jat").train()
+    loaded.activation_checkpointing_enable()
+    wanted, got = gradients(model, inputs), gradients(loaded, inputs)
+    assert got.keys() == wanted.keys()
+    assert all(torch.equal(got[name], grad) for name, grad in wanted.items())
 
 
 def test_what_cannot_come_by_name_alone_says_so_at_the_first_call(tmp_path):

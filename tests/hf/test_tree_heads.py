@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from jat_graph import JatConfig, attach, detach
+from jat_graph import ClusterGraph, JatConfig, attach, detach
+from jat_graph.hf import attached_config, from_pretrained
 from tests.hf.causal import CACHED, CLUSTERS, FAMILIES, LONG, RULE, SERVED, decoder, decoder_inputs
 from tests.hf.decoders import in_chunks
 from tests.hf.encoders import Call, calls
@@ -373,3 +374,30 @@ def test_precisions_and_modes(kind):
         got = chunks(model, decoder_inputs("llama", (LONG, LONG)) | {"input_ids": ids}, (42, 1, 9))
     error = float((got.float() - wanted).abs().max())
     assert error < (1e-5 if kind == "inference mode" else 0.1), error
+
+
+@WAYS
+def test_a_compiled_forward_is_the_model(by_name):
+    torch._dynamo.reset()
+    model = decoder("llama", by_name)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    packed = {"input_ids": IDS[:1, :LONG], "position_ids": torch.arange(26).repeat(1, 2)}
+    for inputs in ({"input_ids": IDS[:, :31]}, decoder_inputs("llama"), packed):
+        valid = mask_of(inputs) if "attention_mask" in inputs else ...
+        got, want = (run(some, inputs, use_cache=False)[valid] for some in (compiled, model))
+        assert_near(got, want)
+
+
+@WAYS
+def test_a_saved_model_comes_back(by_name, tmp_path):
+    model, options = decoder("llama", by_name), {"max_new_tokens": 5, "do_sample": False}
+    want = model.generate(IDS[:1, :LONG], **options)
+    model.save_pretrained(tmp_path)
+    if by_name:
+        kind = hf.AutoModelForCausalLM
+        loaded = kind.from_pretrained(tmp_path, attn_implementation="clustered")
+        assert loaded.config.clustered == CLUSTERS
+    else:
+        loaded = from_pretrained(hf.AutoModelForCausalLM, tmp_path)
+        assert attached_config(loaded, ClusterGraph) == attached_config(model, ClusterGraph)
+    assert torch.equal(loaded.generate(IDS[:1, :LONG], **options), want)

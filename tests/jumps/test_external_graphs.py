@@ -78,7 +78,11 @@ def test_every_form_of_one_graph_gives_the_same(extra: bool, seed: int, causal: 
         torch.block_diag(*[matrix] * (BATCH * HEADS)).to_sparse_csr(),
     ]
     if extra:
-        graphs = [SparseTensor.from_dense(torch.block_diag(*[matrix] * BATCH))]
+        graph = Data(edge_index=edges, edge_weight=weight, num_nodes=LENGTH)
+        graphs = [
+            SparseTensor.from_dense(torch.block_diag(*[matrix] * BATCH)),
+            [T.ToSparseTensor()(graph)] * BATCH,
+        ]
     for graph in graphs:
         out = jump_attention(query, key, value, config=CONFIG, graph=graph, is_causal=causal)
         assert_close(out, wanted, **CLOSE)

@@ -1,9 +1,11 @@
 """What propagation comes to: which scores change, in which heads, and what learns from it."""
 
 import torch
+import torch.nn.functional as F
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from tests.inputs import random_heads
+from tests.support import assert_equal
 
 
 def probabilities(query, key, config):
@@ -26,6 +28,12 @@ def test_only_scores_between_two_selected_nodes_change():
     changed, between = moved.abs() > 1e-9, nodes[:, None] & nodes[None, :]
     assert not (changed & ~between).any()
     assert changed[..., between].double().mean() > 0.3
+
+
+def test_a_lone_weight_is_a_factor_of_the_scores_and_no_ordinary_head():
+    query, key, value, _ = random_heads(1, 2, 12, 4)
+    twice = jump_attention(query, key, value, config=JatConfig(hop_weights=(2,)))
+    assert_equal(twice, F.scaled_dot_product_attention(2 * query, key, value))
 
 
 def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
