@@ -85,7 +85,7 @@ def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name):
     if name == "bert":
         assert seen["jat_graph.read_tree.default"] == 2 * len(model.encoder.layer)
     else:
-        assert_short(lambda: model(**inputs, use_cache=False), 12, 60)
+        assert_short(lambda: run(model, inputs, use_cache=False), 12, 60)
         token = {"input_ids": inputs["input_ids"][:, :1], "past_key_values": cache}
         run(model, token)
         assert_short(lambda: run(model, token), 12, 60)
@@ -138,7 +138,7 @@ def test_padding_changes_no_valid_token(kind, name, side, device):
     inputs = on(device, tiny_inputs(name, lengths, side=side, padded_to=LENGTH + 3))
     if kind == "pairs":
         assert_joins(model, inputs)
-    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-10)
+    assert_padding_changes_nothing(model, inputs, lengths, side, 1e-8)  # angles are in float32
 
 
 @pytest.mark.parametrize("hop_weights", [(0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5)])
