@@ -413,6 +413,7 @@ junk = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*JatConfig.field_names(), "version"])
 @settings(max_examples=40)
 @given(value=junk)

@@ -76,6 +76,7 @@ def test_every_block_is_found_and_of_a_known_kind() -> None:
     assert sum(block.language == "python" for block in BLOCKS) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path")
 # PEFT asks the model whether it checkpoints by the older of two names.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -106,6 +107,7 @@ def test_the_blocks_of_a_page_run_in_order(
             _run_doctest(block, shown)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path", "loaded_smollm2")
 def test_the_gallery_shows_what_its_blocks_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

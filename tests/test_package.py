@@ -77,6 +77,7 @@ def _extra_modules() -> list[str]:
     return sorted(modules)
 
 
+@pytest.mark.slow
 def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
     blocked = _extra_modules()
     known = {"accelerate", "datasets", "matplotlib", "numba", "pandas", "scipy", "sklearn"}
@@ -168,6 +169,7 @@ def test_public_names_are_still_where_they_were(module: str) -> None:
         assert getattr(importlib.import_module(f"jat_graph.{module}"), name).__doc__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["hf", "inspection", "nn", "operators", "patterns"])
 def test_a_room_is_found_without_an_import_of_its_own(room: str) -> None:
     assert printed(f"import jat_graph; print(jat_graph.{room}.__name__)") == f"jat_graph.{room}\n"
@@ -190,6 +192,7 @@ HEAVY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [

@@ -62,6 +62,7 @@ def one_line(work: Callable[[], object], folder: Path) -> None:
         assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", READERS)
 @given(data=st.data())
 def test_any_file_is_read_or_refused(file: str, data: st.DataObject) -> None:

@@ -303,6 +303,7 @@ OPEN = (
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT / "tests")))
 def test_tests_speak_to_public_names(path: Path) -> None:
     if path.parent.name in INNER or path == Path(__file__):

@@ -87,6 +87,7 @@ def test_errors_are_one_line(
 INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --text book"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -169,6 +170,7 @@ def test_a_broken_model_is_one_line(broken: str, tiny_model: str, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> None:
     call = ("-m", "jat_graph", "inspect")
     wrong = start(*call, "--model", tiny_model, "--file", "missing.txt", folder=tmp_path)
@@ -183,6 +185,7 @@ def test_no_traceback_from_a_real_process(tmp_path: Path, tiny_model: str) -> No
     assert second == "The model is shown with the paper's heads; --config names others."
 
 
+@pytest.mark.slow
 def test_weights_that_a_folder_lacks_are_named_and_a_classifier_is_no_news(
     tiny_model: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 
 
+@pytest.mark.slow
 def test_it_writes_and_shows_what_it_found(tmp_path: Path, run: Run) -> None:
     options = ("--model", "M", "--length", 40, "--length", 20, "--pairs", 2, "--steps", 4)
     output = run("demo", "--output", tmp_path / "demo", *options).output
@@ -39,6 +40,7 @@ def test_it_writes_and_shows_what_it_found(tmp_path: Path, run: Run) -> None:
     assert content["curves"] == curves[0] != curves[1]
 
 
+@pytest.mark.slow
 def test_chance_is_the_share_of_the_commonest_value(tmp_path: Path, run: Run) -> None:
     options = ("--model", "M", "--length", 8, "--pairs", 5, "--steps", 1)
     run("demo", "--output", tmp_path, *options)

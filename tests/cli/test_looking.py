@@ -105,6 +105,7 @@ def test_inspect_shows_tables_and_writes_json(kind: str, inspect: Inspect, stone
     assert "[CLS]" in inspect(*call, 50, "--special-tokens")[0]
 
 
+@pytest.mark.slow
 def test_inspect_shows_clusters_and_writes_json(inspect: Inspect) -> None:
     call = ("M", "--text", LONG, "--layer", 1, "--set", "graph=clusters", "--top", 2)
     shown, content = inspect(*call, *CLUSTERED, "--set", "dense_below=4096", "--head", 2)
@@ -317,6 +318,7 @@ def test_calibrate_by_a_tolerance_and_look_at_it(run: Run, tiny: Any, tmp_path: 
         assert all(head.error < 0.6 for head in found.heads)
 
 
+@pytest.mark.slow
 def test_calibrate_measures_thresholds_that_other_commands_take(
     run: Run, inspect: Inspect, tiny: Any, texts: Path, tmp_path: Path
 ) -> None:
@@ -337,6 +339,7 @@ def test_calibrate_measures_thresholds_that_other_commands_take(
 # --- plot ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

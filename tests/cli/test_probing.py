@@ -36,6 +36,7 @@ def options_of(**options: Any) -> list[str]:
     return [part for name, own in options.items() for part in ("--option", f"{name}={own}")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options", "more", "pictures"),
     [
@@ -98,6 +99,7 @@ def test_wrong_input_is_refused_in_one_line(
     assert not (treebank / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_atlas_is_a_page_too(run: Run, treebank: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     call = ("probe", "atlas", "--model", "M", "--word", "book", "--texts", treebank)
@@ -155,6 +157,7 @@ def test_senses_are_asked_after(
     assert list(folder.glob("*.png"))
 
 
+@pytest.mark.slow
 def test_two_models_are_compared(run: Run, treebank: Path, tmp_path: Path) -> None:
     own = options_of(epochs=1, layers=[1], rank=8, controls="false")
     for name, more in (("base", ()), ("pairs", ("--config", "paper"))):

@@ -90,6 +90,7 @@ def drawn_settings(draw: st.DrawFn) -> dict[str, Any]:
 # --- the oracle ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, True])
 @given(
     heads=drawn_heads(),
@@ -112,6 +113,7 @@ def test_each_token_reads_what_it_reads_alone(
     assert_agree(fast(heads, **options, **settings), theirs, heads, valid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["additive", "4D", "4D of pairs", "4D additive"])
 @given(heads=drawn_heads(), settings=drawn_settings(), side=st.sampled_from(SIDES), seed=seeds)
 def test_padding_is_no_token_in_any_form(form, heads, settings, side, seed):
@@ -128,6 +130,7 @@ def test_padding_is_no_token_in_any_form(form, heads, settings, side, seed):
     assert_agree(fast(heads, attention_mask=mask, **settings), theirs, heads, valid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("form", ["bool", "additive", "one for the batch"])
 @given(
@@ -168,6 +171,7 @@ def test_one_document_is_no_mask_and_one_with_padding_is_padding():
     assert torch.equal(read(attention_mask=documents), read(attention_mask=valid))
 
 
+@pytest.mark.slow
 @given(
     heads=drawn_heads(),
     settings=drawn_settings(),
@@ -211,6 +215,7 @@ def test_sequences_shorter_than_dense_below_are_read_by_sdpa(heads, settings, se
 # --- batches -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("side", SIDES)
 def test_a_batch_is_its_items_bit_for_bit(side, dtype):

@@ -48,6 +48,7 @@ def assert_precise(
         assert_within_budget(mine, rounded, true, ulps=largest_score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("settings", [{}, {"margin": 1.0}, {"keys": 0}, CAUSAL])
 def test_low_precision_stays_inside_the_budget(dtype, settings):
@@ -81,6 +82,7 @@ EXTREMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", EXTREMES)
 def test_extreme_values(kind, dtype):
@@ -150,6 +152,7 @@ def test_dropout_of_nothing_and_of_everything(heads):
 EVERYWHERE = {"global_attention_mask": torch.arange(60).expand(2, -1) % 13 == 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"segment": 16}, {"keys": 0}, {"dense_below": 99}, EVERYWHERE, CAUSAL]
 )
@@ -208,6 +211,7 @@ def test_checkpointing_draws_the_same_again(heads, reentrant):
 # --- compiled code -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [False, True])
 def test_compiled_code_is_few_graphs_for_all_lengths_and_batches(padded):
     counter = CompileCounterWithBackend("aot_eager")
@@ -249,6 +253,7 @@ def test_compiled_code_of_changing_shapes_with_everything(engine, options):
         assert all(map(torch.equal, run(compiled, heads, mask=mask), run(attend, heads, mask=mask)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", range(3))
 @pytest.mark.parametrize("shortest", [0, 99])
 def test_compiled_code_takes_additive_padding_and_refuses_biases(form, shortest):
@@ -329,6 +334,7 @@ def largest_tensor(length: int) -> int:
     return max(event.self_cpu_memory_usage for event in profiler.events())
 
 
+@pytest.mark.slow
 def test_nothing_l_by_l_is_stored():
     sizes = [largest_tensor(length) for length in (1024, 2048)]
     assert sizes[0] > 2 * 1024 * 8 * 4  # more than the output: it sees what operators allocate

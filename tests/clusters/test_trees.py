@@ -42,11 +42,13 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @given(case=cases())
 def test_each_token_reads_what_it_reads_alone(case):
     assert_same(run(tree_heads, *case), run(oracle_heads, *case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["left", "right", "scattered", "documents"])
 def test_padding_is_no_token_and_sequences_are_on_their_own(side):
     heads = random_tensors(1, *((3, number, 90, 4) for number in (4, 2, 2)))
@@ -74,6 +76,7 @@ def test_weights_are_positive_and_sum_to_one(rest):
         assert (read[:, -1].sum(-1) > near).all() and not read[:, -1].all(-1).any()
 
 
+@pytest.mark.slow
 @given(ends=st.lists(st.integers(1, 180), min_size=1), seed=st.integers(0, 99))
 def test_any_chunks_and_crops_read_what_the_whole_reads(ends, seed):
     query, key, value = random_heads(180, seed=seed)
@@ -153,6 +156,7 @@ def test_keys_may_lie_in_a_cache_with_room():
         assert torch.equal(tree_heads(*heads), tree_heads(*(x.contiguous() for x in heads)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_low_precision_stays_inside_the_budget(dtype):
     heads = [x.to(dtype) for x in random_heads(150)]
@@ -170,6 +174,7 @@ def test_equal_keys_are_read_alike():
     assert all(x.isfinite().all() for x in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e3, 1e6])
 @pytest.mark.parametrize(("widths", "size"), [((5, 3), 2), ((16, 32), 8)])
 def test_scores_far_apart_stay_finite(factor, widths, size):
@@ -179,6 +184,7 @@ def test_scores_far_apart_stay_finite(factor, widths, size):
     assert all(x.isfinite().all() for x in run(tree_heads, [x.float() for x in heads], rule))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rest", [True, False])
 def test_single_tokens_widen_what_they_read(dtype, rest):

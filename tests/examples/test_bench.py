@@ -50,6 +50,7 @@ LENGTHS = {"clusters": "576", "decoders": "1152", "graphs": "512"}
 NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:

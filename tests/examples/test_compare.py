@@ -48,6 +48,7 @@ def train(tmp_path: Path, write: Write, tiny_model: str) -> Callable[..., dict[s
     return run
 
 
+@pytest.mark.slow
 def test_two_variants_are_compared_over_seeds_and_rows(
     train: Callable[..., dict[str, Any]], compared: Compare
 ) -> None:
@@ -99,6 +100,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(
             compared(base, other, *words)
 
 
+@pytest.mark.slow
 def test_language_models_are_compared_by_their_perplexity(
     tiny_decoder: str, write: Write, tmp_path: Path, compared: Compare
 ) -> None:

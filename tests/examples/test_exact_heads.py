@@ -29,6 +29,7 @@ def run(tmp_path: Path, tiny_model: str, call: Call) -> Callable[..., Path]:
     return command
 
 
+@pytest.mark.slow
 def test_heads_stay_exact_where_they_were_farthest_off(
     run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_attention_alone_reaches_beyond_the_edges_and_never_another_graph(name: 
     assert seen[6:30].any() == (VARIANTS.index(name) > 3) and not seen[30:].any()
 
 
+@pytest.mark.slow
 def test_a_sweep_chooses_a_rate_once_and_reads_what_was_learned(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_times_are_measured_of_layers_with_attention(
     assert all('"forward"' in line and '"step"' in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_ring_is_learned_where_every_layer_looks_everywhere(tmp_path: Path) -> None:
     sweep = read_sweep("graphs").model_copy(update={"options": {"steps": 60}})
     run = Run(sweep, "ring-10", sweep.base, 100, tmp_path)

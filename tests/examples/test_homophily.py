@@ -39,6 +39,7 @@ def test_stones_reach_beyond_the_edges() -> None:
     assert near.nonzero().flatten().tolist() == [20] and far.sum() > 5
 
 
+@pytest.mark.slow
 def test_where_edges_say_all_they_are_learned_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

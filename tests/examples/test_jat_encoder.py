@@ -14,6 +14,7 @@ LINE = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_it_compares_kinds_of_heads_in_a_line_each(
     call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -31,6 +32,7 @@ def test_it_compares_kinds_of_heads_in_a_line_each(
     assert 0 < int(joined["0"][4]) < 100  # stones have a threshold of their own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conv", [None, "GCNConv", "GATv2Conv", "StoneConv"])
 def test_training_learns_a_few_lists_by_heart(conv: str | None) -> None:
     rows = listops_task(train=20, min_length=4, max_length=8).load(None, ["train"])["train"]

@@ -46,6 +46,7 @@ def steps_of(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("checkpoint-*")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS if KILLS > 1 else FEW)
 def test_a_run_that_is_killed_goes_on_to_the_same_weights(
     script: str, write: Write, tiny_model: str, tiny_decoder: str, tmp_path: Path

@@ -92,6 +92,7 @@ def test_shares_of_pairs_fall_with_p(links: Any, tiny_model: str) -> None:
         measure(tiny_model, [EXAMPLE._replace(words=["book"])], links)
 
 
+@pytest.mark.slow
 def test_pictures_and_numbers_are_written(
     run: Run, tiny_model: str, data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +105,7 @@ def test_pictures_and_numbers_are_written(
     assert len(json.loads(numbers.read_text(encoding="utf-8"))["data"]) == 2 * len(SPREADS) * 2 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words", "message"),
     [

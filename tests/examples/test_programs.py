@@ -87,6 +87,7 @@ def test_splits_are_the_same_each_time_and_share_no_module(tmp_path: Path) -> No
     assert parts == [pieces(f"part {x}")[0] for x in ("parse", "http", "error")] and whole > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", *WAYS])
 def test_the_loss_goes_down_and_begins_where_it_does_without_a_graph(way: str) -> None:
     torch.manual_seed(0)
@@ -104,6 +105,7 @@ def test_the_loss_goes_down_and_begins_where_it_does_without_a_graph(way: str) -
     assert torch.equal(model(batch), model(bare)) == (way == "")
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_on_as_many_functions_as_its_tasks_say(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

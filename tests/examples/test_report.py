@@ -45,6 +45,7 @@ def lines_of(text: str) -> set[str]:
     return {re.sub(r"\s*\|\s*", "|", row) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MARKED)
 def test_the_page_has_what_the_command_prints_of_the_committed_records(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -70,6 +71,7 @@ def test_alone_a_sweep_is_told_by_number_too(capsys: pytest.CaptureFixture[str])
         assert shown.startswith(f"{100 * (row.mean or 0):.1f} ± ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "row"),
     [
@@ -165,6 +167,7 @@ def test_resamples_are_scored_as_the_task_does(
         assert score == pytest.approx(want, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_holm_counts_comparisons_made_elsewhere() -> None:
     assert holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.01, 0.04], 5) == pytest.approx([0.05, 0.16])
@@ -181,6 +184,7 @@ def test_a_yes_is_as_large_as_was_asked_and_shown() -> None:
     assert said["1 layer, 48 filler", "pairs"].said != "yes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["partners-five", "order-top", "depth", "scratch-listops"])
 def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
     path = str(RECORDS / f"{name}.jsonl")
@@ -194,6 +198,7 @@ def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.png"))) == len(words) // 2
 
 
+@pytest.mark.slow
 def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
     for name, count in {"partners": 6, "reading/results": 10}.items():  # some panels lack variants
         results = read_results(RECORDS / f"{name}.jsonl")

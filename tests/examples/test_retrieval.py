@@ -63,6 +63,7 @@ def test_meetings_are_found_before_and_after_training(
         call(*words, "--queries", "2")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path")
 def test_texts_have_their_queries_and_where_answers_begin(data_dir: Path) -> None:
     options = Options(output=Path("none"), task="qmsum", data_dir=data_dir)
@@ -90,6 +91,7 @@ def test_places_are_those_of_the_own_text_and_ties_are_lost() -> None:
     assert "+0.229 (+0.083 to +0.375)" in "".join(tables([*rows, *trained]))
 
 
+@pytest.mark.slow
 def test_costs_are_of_all_ways(tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def shape(build: Any, *arguments: Any, device: str) -> int:
         return int(build(*arguments)().size(1))  # where a peak in a process of its own would be

@@ -65,6 +65,7 @@ def same_weights(one: Path, other: Path) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
 @pytest.mark.parametrize("pair", [False, True], ids=["text", "pair"])
 def test_it_learns_from_files_of_ones_own(
@@ -100,6 +101,7 @@ def test_evaluating_alone_cuts_where_training_did(
     assert other["eval_loss"] != pytest.approx(scores["eval_loss"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_numbers_are_a_regression(write: Write, tiny_model: str, tmp_path: Path) -> None:
     own = [{"text": text, "label": text.count("not") + 0.5} for text in sentences(48)]
     files = ("--train_file", write("n.csv", own), "--validation_file", write("m.csv", own))
@@ -118,6 +120,7 @@ def test_one_file_alone_needs_rows_that_are_held_out(
     assert scores["train_samples"] == 36 and len(answers["held_out"]["said"]) == 12
 
 
+@pytest.mark.slow
 def test_what_may_not_be_meant_is_said(
     write: Write, tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -142,6 +145,7 @@ HEADS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
 def test_heads_are_placed_saved_and_described(
     kind: str, files: tuple[str, ...], tiny_model: str, tmp_path: Path
@@ -164,6 +168,7 @@ CLUSTERED: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLUSTERED)
 def test_texts_too_short_for_clusters_are_no_secret(
     kind: str,
@@ -181,6 +186,7 @@ def test_texts_too_short_for_clusters_are_no_secret(
     )
 
 
+@pytest.mark.slow
 def test_texts_long_enough_for_clusters_are_read_by_them(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,6 +210,7 @@ def test_a_model_that_does_not_heed_a_name_is_refused(
     run(str(tmp_path / "mpnet"), tmp_path / "run", *words)
 
 
+@pytest.mark.slow
 def test_strengths_learn_by_a_rate_of_their_own(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:
@@ -232,6 +239,7 @@ def test_thresholds_are_calibrated_on_training_rows(
     assert attached_config(loaded) == config and config != JatConfig()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -276,6 +284,7 @@ def test_an_interrupted_run_goes_on_exactly(
         run(tiny_model, cut, *words, steps=7)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_in_its_evaluation_is_not_finished(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +309,7 @@ def test_an_occupied_folder_is_left_alone(
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_seed_alone_decides_what_is_new_and_in_which_order(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:
@@ -312,6 +322,7 @@ def test_seed_alone_decides_what_is_new_and_in_which_order(
     assert all(torch.allclose(theirs[name], ours[name], atol=1e-4) for name in told(ours))
 
 
+@pytest.mark.slow
 def test_depth_length_and_weights_can_be_others(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:

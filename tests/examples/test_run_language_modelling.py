@@ -14,6 +14,7 @@ from tests.examples.conftest import SHORT, Write, sentences, train
 CAUSAL = ("--jat_set", "threshold=0.3", "heads=2", "key_selection=strided", "key_step=4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
 def test_it_learns_from_files_of_ones_own(
     ending: str, write: Write, tiny_decoder: str, tmp_path: Path

@@ -30,6 +30,7 @@ def rows(count: int, lack: bool = False) -> Rows:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lack", [False, True], ids=["all answered", "some without"])
 def test_it_learns_from_files_of_ones_own(
     lack: bool, write: Write, tiny_model: str, tmp_path: Path
@@ -42,6 +43,7 @@ def test_it_learns_from_files_of_ones_own(
     assert len(answers["said"]) == len(answers["right"]) == 96
 
 
+@pytest.mark.slow
 def test_a_question_is_seen_by_all(write: Write, tiny_model: str, tmp_path: Path) -> None:
     file, output = write("questions.jsonl", rows(96)), tmp_path / "run"
     words = ["--train_file", file, "--validation_file", file, "--global_question"]

@@ -34,6 +34,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "metrics"), NAMED)
 def test_named_tasks_are_trained_and_measured(
     kind: str,

@@ -23,6 +23,7 @@ def rows(count: int, spans: bool) -> Rows:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spans", [True, False], ids=["spans", "words"])
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_it_learns_from_files_of_ones_own(

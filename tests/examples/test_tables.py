@@ -44,6 +44,7 @@ def test_numbers_are_joined_with_names_and_numbers_or_dealt_to_others() -> None:
     assert 0.05 < (right & dealt).sum() / right.sum() < 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_begin_alike_and_learn(variant: str) -> None:
     tables, models = draw_tables(4, 3, torch.Generator()), []
@@ -66,6 +67,7 @@ def test_variants_begin_alike_and_learn(variant: str) -> None:
     assert torch.equal(*named) == (variant == "line")
 
 
+@pytest.mark.slow
 def test_a_sweep_tests_on_tables_of_each_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ KINDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_are_those_of_the_files(name: str, data_dir: Path) -> None:
     task = get_task(name)

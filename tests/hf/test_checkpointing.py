@@ -36,6 +36,7 @@ def step(model: PreTrainedModel, inputs: dict[str, Any]) -> tuple[Counter[str], 
     return Counter({name: n for name, n in seen.items() if name.startswith("jat_graph.")}), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_graphs_are_made_once_and_gradients_stay(name, kind):
     model, inputs = tiny_jump_model(name, **SETTINGS[kind]), tiny_inputs(name, (LENGTH, 7))

@@ -94,6 +94,7 @@ def test_tables_give_each_layer_and_head_its_own(tmp_path):
     assert torch.equal(run(loaded, inputs), run(model, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configs", [pytest.param((ALL,), id="cluster heads"), *ORDERS])
 @pytest.mark.parametrize("name", NAMES)
 def test_heads_are_saved_copied_switched_off_and_taken_off(name, configs, tmp_path):

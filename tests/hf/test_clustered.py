@@ -34,6 +34,7 @@ def on_sdpa(model: hf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     return run(model, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(LEFT_ALONE)
 @pytest.mark.parametrize(("name", "lengths", "side"), CASES)
 def test_each_family_reads_as_the_function_does(name, lengths, side, calls):
@@ -113,6 +114,7 @@ def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask):
     assert torch.equal(got, on_sdpa(model, inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
@@ -275,6 +277,7 @@ def test_dropout_is_drawn_in_training_alone():
     assert not torch.equal(outputs[0], want)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_follows_its_settings():
     torch._dynamo.reset()
     model = tiny_model("bert", num_hidden_layers=1)

@@ -61,6 +61,7 @@ def model_with(name: str, heads: str) -> PreTrainedModel:
     return strengthened(attach(tiny_model(name, **depth), HEADS[heads]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "heads"), CASES)
 def test_lengths_and_batches_share_three_graphs(name, heads):
     model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
@@ -74,6 +75,7 @@ def test_lengths_and_batches_share_three_graphs(name, heads):
         assert counter.frame_count <= 3  # as of the model without these heads: one for one sequence
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")
 @pytest.mark.parametrize(
     ("name", "heads"),
@@ -101,6 +103,7 @@ def test_an_exported_model_takes_any_length(name, heads):
         assert_close(got, want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_compiled_decoder_refuses_a_mask_that_is_not_causal():
     model = model_with("llama", "stones")
     compiled = torch.compile(model, backend="eager", fullgraph=True)

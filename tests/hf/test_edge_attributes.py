@@ -95,6 +95,7 @@ class ByHand(nn.Module):
         return torch.cat(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("form", [list, Batch.from_data_list])
 def test_a_layer_in_heads_is_the_layer_called_by_hand(name, form):

@@ -112,6 +112,7 @@ def subject(name: str, kind: str, lengths: Any = None, side: str = "left") -> tu
     return *prepared(name, SETTINGS[kind], lengths, side)[:2], 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [*RULES, pytest.param({"threshold": TABLE}, id="table")])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_greedy_tokens_of_padded_batches_are_those_without_a_cache(name, rule):
@@ -123,6 +124,7 @@ WAYS += [("llama", kind) for kind in ("mapping", "stones", "strided stones", "si
 WAYS += [(name, kind) for name in ("gpt2", "llama", "gemma3") for kind in CLUSTERED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(("name", "kind"), WAYS)
 def test_every_way_to_generate(name, kind, settings):
@@ -138,6 +140,7 @@ def test_a_prompt_may_begin_with_much_padding(name, lengths, width, options):
     assert_same(tiny_jump_model(name), inputs, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 @pytest.mark.parametrize("kind", ["all", "strided", "stones", "strided stones", *CLUSTERED])
 def test_guessed_tokens_are_cropped_again(name, kind):
@@ -187,6 +190,7 @@ def test_chunks_of_any_size_give_the_whole(name, kind, side, sizes):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all", "strided", "selected", *STONES])
 @settings(max_examples=6)
 @given(data=st.data(), length=st.integers(2, 150), seed=st.integers(0, 99))
@@ -358,6 +362,7 @@ def test_the_base_continues_what_jump_heads_began():
         filled(model, torch.full((3, 1), PAD + 3), past_key_values=cache)
 
 
+@pytest.mark.slow
 def test_no_cache_is_kept_alive():
     model, ids = tiny_jump_model("gpt2"), tiny_inputs("gpt2")["input_ids"]
     cache = weakref.ref(filled(model, ids).layers[0])

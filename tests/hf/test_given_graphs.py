@@ -37,6 +37,7 @@ def chain(nodes: int, causal: bool = False) -> Data:
     return Data(edge_index=edges, num_nodes=nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXT)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_a_model_jumps_along_graphs_from_outside(name, side):
@@ -173,6 +174,7 @@ def test_a_models_forward_alone_knows_its_graphs_but_no_part_of_a_layer_does():
             model.encoder.layer[0].attention(torch.zeros(1, 7, 32))
 
 
+@pytest.mark.slow
 def test_a_compiled_model_takes_other_graphs():
     model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", (7,))
     compiled = torch.compile(model, backend="eager")

@@ -90,6 +90,7 @@ def test_heads_read_global_tokens_and_these_read_all(way, side):
     assert torch.equal(got[1], none[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "electra"])
 @pytest.mark.parametrize("way", WAYS)
 def test_models_take_them_as_an_argument_too(way, name):
@@ -121,6 +122,7 @@ def test_backward_may_come_later_with_checkpointing(way):
         assert_close(found[1][name], gradient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["clusters", "name"])
 def test_a_compiled_model_reads_them(way):
     inputs = tiny_inputs("bert", LENGTHS) | {"global_attention_mask": everywhere()}

@@ -92,6 +92,7 @@ def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name):
         assert {layer.past.kept[0][0].tree.clusters for layer in cache.layers} == {9 * 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
 @pytest.mark.parametrize("overrides", IDENTITIES)
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -132,6 +133,7 @@ PADDED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "side"), PADDED)
 def test_padding_changes_no_valid_token(kind, name, side, device):
     model, lengths = tiny_jump_model(name, **KINDS[kind]).double().to(device), (LENGTH, 9, 1)
@@ -200,6 +202,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(LENGTH, LENGTH), (LENGTH, 7)])
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("name", (*ARCHITECTURES, "opt"))
@@ -268,6 +271,7 @@ def test_a_mask_that_was_written_to_is_read_anew(inference):
         assert not torch.equal(got, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [False, True])
 def test_a_mask_is_not_kept_alive(odd):
     mask = given(7, odd)
@@ -286,6 +290,7 @@ def test_the_last_queries_alone_are_refused(tokens):
         FORWARD(module, query, key, key, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("additive", [False, True])

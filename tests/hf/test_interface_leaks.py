@@ -22,6 +22,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rule", "lengths", "side"), CASES)
 def test_later_tokens_change_no_earlier_one(name, rule, lengths, side):
     model, inputs, output = prepared(name, rule, lengths, side)
@@ -53,6 +54,7 @@ def test_packed_documents_do_not_see_each_other(name):
     assert all(layer.mask.pairs is not None for layer in joined)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [(1,), (0.0, 1.0)])
 @pytest.mark.parametrize("pattern", ["window:4", "window:3+global:1", "strided:16"])
 def test_long_inputs_leak_nothing_through_blocks_of_a_pattern(pattern, hops):

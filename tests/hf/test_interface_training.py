@@ -55,6 +55,7 @@ def model_with(kind: str, name: str) -> PreTrainedModel:
     return clustered_model(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize(("kind", "name"), WAYS)
 def test_gradient_checkpointing_changes_no_gradient(kind, name, reentrant):
@@ -78,6 +79,7 @@ TRAINED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("kind", TRAINED)
 def test_a_compiled_model_trains_and_can_be_disabled(kind):
@@ -96,6 +98,7 @@ def test_a_compiled_model_trains_and_can_be_disabled(kind):
     assert not torch.allclose(base, jumping, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [{"key_selection": "significance"}, {"vote_rate": 0.1}], ids=str)
 def test_a_causal_mask_is_refused_compiled_as_it_is_eagerly(rule):
     torch._dynamo.reset()
@@ -137,6 +140,7 @@ AUTOCAST = {  # votes near ρ flip in bfloat16, so soft ones are compared
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_cache", [False, True])
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -46,6 +46,7 @@ BY_NAME = [(name, {}) for name in ARCHITECTURES] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "fields"), BY_NAME, ids=str)
 def test_heads_without_weights_come_back_and_by_name_too(name, fields, tmp_path):
     model, inputs = tiny_jump_model(name, **fields), tiny_inputs(name)
@@ -115,6 +116,7 @@ def trainer_checkpoint(folder: Path) -> Path:
     return folder / "checkpoint-1"
 
 
+@pytest.mark.slow
 def test_without_the_library_every_save_refuses_to_load(tmp_path):
     folders = [saved(tiny_jump_model("bert"), tmp_path / "first")]
     for again in ("second", "third"):
@@ -137,6 +139,7 @@ print("ready")
 """
 
 
+@pytest.mark.slow
 def test_a_fresh_process_starts_lightly_and_runs_a_pickled_model(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     (tmp_path / "model").write_bytes(pickle.dumps((model, inputs, run(model, inputs))))

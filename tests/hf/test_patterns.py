@@ -64,6 +64,7 @@ WITHIN += [("llama", "window:3+global:1"), ("bart", "window:4"), ("modernbert", 
 READ += [(*case, hops) for case in WITHIN for hops in ((1,), (0.0, 1.0))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lengths", "side"), PADDINGS)
 @pytest.mark.parametrize(("name", "pattern", "hops"), READ)
 def test_attention_is_the_reference(name, pattern, hops, lengths, side, device):
@@ -94,6 +95,7 @@ def test_attention_is_the_reference(name, pattern, hops, lengths, side, device):
     assert torch.equal(run(detach(model), inputs), base)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [(1,), (0.5, 0.5)])
 @pytest.mark.parametrize("pattern", RULES)
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

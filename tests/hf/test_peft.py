@@ -44,6 +44,7 @@ def adapted(base: Path, config: Any) -> Any:
     return lora(attach(hf.BertModel.from_pretrained(base), config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_hand", [None, "plain", "jumping"])
 @pytest.mark.parametrize(
     "config", [tiny_config(), JatConfig.clustered(**SETTINGS)], ids=["jump", "cluster"]
@@ -129,6 +130,7 @@ def test_a_base_that_was_saved_with_the_heads_has_them_once(tmp_path):
     assert attached_config(again) == tiny_config()
 
 
+@pytest.mark.slow
 def test_adapters_that_transformers_added_carry_them_too(base, tmp_path):
     model, inputs = attach(hf.BertModel.from_pretrained(base), tiny_config()), tiny_inputs("bert")
     model.add_adapter(peft.LoraConfig(target_modules=["query"], init_lora_weights=False))

@@ -307,6 +307,7 @@ def loaded(model: Any, folder: Path) -> Any:
     return from_pretrained(type(model), folder, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(TRIALS))
 def test_a_model_is_what_the_slow_functions_say(seed, tmp_path, monkeypatch):
     trial = Trial(seed)

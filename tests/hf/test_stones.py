@@ -211,6 +211,7 @@ def test_values_come_from_beyond_the_pattern(by_value):
     assert_close(got, rows @ value + by_value * walk @ value, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_strengths_are_saved_with_a_lora_adapter(tmp_path):
     peft = pytest.importorskip("peft")

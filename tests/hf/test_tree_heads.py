@@ -48,6 +48,7 @@ def by_oracle(call: Call, **fields: Any) -> Tensor:
     return reference_tree_attention(query, key, value, **options)[:, :, before:]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(ELSEWHERE)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", FAMILIES)
@@ -89,6 +90,7 @@ def chunks(
     return in_chunks(model, inputs, sizes, cache)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(ELSEWHERE)
 @WAYS
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -104,6 +106,7 @@ def test_chunks_and_single_tokens_are_the_whole(name, side, by_name):
             assert_near(chunks(model, inputs, sizes, kind)[valid], whole)
 
 
+@pytest.mark.slow
 @WAYS
 @settings(max_examples=20)
 @given(
@@ -148,6 +151,7 @@ def test_later_tokens_read_by_clusters_from_their_position_on(calls):
     assert_near(chunks(model, inputs, MIXED)[valid], whole[valid])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", ["all", (1, 3)])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_heads_may_have_rules_of_their_own(name, heads):
@@ -205,6 +209,7 @@ def with_room(model: Any) -> Any:
 FILLS = [with_prefix, recorded, other_mask, densely, of_other_heads, with_room]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", FILLS)
 def test_a_prefix_of_any_kind_is_read_by_its_keys(fill, calls):
     model, logits = decoder("llama"), []
@@ -264,6 +269,7 @@ def test_an_offloaded_layer_leaves_nothing_behind(by_name):
         start = end
 
 
+@pytest.mark.slow
 def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls):
     torch._dynamo.reset()
     model, base = decoder("llama"), FAMILIES["llama"]().double()
@@ -364,6 +370,7 @@ def test_a_model_goes_back_to_sdpa_and_takes_clusters_again(by_name):
     assert torch.equal(model.generate(IDS, **options), ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bfloat16", "autocast", "inference mode"])
 def test_precisions_and_modes(kind):
     model, ids = decoder("llama").float(), IDS[:, :LONG]

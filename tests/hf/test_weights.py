@@ -43,6 +43,7 @@ def strengthen(model: nn.Module) -> None:
         nn.init.constant_(module.theta, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*quantiz")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["packed", "quantized", "on disk"])
@@ -93,6 +94,7 @@ def held(model: hf.PreTrainedModel) -> Any:
     return [(name, id(x[name])) for x, name in names], inner, model.config.to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [JatConfig.stones(heads=1), tiny_config(layers=(9,))])
 @pytest.mark.parametrize("before", ["nothing", "clusters", "by name", "by a wrong name"])
 def test_a_model_that_gets_no_heads_is_as_it_was(before, config, tmp_path):

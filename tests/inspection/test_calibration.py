@@ -33,6 +33,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(variant) or "plain")
 def test_density_is_met_within_one_pair(variant: dict[str, Any], device: torch.device) -> None:
     model, batches = tiny_bert().to(device), random_batches(6)

@@ -35,6 +35,7 @@ CAUSAL_BATCH = padded_batch((48, 31, 40, 6), ids=(3, VOCABULARY))  # the last is
 # --- numbers -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "config"),
     [
@@ -244,6 +245,7 @@ def test_only_what_foretells_has_a_loss() -> None:
     assert (report.tokens, report.next_tokens.positions) == (4 * 20, 4 * 19)
 
 
+@pytest.mark.slow
 def test_a_tolerance_gives_settings_of_decoders() -> None:
     ids = torch.randint(3, VOCABULARY, (2, 160), generator=torch.Generator().manual_seed(0))
     model, batches = tiny_model("llama"), [{"input_ids": own[None]} for own in ids]
@@ -260,6 +262,7 @@ def test_a_tolerance_gives_settings_of_decoders() -> None:
 # --- the real model ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_minilm_on_wikipedia(minilm_path, data_dir):
     """Heads are off by a tenth where those without the rest are off by half."""
     model, tokenizer = (x.from_pretrained(minilm_path) for x in (AutoModel, AutoTokenizer))

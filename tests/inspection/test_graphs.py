@@ -32,6 +32,7 @@ def stones_and_walk(layer):
     return operator.links[0], operator.to_dense()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["excess", "hard", "sigmoid"])
 @pytest.mark.parametrize(("sides", "self_weight"), [("both", 0.0), ("both", 0.1), ("positive", 0)])

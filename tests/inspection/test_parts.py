@@ -55,6 +55,7 @@ def test_a_part_of_the_heads_is_that_part_of_the_whole(model, tokenizer):
         assert list(part.heads) == [whole.heads[HEADS.index(place)] for place in wanted]
 
 
+@pytest.mark.slow
 def test_a_part_of_the_tokens_has_the_jumps_between_them(model, tokenizer):
     span = range(3, 11)
     whole = inspect_text(model, tokenizer, TEXT, top=10_000)
@@ -76,6 +77,7 @@ def test_a_part_of_the_tokens_has_the_jumps_between_them(model, tokenizer):
         assert replace(report, **empty) == replace(full, **empty)
 
 
+@pytest.mark.slow
 def test_views_are_cut_the_same_way(model, tokenizer):
     options: dict[str, Any] = {"layer": 1, "head": 2, "special_tokens": True}
     whole = view_head(model, tokenizer, TEXT, **options)
@@ -128,6 +130,7 @@ def test_gains_are_those_of_other_models(tokenizer, name, config):
     test_gains_are_those_of_the_model(model, tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [2, 5, 9, 30])
 def test_cropping_keeps_what_is_strongest(model, tokenizer, most):
     for layer, head in HEADS[::3]:
@@ -147,6 +150,7 @@ def test_cropping_keeps_what_is_strongest(model, tokenizer, most):
         whole.strongest(0)
 
 
+@pytest.mark.slow
 def test_the_matrices_of_one_head_are_in_memory_at_a_time(model, tokenizer):
     text = " ".join(["bark look"] * 30)
     length = len(tokenizer(text)["input_ids"])

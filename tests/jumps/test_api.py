@@ -55,6 +55,7 @@ DECODER_CONFIGS = [
 # --- the oracle ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "masks"),
     [
@@ -71,6 +72,7 @@ def test_values_and_gradients_are_the_oracles(backend, masks, device, data):
     check_against_oracle(with_half_joined(config, case), case, device)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:vote_rate=.*:UserWarning")
 @pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
 @settings(max_examples=8)
@@ -153,6 +155,7 @@ def test_lower_precisions_keep_their_budget(dtype, backend, seed, hops):
 # --- ordinary attention --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "config",
@@ -250,6 +253,7 @@ def test_padding_changes_nothing(backend, drawn, form):
     assert_equal(output[:, :, place], jump_attention(*small[:3], **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", DECODER_CONFIGS, ids=repr)
 @pytest.mark.parametrize("padding", [None, "left", "right"])
 def test_later_tokens_change_nothing_in_a_decoder(config, padding, device):
@@ -564,6 +568,7 @@ def test_compiled_code_refuses_a_matrix_that_it_cannot_read(settings):
         torch.compile(run, backend="eager")(triangle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"key_selection": "strided", "key_step": 2}])
 def test_compiled_code_takes_a_matrix_where_no_key_looks_ahead(settings):
     query, key, value, density = random_heads(1, 2, 8, 4, is_causal=True)

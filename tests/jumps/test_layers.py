@@ -204,6 +204,7 @@ def test_the_filter_of_equation_4_learns() -> None:
     assert made.jump_conv.layers[0].lins[0].weight.grad.abs().max() > 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
 def test_layers_that_nobody_here_wrote_train_repeat_and_leak_nothing(name: str) -> None:
     settings, conv = FOREIGN[name]

@@ -36,6 +36,7 @@ def assert_same(found, wanted, tensors):
         assert_equal(got, want)
 
 
+@pytest.mark.slow
 @given(
     own=SETTINGS,
     causal=st.booleans(),

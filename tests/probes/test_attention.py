@@ -29,6 +29,7 @@ def rows_of(table: Any, task: str) -> Any:
     return table[table["task"] == task].set_index("told from")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_planted_relations_are_told(name: str, tmp_path: Path) -> None:
     """Each head gives to the words of one relation, from the dependent to its head."""

@@ -22,6 +22,7 @@ def test_senses_come_in_their_order_with_their_keys(small_wordnet: Any) -> None:
     assert small_wordnet.senses("barks", "n") == ()  # no lemma, though nltk knows what it is of
 
 
+@pytest.mark.slow
 def test_nltk_comes_first_then_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
     if Path("/usr/share/wordnet").exists():
@@ -133,6 +134,7 @@ def test_what_is_not_semcor_is_refused(tmp_path: Path, small_wordnet: Any) -> No
         read_semcor(tmp_path / "nothing", small_wordnet)
 
 
+@pytest.mark.slow
 def test_two_real_texts(data_dir: Path, wordnet: Any, tmp_path: Path) -> None:
     with tarfile.open(data_dir / "wsd" / "semcor3.0.tar.gz") as file:
         members = [m for m in file if m.name.endswith(("br-a01", "br-r05"))]
@@ -207,6 +209,7 @@ def test_broken_sets_get_one_line(
             read_evaluation(path, small_wordnet)
 
 
+@pytest.mark.slow
 def test_the_first_sense_is_as_good_as_published(data_dir: Path, wordnet: Any) -> None:
     """Raganato et al. 2017, table 2, have these F1 of WordNet's first sense."""
     published = {"senseval2": (2282, 66.8), "senseval3": (1850, 66.2), "semeval2007": (455, 55.2)}

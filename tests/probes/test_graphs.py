@@ -74,6 +74,7 @@ def random_graphs(
     return reader, joined
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_ratios_are_those_of_loops(seed: int, tmp_path: Path) -> None:
     draw = np.random.default_rng(seed)

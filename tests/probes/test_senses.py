@@ -67,6 +67,7 @@ def drawn(number: int, seed: int) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), [("bert", 0), ("gpt2", 1), ("bert", 2), ("gpt2", 3)])
 def test_the_table_follows_the_definition(
     name: str, seed: int, small_wordnet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +163,7 @@ def threes(read: list[tuple[Words, Words]]) -> dict[str, list[tuple[Words, Words
     return found
 
 
+@pytest.mark.slow
 def test_pairs_have_two_senses_of_a_word_each_of_another_lemma(tmp_path: Path) -> None:
     model, options = tiny_model("bert"), {"pairs": 9, "layers": (0,)}
     reads = [
@@ -220,6 +222,7 @@ def slow_rows(model: Any, layer: int, read: list[Any]) -> dict[str, tuple[float,
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_the_ratio_follows_its_definition(name: str, tmp_path: Path) -> None:
     model = tiny_model(name)

@@ -110,6 +110,7 @@ def test_training_finds_trees_behind_a_rotation_and_noise(tmp_path: Path) -> Non
     assert relations["mean"].between(0.9, 1.1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_each_layer_has_a_row_and_controls(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

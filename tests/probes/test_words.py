@@ -56,6 +56,7 @@ def word_maps(reader: WordReader, kind: str) -> dict[tuple[int, int], Tensor]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graph", ["pairs", "stones"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
 @pytest.mark.parametrize("kind", ["attention", "scores", "propagated", "graph"])

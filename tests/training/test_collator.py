@@ -109,6 +109,7 @@ def test_strings_have_the_words_of_the_tokenizer(minilm_path):
     assert batch["graphs"].edge_index.tolist() == [[1, 2, 3], [2, 3, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [hf.Trainer, JatTrainer])
 @pytest.mark.parametrize("rows", [rows_of(), rows_of(as_data=True)])
 def test_a_trainer_trains(kind, rows, minilm_path, tmp_path):

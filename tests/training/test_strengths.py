@@ -126,6 +126,7 @@ def test_a_trainer_saves_heads_and_describes_them(tmp_path):
     assert attached_config(again) == attached_config(model)
 
 
+@pytest.mark.slow
 def test_activations_computed_again_take_the_graphs_that_there_are(tmp_path):
     losses = []
     for again in (False, True):

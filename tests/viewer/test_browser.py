@@ -43,6 +43,7 @@ def go(tab: Any, view: str) -> None:
     assert tab.locator("#views [aria-current=true]").inner_text() == view
 
 
+@pytest.mark.slow
 def test_all_heads_are_drawn_and_one_opens(opened: Opened) -> None:
     tab = opened(made_up_page(WORDS))
     assert tab.title() == "</title><script>alert(2)</script>"
@@ -275,6 +276,7 @@ def test_the_keyboard_alone_opens_a_head_and_finds_stones(opened: Opened) -> Non
     assert tab.evaluate("document.activeElement.className") == "jump"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["All heads", "One head", "Jumps", "Tree", "Map"])
 def test_what_is_shown_is_saved_as_a_vector_picture(
     opened: Opened, view: str, tmp_path: Path
@@ -312,6 +314,7 @@ def test_it_prints_as_vectors(opened: Opened) -> None:
     assert len(re.findall(rb"/Type /Page\b", pdf)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out(opened: Opened, scheme: str) -> None:
     tab = opened(made_up_page(WORDS))
@@ -324,6 +327,7 @@ def test_texts_stand_out(opened: Opened, scheme: str) -> None:
         assert faint == [], view
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 400])
 def test_hostile_tokens_are_shown_as_text_and_nothing_is_wider_than_the_window(
     opened: Opened, width: int
@@ -343,6 +347,7 @@ def test_hostile_tokens_are_shown_as_text_and_nothing_is_wider_than_the_window(
     assert tab.evaluate("document.scripts.length") == 2
 
 
+@pytest.mark.slow
 def test_512_tokens_and_144_heads_stay_usable(opened: Opened) -> None:
     one = made_up_page(tuple(f"w{n}" for n in range(512)), heads=1).texts[0]
     pairs = [(layer, head) for layer in range(12) for head in range(12)]

@@ -25,6 +25,7 @@ def labels(figure):
     return [text for text in figure.axes[0].texts if text.get_rotation() == 90]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [3.3, 6.8])
 @pytest.mark.parametrize("length", [1, 30, 200, 2000])
 @pytest.mark.parametrize("place", [0.0, 0.2, 1.0, None])  # of an encoder's token

@@ -23,6 +23,7 @@ def made_up_graphs(length: int, places=PLACES) -> Iterator[GraphView]:
         yield GraphView(HeadReport(layer, head, 6.0, 0.25, 0.1, ()), tokens, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 14, 500])
 @pytest.mark.parametrize("places", [PLACES, PLACES[:1], [(0, head) for head in range(12)]])
 def test_every_graph_has_its_place_and_nothing_overlaps(length, places) -> None:

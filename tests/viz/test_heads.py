@@ -85,6 +85,7 @@ def stones_view(length, stones=6):
     return view_of(report, tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "hops"), [(2, 0), (8, 6), (16, 0), (30, 0), (48, 1)])
 def test_every_label_lies_inside_the_picture_and_titles_apart(length: int, hops: int) -> None:
     view = made_up_view(length, jumps=1)
@@ -193,6 +194,7 @@ def test_letters_that_no_font_has_are_one_line(tmp_path, caplog):
     assert "characters are drawn as boxes" in line and "rcParams['font.family']" in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 8, 16, 30, 48])
 def test_labels_of_stones_lie_inside_and_rows_stand_beside_each_other(length: int) -> None:
     figure = draw_head(stones_view(length, stones=2 * length))

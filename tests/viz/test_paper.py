@@ -34,6 +34,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("width", [6.8, 3.3])
 def test_a_picture_has_the_width_and_the_letters_of_a_paper(name, width, tmp_path):

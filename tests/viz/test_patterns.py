@@ -10,6 +10,7 @@ from tests.jumps.patterns.support import all_pairs
 from tests.viz.support import assert_apart, draw_inside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 20, 300])
 @pytest.mark.parametrize(
     "specs",

@@ -90,7 +90,8 @@ class Triples:
 
     def __init__(self, words: pd.DataFrame) -> None:
         self.word = words["word"].to_numpy()
-        self.spans = {}  # for each word, where its lemma or its sense begins, and how large that is
+        # For each word, where its lemma or its sense begins, and how large that is.
+        self.spans: dict[str, tuple[Any, Any]] = {}
         for kind in ("lemma", "sense"):
             groups = words.groupby(kind)["word"]
             start = words.index - groups.cumcount()

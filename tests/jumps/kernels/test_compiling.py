@@ -113,6 +113,7 @@ def compiled():
     return dict(zip(SIZES, map(json.loads, lines), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_kernels_compile_for_a_gpu(compiled, sizes):
     wanted = VOTING | SUMMING | ({"_sum_ends"} if sizes == "several segments" else set())

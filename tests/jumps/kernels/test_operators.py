@@ -42,6 +42,7 @@ def test_sums_do_what_their_description_says():
     torch.library.opcheck(torch.ops.jat_graph.sum_joined, (x, *ranking))
 
 
+@pytest.mark.slow
 @each_form
 @pytest.mark.parametrize("number", [1, 2])
 def test_runs_are_equal(form, number):

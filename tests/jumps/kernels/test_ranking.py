@@ -62,6 +62,7 @@ def test_equal_scores_keep_the_order_of_their_tokens(form):
     assert sorted(negative) == [1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [TRITON])
 @given(case=columns_and_limits(longest=20), block=st.sampled_from((1, 20, 50)))
 def test_blocks_change_nothing(form, case, block):

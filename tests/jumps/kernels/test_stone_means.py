@@ -46,6 +46,7 @@ def walk(links, x):
     return links.mT @ means, links.sum(1), means
 
 
+@pytest.mark.slow
 @forms
 @given(scores=stone_scores(), features=st.integers(1, 40))
 def test_values_and_gradients_are_those_of_the_definition(form, scores, features):
@@ -62,6 +63,7 @@ def test_values_and_gradients_are_those_of_the_definition(form, scores, features
     assert_close((*found, to_scores, to_x - before), (*expected, *wanted), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @forms
 @given(scores=stone_scores(torch.float32), seed=st.integers(0, 2**20))
 def test_single_precision_stays_in_its_budget(form, scores, seed):

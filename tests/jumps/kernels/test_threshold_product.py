@@ -54,6 +54,7 @@ def test_a_place_without_a_token_adds_nothing(form):
     assert run("add_joined", form, x, order, reach).flatten().tolist() == [1, 0, 100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "sizes"),
     [
@@ -73,6 +74,7 @@ def test_blocks_and_segments_add_up(form, sizes, case, width):
     torch.testing.assert_close(found, vote_cube(*case).sum(1).double() @ x, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @each_form
 def test_the_error_does_not_grow_with_the_length(form):
     # Features of one sign: a sum in one go would lose a digit every tenfold length.

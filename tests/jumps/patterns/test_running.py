@@ -44,6 +44,7 @@ def readable(spec, case):
     return allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", RULES)
 @pytest.mark.parametrize("masks", [PADDING_MASKS, CAUSAL_MASKS, MASKS])
 @given(data=st.data())
