@@ -246,6 +246,7 @@ TYPED = """
 """.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPED)
 def test_the_example_of_a_docstring_runs(name: str) -> None:
     described = inspect.unwrap(attrgetter(name)(jat_graph))

@@ -187,6 +187,7 @@ def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 # --- imports -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_there_is_something_to_check() -> None:
     assert len(_files()) > 20
     assert len(_public_functions()) > 50
@@ -415,6 +416,7 @@ def test_public_docstrings_have_their_fields() -> None:
     assert not lacking, "\n".join(lacking)
 
 
+@pytest.mark.slow
 def test_internal_docstrings_do_not_repeat_the_signature() -> None:
     public = {function.place for function in _public_functions()} | _documented_functions()
     inherited = _bases_of_exported()

@@ -164,6 +164,7 @@ def test_80_columns_cut_nothing(graph: str, words: tuple[str, ...], run: Run) ->
     assert "…" not in narrow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "wanted", "changes"),
     [
@@ -261,6 +262,7 @@ def test_inspect_shows_what_heads_on_clusters_lose(run: Run, tiny: Any, tmp_path
     assert "With --set dense_below=0 clusters also read texts of this length." in dense
 
 
+@pytest.mark.slow
 def test_a_decoder_tells_what_its_loss_becomes(run: Run, tiny: Any, tmp_path: Path) -> None:
     _, tokenizer = tiny
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -361,6 +363,7 @@ def test_plot_writes_a_picture(words: tuple[Any, ...], run: Run, tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_plot_draws_the_way_of_a_token_down_the_tree(
     run: Run, inspect: Inspect, tmp_path: Path
 ) -> None:
@@ -380,6 +383,7 @@ def test_plot_draws_the_way_of_a_token_down_the_tree(
     assert "read densely (dense_below): this is what clusters would do." in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made_for", "width"), [("screen", 6.8), ("paper", 6.8), ("column", 3.3)])
 def test_plot_draws_for_a_paper_and_prints_the_caption(
     made_for: str, width: float, run: Run, tmp_path: Path

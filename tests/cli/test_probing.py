@@ -141,6 +141,7 @@ def _write_senses(folder: Path) -> dict[str, Path]:
     return {"semcor": folder / "semcor3.0", "wordnet": wordnet, "evaluation": sets}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), [("senses", {"seeds": [0]}), ("ratio", {"pairs": 1})])
 def test_senses_are_asked_after(
     kind: str, options: dict[str, Any], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -198,6 +198,7 @@ def test_global_tokens_read_and_are_read_by_all(heads, settings, side, share, se
     assert_agree(fast(heads, **options, **settings), theirs, heads, sequence >= 0)
 
 
+@pytest.mark.slow
 @given(heads=drawn_heads(), settings=drawn_settings(), seed=seeds)
 def test_sequences_shorter_than_dense_below_are_read_by_sdpa(heads, settings, seed):
     batch, _, length, _ = heads[0].shape

@@ -23,6 +23,7 @@ def keys_of(length: int, seed: int, dtype: torch.dtype = torch.float64) -> Tenso
     return random_heads(length, seed=seed)[1].to(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 @given(length=st.integers(0, 200), seed=st.integers(0, 99), sizes=SIZES, twins=st.booleans())
 def test_nodes_are_those_of_the_oracle(causal, length, seed, sizes, twins):

@@ -110,6 +110,7 @@ def dropping(heads: list[Tensor], rule: Rule, share: float, seed: int = 2**40 + 
     return run(lambda *x: read_tree(*(y[None] for y in x), *given)[0][0], heads)
 
 
+@pytest.mark.slow
 @given(case=cases(), share=st.sampled_from((0.1, 0.5, 1.0)))
 def test_dropout_drops_what_the_formula_drops(case, share):
     if KERNELS["cpu"] is KERNELS["naive"]:
@@ -136,6 +137,7 @@ def test_dropout_drops_each_weight_by_itself():
     assert (torch.stack(draws).corrcoef() - torch.eye(len(draws))).abs().max() < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 60, 160])
 def test_runs_and_threads_give_the_same_bits(rows):
     heads = random_heads(160, rows=rows)

@@ -27,6 +27,7 @@ def test_padding_and_causal_order_are_recognised_in_every_form(kind):
         assert_equal(got, jump_attention(*heads, config=STRICT.replace(backend="dense"), **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("additive", [False, True])
 @pytest.mark.parametrize("side", ["right", "left", "scattered"])

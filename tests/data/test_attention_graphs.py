@@ -47,6 +47,7 @@ def readings(model: PreTrainedModel) -> list[int]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["bert", "roberta", "distilbert", "albert", "modernbert", "gpt2", "llama"]
 )

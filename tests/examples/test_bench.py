@@ -142,6 +142,7 @@ def test_wrong_use_is_one_line(
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
 def test_costs_fill_the_table_of_prices() -> None:
     bench.main(["costs", "--lengths", "32", "--repeats", "1", "--device", "cpu", "--out", "c.json"])

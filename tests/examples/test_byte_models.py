@@ -20,6 +20,7 @@ from models.sparse_transformer import SparseTransformer
 JUMPS = JatConfig(PairGraph(threshold=0.1), heads=2, hop_weights=(0.5, 0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

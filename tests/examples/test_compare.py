@@ -74,6 +74,7 @@ def test_two_variants_are_compared_over_seeds_and_rows(
     assert "macro_f1" in compared(base, other, "--metric", "macro_f1")[0]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_refused_in_one_line(
     train: Callable[..., dict[str, Any]], compared: Compare, tmp_path: Path
 ) -> None:

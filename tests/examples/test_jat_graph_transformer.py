@@ -99,6 +99,7 @@ def test_a_graph_hides_order_and_heads() -> None:
     torch.testing.assert_close(out[order], other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_and_says_how_well(
     tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:

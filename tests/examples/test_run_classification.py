@@ -88,6 +88,7 @@ def test_it_learns_from_files_of_ones_own(
     assert again["eval_accuracy"] == scores["eval_accuracy"]
 
 
+@pytest.mark.slow
 def test_evaluating_alone_cuts_where_training_did(
     write: Write, tiny_model: str, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ def test_numbers_are_a_regression(write: Write, tiny_model: str, tmp_path: Path)
     assert scores["eval_pearson"] > 0.5 and "eval_mse" in scores
 
 
+@pytest.mark.slow
 def test_one_file_alone_needs_rows_that_are_held_out(
     write: Write, tiny_model: str, tmp_path: Path
 ) -> None:
@@ -197,6 +199,7 @@ def test_texts_long_enough_for_clusters_are_read_by_them(
     assert not [text for text in caplog.messages if "clusters" in text]
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_heed_a_name_is_refused(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:
@@ -223,6 +226,7 @@ def test_strengths_learn_by_a_rate_of_their_own(
     assert learned["0"] == 0 and learned["0.1"] > 0.05
 
 
+@pytest.mark.slow
 def test_heads_come_from_a_file(files: tuple[str, ...], tiny_model: str, tmp_path: Path) -> None:
     (tmp_path / "heads.json").write_text(json.dumps({"jat": JatConfig(heads=(0,)).to_dict()}))
     run(tiny_model, tmp_path / "run", *files, "--jat_config", str(tmp_path / "heads.json"))
@@ -230,6 +234,7 @@ def test_heads_come_from_a_file(files: tuple[str, ...], tiny_model: str, tmp_pat
     assert config["jat"]["heads"] == [0]
 
 
+@pytest.mark.slow
 def test_thresholds_are_calibrated_on_training_rows(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:
@@ -390,6 +395,7 @@ def test_a_label_that_was_not_trained_is_named(
         run(tiny_model, tmp_path / "run", *files, "--validation_file", other)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_stops_the_run(
     files: tuple[str, ...], tiny_model: str, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_and_takes_more_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_another_process_may_be_at_a_run(tmp_path: Path) -> None:
     assert len(script.run_sweep(sweep, tmp_path).records) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -44,6 +44,7 @@ def run(tmp_path: Path, call: Call) -> Call:
     return command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tiny_model", "tiny_decoder"])
 def test_a_model_is_compared_in_a_table_a_file_and_a_picture(
     kind: str,

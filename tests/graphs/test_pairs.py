@@ -37,6 +37,7 @@ def dense(graph):
 # --- what a graph holds --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masks", [PADDING_MASKS, CAUSAL_MASKS, PAIR_MASKS])
 @given(data=st.data())
 def test_a_graph_is_its_operators_matrix_between_valid_tokens(masks, data):

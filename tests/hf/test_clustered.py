@@ -304,6 +304,7 @@ def test_what_is_compiled_warns_too():
     assert_close(got, run(model, inputs), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_pairs_are_sdpas_where_a_compiled_model_hides_what_they_say():
     torch._dynamo.reset()
     model = clustered_model("bert")

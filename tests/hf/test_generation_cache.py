@@ -156,6 +156,7 @@ def test_guessed_tokens_are_cropped_again(name, kind):
         assert torch.equal(generate(model, inputs, **option, **many).sequences, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("rule", ["all", "strided"])
 def test_an_encoder_and_a_decoder(rule, num_beams):
@@ -168,6 +169,7 @@ def test_an_encoder_and_a_decoder(rule, num_beams):
     assert_same(model, inputs, num_beams=num_beams, forced_bos_token_id=None, max_new_tokens=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1,) * LENGTH, (5, 4, 3), (11, 1)])
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
@@ -283,6 +285,7 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(kind):
     assert_close(got, wanted[[1, 1], 30:], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "num_beams"),
     [("all", 1), ("all", 2), ("stones", 1), ("stones", 2), *((kind, 1) for kind in CLUSTERED)],

@@ -108,6 +108,7 @@ def test_every_form_of_the_same_graphs_gives_the_same():
             assert_close(run(model, inputs), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["bert", "gpt2", "bart", "vit"])
 def test_backward_may_come_later(name, reentrant):

@@ -40,6 +40,7 @@ WAYS = [(kind, "sdpa", AutoModel.from_pretrained) for kind in KINDS]
 WAYS += [("pairs", "eager", load) for load in (as_sentence_transformers_does, in_a_pipeline)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "attention", "loader"), WAYS)
 def test_whoever_loads_a_model_without_its_heads_is_told(kind, attention, loader, tmp_path):
     model = attach(tiny_model("bert"), KINDS[kind])

@@ -216,6 +216,7 @@ def test_what_heads_have_learned_comes_back(kind, tmp_path):
     assert torch.equal(run(loaded, inputs), want)
 
 
+@pytest.mark.slow
 def test_a_model_built_from_a_saved_configuration_has_its_heads(tmp_path):
     model, inputs = tiny_jump_model("bert"), tiny_inputs("bert")
     built = AutoModel.from_config(hf.AutoConfig.from_pretrained(saved(model, tmp_path))).eval()

@@ -104,6 +104,7 @@ WINDOWS: dict[str, tuple[dict[str, Any], int, tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("kind", ["stones", "standard scores"])
 def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(name, kind):

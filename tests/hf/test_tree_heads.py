@@ -238,6 +238,7 @@ def test_what_clusters_cannot_follow_is_one_line_and_by_name_sdpas():
     assert_near(got, follow(base, IDS, windows))
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_static_cache_that_is_filled_anew_has_no_tokens_of_before(by_name):
     model, start = decoder("llama", by_name), 0

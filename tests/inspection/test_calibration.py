@@ -218,6 +218,7 @@ def assert_is_that_of_whole_runs(config, model, batches):
         assert found[0] == pytest.approx(max(0.0, float(wanted)), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXT)
 def test_every_layer_is_measured_as_in_a_whole_run(name: str) -> None:
     used = [tiny_inputs(name), tiny_inputs(name, (LENGTH, LENGTH - 3))]

@@ -137,6 +137,7 @@ def test_without_the_rest_all_attention_is_exact(plain, tokenizer):
     assert all(head.share < 0.3 and head.tv > 0.01 for head in found.heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [range(30, 31), "computer", None])
 def test_the_descent_of_a_token_is_that_of_the_whole_graph(place, seen, model, decoder, tokenizer):
     own = seen[-1]

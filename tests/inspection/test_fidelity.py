@@ -78,6 +78,7 @@ def test_cosines_are_those_of_two_runs() -> None:
     assert report.token_cosine < 0.999
 
 
+@pytest.mark.slow
 def test_a_sample_is_without_bias() -> None:
     model, batch = long_bert(1), padded_batch((200, 150))
     config = JatConfig.clustered(**SHORT | {"keys": 32}, margin=0.0)

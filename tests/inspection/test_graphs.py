@@ -132,6 +132,7 @@ def test_standard_scores_vote_and_are_shown():
                 assert (stone.side, stone.share) == (None, None)
 
 
+@pytest.mark.slow
 def test_special_tokens_are_no_stones_and_stand_on_none_unless_they_are_asked_for():
     tokenizer = tiny_tokenizer()
     model = attach(tiny_model("bert").double(), JatConfig.stones(layers=(1,), heads=1))

@@ -18,6 +18,7 @@ MISFIT = "Threshold .* does not fit: it joins .*% of the pairs. Calibrate it .* 
 ZERO = "Strengths are 0, as before training, so attention is that of the base"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "said"),
     [

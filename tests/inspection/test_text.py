@@ -100,6 +100,7 @@ def test_json_holds_everything(everything: Inspection, config: JatConfig) -> Non
     assert endless.to_dict()["heads"][0]["threshold"] == "inf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -131,6 +131,7 @@ def test_our_layer_gets_a_matrix_that_is_the_list_of_edges(seed, length, causal,
     assert torch.equal(matrix.values(), weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", MULTIPLYING)
 def test_layers_of_pyg_that_multiply_get_a_matrix_and_give_the_same(name, causal) -> None:

@@ -77,6 +77,7 @@ def test_other_shapes_of_weights_are_refused(make):
             make(3, 2)(torch.randn(4, 3), EDGES, torch.ones(shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", LAYERS)
 def test_scripting_is_refused_and_what_to_take_instead_works(make):
     said = f"^'{make.__name__}' does not support torch.jit.script; use torch.compile$"

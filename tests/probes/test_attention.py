@@ -54,6 +54,7 @@ def test_planted_relations_are_told(name: str, tmp_path: Path) -> None:
         assert difference == pytest.approx(1 - control)
 
 
+@pytest.mark.slow
 def test_random_attention_is_at_chance(tmp_path: Path) -> None:
     reader = planted(tmp_path, 4, random_maps(4, 0))
     table = attention_probe(reader, **parts(150, 150), seeds=(1,)).table
@@ -62,6 +63,7 @@ def test_random_attention_is_at_chance(tmp_path: Path) -> None:
         assert own["low"] < own["chance"] < own["high"]
 
 
+@pytest.mark.slow
 def test_a_model_with_jump_heads_beside_random_weights(tmp_path: Path) -> None:
     reader = tiny(tmp_path, attach(tiny_model("bert"), JatConfig.stones()))
     given_: dict[str, Any] = parts(30, 20) | {"maps": "graph", "seeds": (0,)}

@@ -105,6 +105,7 @@ def test_the_table_follows_the_definition(
 # --- the semantic probe --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_map_finds_what_tells_senses_apart(small_wordnet: Any, tmp_path: Path) -> None:
     """The first two numbers know the sense, the others are louder noise."""
     draw = torch.Generator()

@@ -138,6 +138,7 @@ def test_each_layer_has_a_row_and_controls(
             structural_probe(reader, *SETS, **options | other)
 
 
+@pytest.mark.slow
 def test_jump_heads_stand_beside_their_base(tmp_path: Path) -> None:
     reader = tiny(tmp_path, attach(tiny_model("bert"), tiny_config(), tiny_tokenizer()))
     options: dict[str, Any] = {"rank": 4, "epochs": 1, "layers": (1, 3)}

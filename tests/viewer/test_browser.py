@@ -65,6 +65,7 @@ def changing(page: Page, changes: tuple[float, ...]) -> Page:
     return replace(page, texts=(replace(first, heads=heads), *others))
 
 
+@pytest.mark.slow
 def test_it_opens_at_the_head_that_changes_most_and_lists_the_others(opened: Opened) -> None:
     tab = opened(changing(made_up_page(WORDS), (0.1, 0.02, 0.3, 0.25, 0.0, 0.2)))
     assert tab.locator("#heading").inner_text() == "Layer 0, head 2: what the jump changes"
@@ -134,6 +135,7 @@ def test_before_after_and_difference_are_there_for_a_pair(opened: Opened) -> Non
     assert float(shown[3].split("\t")[1]) == pytest.approx(weight, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_token_shows_the_clusters_that_it_reads_and_what_stands_for_the_rest(
     opened: Opened,
 ) -> None:

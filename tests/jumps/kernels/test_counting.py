@@ -23,6 +23,7 @@ def test_votes_are_counted_to_the_bit(form, case, ends):
     assert torch.equal(run("count", form, *case, start, stop), wanted[:, start:stop])
 
 
+@pytest.mark.slow
 @each_form
 @pytest.mark.parametrize("size", [4, 8, 64])
 def test_tiles_change_nothing(form, size):

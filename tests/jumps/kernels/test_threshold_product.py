@@ -25,6 +25,7 @@ def features_of(columns, width, dtype):
     return x.masked_fill(columns.isnan().all(1).unsqueeze(-1), 0.0)
 
 
+@pytest.mark.slow
 @each_form
 @given(case=columns_and_limits(), width=st.integers(1, 40))
 def test_sums_are_those_over_the_joined_tokens(form, case, width):

@@ -176,6 +176,7 @@ def test_auto_says_why_it_is_dense(settings, causal, words):
     assert str(choice).startswith("dense: ") and words in str(choice)
 
 
+@pytest.mark.slow
 def test_an_explicit_choice_never_falls_back():
     heads, config = torch.randn(1, 2, 5, 4), JatConfig.stones(backend="sparse", strength=1.0)
     with pytest.raises(ValueError, match=r"'sparse' cannot run: in causal order .*use 'dense'"):
