@@ -114,10 +114,15 @@ class Nodes(NamedTuple):
         found = list[Any]()
         known = known if known and len(known.keys) == levels else None
         first = known.keys[0].size(1) * tree.size if known else 0
-        index = tree.keys[:, first:, None].long()
+        heads, number = tree.keys[:, first:].shape
+        # Rows of all heads in one table: many times as fast as take_along_dim.
+        rows = tree.keys[:, first:].long() - first
+        rows += torch.arange(heads, device=rows.device).unsqueeze(1) * number
+        new = [x[:, SINKS + first : SINKS + first + number] for x in (key, value)]
+        means = [x.flatten(0, 1).index_select(0, rows.flatten()) for x in new]
+        means = [wide(x).unflatten(0, rows.shape) for x in means]
         width = tree.size
-        means = [wide(x[:, SINKS:].take_along_dim(index, 1)) for x in (key, value)]
-        spread = means[0].new_zeros(index.shape[:2])
+        spread = means[0].new_zeros(rows.shape)
         for _ in range(levels):
             whole = spread.size(1) // width * width
             parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
