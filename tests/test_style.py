@@ -45,16 +45,16 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 3_300,
-    "jat_graph/core": 1_600,
-    "jat_graph/graphs": 652,
-    "jat_graph/hf": 3_330,
+    "jat_graph/clusters": 2_840,
+    "jat_graph/core": 1_380,
+    "jat_graph/graphs": 644,
+    "jat_graph/hf": 3_285,
     "jat_graph/jumps": 7_500,
     "jat_graph/looking": 9_520,
     "jat_graph/nn": 980,
     "jat_graph/testing": 184,
     "jat_graph/training": 322,
-    "jat_graph": 26_760,
+    "jat_graph": 26_745,
     "examples": 12_440,
     "models": 1_029,
     "tests": 31_720,
@@ -284,6 +284,7 @@ def test_a_statement_says_one_thing() -> None:
 
 def test_pages_are_short() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [page for page in pages if "_build" not in page.parts]
     assert sum(len(path.read_text("utf-8").split()) for path in pages) <= WORDS
 
 

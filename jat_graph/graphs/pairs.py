@@ -153,11 +153,9 @@ def _split_graphs(edges: Edges, source: ScoreSource, mask: TokenMask) -> Batch:
     # Edges come sorted by target, and so by graph: each graph's lie together.
     graph = edges.edge_index[1].div(length, rounding_mode="floor")
     sizes = graph.bincount(minlength=len(valid)).tolist()
-    index = node.split_with_sizes(sizes, dim=1)
-    weight = edges.edge_weight.split_with_sizes(sizes)
     parts = {
-        "edge_index": index,
-        "edge_weight": weight,
+        "edge_index": node.split_with_sizes(sizes, dim=1),
+        "edge_weight": edges.edge_weight.split_with_sizes(sizes),
         "dropped_edges": edges.dropped_edges.tolist(),
         "dropped_weight": edges.dropped_weight.tolist(),
     }
@@ -168,10 +166,10 @@ def _batch(kind: type[Data], valid: Tensor, heads: int, parts: dict[str, Sequenc
     """Return the graphs of all sequences and heads, by which tokens are their nodes, [BH, L]."""
     graphs = []
     for number, own in enumerate(valid):
-        places = {"sequence": number // heads, "head": number % heads}
-        values = {name: part[number] for name, part in parts.items()}
-        nodes = {"num_nodes": int(own.sum()), "token": own.nonzero().squeeze(-1)}
-        graphs.append(kind(**values, **nodes, **places))
+        graph = kind(num_nodes=int(own.sum()), token=own.nonzero().squeeze(-1))
+        graph.update({name: part[number] for name, part in parts.items()})
+        graph.sequence, graph.head = divmod(number, heads)
+        graphs.append(graph)
     return Batch.from_data_list(graphs)
 
 
@@ -330,21 +328,18 @@ def stone_graph(
 
 def _split_links(incidence: StoneIncidence) -> Batch:
     """Cut the links of all sequences and heads into a batch, padding and empty stones taken out."""
-    links = incidence.links().flatten(0, 1)
-    source = incidence.source  # [BH, L, m]
+    links = incidence.links().flatten(0, 1)  # [BH, L, m]
     positions, sides = incidence.stones()
-    valid = node_rows(source, incidence.mask)
+    valid = node_rows(incidence.source, incidence.mask)
     used = (links > 0).any(-2)
     graph, row, column = links.nonzero(as_tuple=True)
     token, stone = valid.cumsum(-1) - 1, used.cumsum(-1) - 1
     index = torch.stack([token[graph, row], stone[graph, column]])
     sizes = graph.bincount(minlength=len(links)).tolist()
-    edges = index.split_with_sizes(sizes, dim=1)
-    weights = links[graph, row, column].split_with_sizes(sizes)
     parts = {
-        "hyperedge_index": edges,
-        "hyperedge_weight": weights,
+        "hyperedge_index": index.split_with_sizes(sizes, dim=1),
+        "hyperedge_weight": links[graph, row, column].split_with_sizes(sizes),
         "stone": [keys[own] for keys, own in zip(positions.flatten(0, 1), used, strict=True)],
         "side": [sides[own] for own in used],
     }
-    return _batch(StoneHypergraph, valid, source.shape[1], parts)
+    return _batch(StoneHypergraph, valid, incidence.source.shape[1], parts)

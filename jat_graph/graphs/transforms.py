@@ -104,7 +104,7 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
                 f"got {' and '.join(found) or 'none of them'}"
             )
         first = found[0]
-        shape = data[found[0]].shape
+        shape = data[first].shape
         axis, wanted = (1, "[N, H, D]") if first == "query" else (0, "[H, N, N]")
         if len(shape) != 3:
             raise ValueError(f"{first} must be {wanted}, got {list(shape)}")

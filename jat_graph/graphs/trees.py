@@ -82,7 +82,6 @@ def tree_graph(
         (600, tensor(592))
     """
     check_config(config)
-    settings = config.cluster_graph
     check_flag("is_causal", is_causal)
     for name, heads in (("query", query), ("key", key)):
         check_layout(name, heads)
@@ -91,7 +90,7 @@ def tree_graph(
     scale = check_scale(scale, query.size(-1))
     rules = dict[int, Rule]()
     mask = resolve_mask(attention_mask, is_causal, key)
-    for own, members in settings.rules(query.size(1), mask.causal).items():
+    for own, members in config.cluster_graph.rules(query.size(1), mask.causal).items():
         rules |= dict.fromkeys(members, own._replace(dense_below=0))
     valid = None if mask.valid is None else mask.valid[..., first:]
     (query,) = clean_padding(valid, query=query)
@@ -113,7 +112,6 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     """Return the graph of one head on a sequence without padding, [T, D] and [n, D]."""
     query, keys = query[None], key[None]
     choice = choose(query, keys, rule, scale)
-    tree = choice.tree
     nodes = Nodes.of(choice.tree, keys, keys, rule)
     counts = key.new_tensor([own.size(1) for own in nodes.keys], dtype=torch.long)
     starts = [0, *counts.cumsum(0).tolist()]  # of each level among all nodes
@@ -122,9 +120,9 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
     graph["token"].key = key
     graph["cluster"].num_nodes = starts[-1]
     graph["cluster"].level = torch.arange(len(counts), device=key.device).repeat_interleave(counts)
-    graph["cluster"].size = tree.size * FAN ** graph["cluster"].level
+    graph["cluster"].size = choice.tree.size * FAN ** graph["cluster"].level
     graph["cluster"].key = torch.cat([mean[0] for mean in nodes.keys])
-    (owner,) = cluster_of_keys(tree)
+    (owner,) = cluster_of_keys(choice.tree)
     steps = torch.arange(len(key), device=key.device)
     graph["token", "in", "cluster"].edge_index = torch.stack([steps[: len(owner)] + SINKS, owner])
     rows = [counts.new_zeros(2, 0)]  # (child, parent) of each level
@@ -140,8 +138,7 @@ def _head_graph(query: Tensor, key: Tensor, rule: Rule, scale: float) -> HeteroD
 def _add_opened(graph: HeteroData, query: Tensor, choice: Choice, starts: list[int]) -> None:
     """Add the nodes that tokens open; the query is scaled."""
     found = [choice.seen.new_zeros(2, 0, dtype=torch.long)]
-    opened = choice.opened[0].unbind(1)
-    for part, start in zip((choice.read[0], *opened), starts[:-1], strict=False):
+    for part, start in zip((choice.read[0], *choice.opened[0].unbind(1)), starts, strict=False):
         token, slot = (part >= 0).nonzero(as_tuple=True)
         found.append(torch.stack([part[token, slot] + start, token]))
     node, token = torch.cat(found, dim=1)
@@ -163,7 +160,7 @@ def _add_read(
         parts = zip([0, *(length + start for start in starts)], read.sizes, strict=False)
         names = [torch.arange(start, start + size, device=key.device) for start, size in parts]
         scores = read.scores[0, 0]
-        weights = read.scores[0, 0].softmax(-1)
+        weights = scores.softmax(-1)
         row, column = (scores > -torch.inf).nonzero(as_tuple=True)
         target = row + length - query.size(1) + rows.start
         found.append((torch.cat(names)[column], target, scores[row, column], weights[row, column]))

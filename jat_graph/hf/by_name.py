@@ -19,7 +19,7 @@ from jat_graph.clusters.choice import Rule
 from jat_graph.clusters.settings import ClusterGraph
 from jat_graph.core.compiling import in_transform
 from jat_graph.core.heads import HeadOutput
-from jat_graph.core.masks import shared_row, token_documents
+from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
 from jat_graph.hf.inputs import (
@@ -27,7 +27,6 @@ from jat_graph.hf.inputs import (
     AttentionInputs,
     hand_cache,
     jat_mask,
-    resolve_once,
     window_of,
 )
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import cache_utils
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
@@ -18,7 +17,7 @@ from jat_graph.core.masks import (
     TokenMask,
     causal_rows,
     exclude_tokens,
-    resolve_mask,
+    resolve_once,
     split_additive,
 )
 from jat_graph.core.past import Past, put
@@ -177,50 +176,6 @@ def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
         return None if row is None else row.expand(-1, -1, kwargs["q_length"], -1)
     with torch.inference_mode(False):  # it has a version, by which layers know it again
         return sdpa_mask(**kwargs)
-
-
-# Of a mask: its version, causality and shape; what it resolves to; whether its pairs are itself.
-_entries: MutableMapping[Tensor, tuple[Any, TokenMask, bool]] = WeakTensorKeyDictionary()
-
-
-def resolve_once(
-    attention_mask: Tensor,
-    is_causal: bool,
-    query: Tensor,  # [B, H, L, D], whose shape the mask must fit
-) -> TokenMask:
-    """Resolve a mask, which waits for the device, once for all layers that share it."""
-    # What was written to since is resolved anew.
-    # An entry for a mask without a version, or for a view, could go stale or keep its mask alive.
-    if (
-        torch.compiler.is_compiling()
-        or attention_mask.is_inference()
-        or attention_mask.dim() != 4
-        or attention_mask.size(-2) == 1
-    ):
-        return resolve_mask(attention_mask, is_causal, query)
-    entry = _entries.get(attention_mask)
-    mode = torch.is_inference_mode_enabled()
-    wanted = attention_mask._version, is_causal, query.shape[:3], mode  # no mode keeps another's
-    if entry is None or entry[0] != wanted:
-        resolved = resolve_mask(attention_mask, is_causal, query)
-        pairs_is_mask = resolved.pairs is attention_mask
-        if pairs_is_mask:  # the entry would keep its own key alive
-            resolved = replace(resolved, pairs=None)
-        _entries[attention_mask] = entry = (wanted, resolved, pairs_is_mask)
-    found = replace(entry[1], pairs=attention_mask) if entry[2] else entry[1]
-    found.__dict__["named"] = entry[1].named  # of the same pairs
-    return found
-
-
-def trust_causal(mask: TokenMask) -> TokenMask:
-    """Return a mask of pairs as causal order and padding, which nothing but the run can check."""
-    if mask.pairs is None:
-        return mask
-    valid = mask.pairs.diagonal(dim1=-2, dim2=-1)
-    expected = valid.unsqueeze(-2).expand_as(mask.pairs).tril()
-    holds = ((mask.pairs == expected) | ~valid.unsqueeze(-1)).all()
-    torch._assert_async(holds, "attention_mask must be causal order and padding under compile")
-    return replace(mask, valid=valid, causal=True, pairs=None)
 
 
 class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call]
