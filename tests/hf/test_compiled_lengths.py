@@ -29,12 +29,19 @@ HEADS = {
     "clusters": JatConfig.clustered(dense_below=0, keys=2, size=2, segment=2),
     "global tokens": JatConfig(pattern="window:4+global:1", hop_weights=(1,)),
 }
-CASES = [
-    *(("bert", heads) for heads in HEADS if heads not in ("standard scores", "stones in a window")),
-    *(("llama", heads) for heads in ("standard scores", "pairs", "every third key")),
-    ("llama", "stones in a window"),  # and no clusters: so short a text has none in causal order
+GRAPHS = [
+    *(("bert", heads) for heads in ("pairs", "stones", "clusters", "clusters by name")),
+    *(("llama", heads) for heads in ("pairs", "stones in a window")),
     *((name, "pairs") for name in ("gpt2", "modernbert")),
-    *((name, "clusters by name") for name in ("bert", "modernbert")),
+    ("modernbert", "clusters by name"),
+]
+OTHERS = [
+    *(
+        ("bert", heads)
+        for heads in HEADS
+        if heads != "standard scores" and ("bert", heads) not in GRAPHS
+    ),
+    *(("llama", heads) for heads in ("standard scores", "every third key")),
 ]
 DEPTHS = {"gpt2": {"n_layer": 1}, "modernbert": {"num_hidden_layers": 2}}  # the second is local
 
@@ -61,18 +68,31 @@ def model_with(name: str, heads: str) -> PreTrainedModel:
     return strengthened(attach(tiny_model(name, **depth), HEADS[heads]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "heads"), CASES)
-def test_lengths_and_batches_share_three_graphs(name, heads):
-    model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
-    compiled = torch.compile(model, backend=counter, fullgraph=True)
-    for shape in SHAPES:
+def assert_shapes_agree(compiled, model, shapes):
+    for shape in shapes:
         inputs = inputs_of(*shape)
         valid = inputs["attention_mask"].bool()
         got, want = (run(some, inputs)[valid] for some in (compiled, model))
         assert_close(got, want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "heads"), GRAPHS)
+def test_lengths_and_batches_share_three_graphs(name, heads):
+    model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
+    compiled = torch.compile(model, backend=counter, fullgraph=True)
+    assert_shapes_agree(compiled, model, SHAPES)
     if name in ("bert", "llama"):
         assert counter.frame_count <= 3  # as of the model without these heads: one for one sequence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "heads"), OTHERS)
+def test_one_graph_is_for_all_lengths_and_batches(name, heads):
+    model, counter = model_with(name, heads), CompileCounterWithBackend("eager")
+    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    assert_shapes_agree(compiled, model, [(6, 2), (7, 3), (16, 4)])
+    assert counter.frame_count == 1
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ from tests.oracles import (
 )
 from tests.support import HOPS, SELECTIONS, oracle_settings
 
-TRIALS = int(os.environ.get("JAT_SOAK", "64"))
+TRIALS = int(os.environ.get("JAT_SOAK", "32"))
 LENGTH, LONG, HEADS = 17, 30, 4  # LONG so that there are clusters of clusters
 SILENT = tuple(range(3, 20))  # tokens that are no stones, every third
 pytestmark = [
