@@ -76,17 +76,20 @@ def test_every_block_is_found_and_of_a_known_kind() -> None:
     assert sum(block.language == "python" for block in BLOCKS) >= 5
 
 
+def _is_run(page: Path) -> bool:
+    """Tell whether the next test runs a page; .ci/run runs notebooks, a later test the gallery."""
+    if page.parent.name == "notebooks" or page.name == "gallery.md":
+        return False
+    return any(block.language in RUN and not block.reason for block in _blocks(page))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("minilm_path")
 # PEFT asks the model whether it checkpoints by the older of two names.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 # torch says once that its CSR tensors are in beta, and once that it does not check their indices.
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if any(b.language in RUN and not b.reason for b in _blocks(page))],
-    ids=_name,
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if _is_run(page)], ids=_name)
 def test_the_blocks_of_a_page_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

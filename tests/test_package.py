@@ -85,11 +85,9 @@ def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
     assert printed(WITHOUT_EXTRAS, json.dumps(blocked)) == "worked\n"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy: a build leaves folders in its source."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_says_what_it_is(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # a copy: a build leaves folders in its source
     shutil.copytree(
         ROOT / "jat_graph", source / "jat_graph", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -98,15 +96,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for name in ("tests", "docs", "models", "examples"):
         (source / name).mkdir()
         (source / name / "__init__.py").touch()
-    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     run = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
 
-
-@pytest.mark.slow
-def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    (path,) = tmp_path.glob("*.whl")
+    wheel = zipfile.ZipFile(path)
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     package = ROOT / "jat_graph"
     kinds = ("*.py", "*.pyi", "*.toml", "looking/viewer/assets/*", "py.typed")
@@ -114,8 +109,6 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     files.add(package / "jumps" / "operators" / "costs.json")
     assert shipped == {str(path.relative_to(ROOT)) for path in files}
 
-
-def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     info = f"jat_graph-{jat_graph.__version__}.dist-info"
     described = wheel.read(f"{info}/METADATA").decode()
     assert "License-Expression: MIT" in described
@@ -170,12 +163,6 @@ def test_public_names_are_still_where_they_were(module: str) -> None:
         assert getattr(importlib.import_module(f"jat_graph.{module}"), name).__doc__
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("room", ["hf", "inspection", "nn", "operators", "patterns"])
-def test_a_room_is_found_without_an_import_of_its_own(room: str) -> None:
-    assert printed(f"import jat_graph; print(jat_graph.{room}.__name__)") == f"jat_graph.{room}\n"
-
-
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == jat_graph.__version__ == metadata.version("jat_graph")
@@ -193,20 +180,30 @@ HEAVY = (
 )
 
 
+LIGHT = {
+    "import jat_graph": ("torch", "jat_graph.hf", *HEAVY),
+    "import jat_graph.jumps.config": HEAVY,
+    "from jat_graph import jump_attention, jump_operator": HEAVY,
+    "from jat_graph.patterns import pattern_attention": HEAVY,
+    "from jat_graph import attach": ("numba", "torch_geometric"),
+}
+# Each is at hand without an import of its own, and none imports a later one.
+ROOMS = ("operators", "nn", "inspection")
+LOADING = f"""
+import sys
+for statement, absent in {LIGHT}.items():
+    exec(statement)
+    loaded = [name for name in absent if name in sys.modules]
+    assert not loaded, (statement, loaded)
+for room in {ROOMS}:
+    assert room not in vars(jat_graph)
+    print(getattr(jat_graph, room).__name__)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import jat_graph", ("torch", "jat_graph.hf", *HEAVY)),
-        ("import jat_graph.jumps.config", HEAVY),
-        ("from jat_graph import jump_attention, jump_operator", HEAVY),
-        ("from jat_graph.patterns import pattern_attention", HEAVY),
-        ("from jat_graph import attach", ("numba", "torch_geometric")),
-    ],
-)
-def test_nothing_is_loaded_before_it_is_used(statement: str, absent: tuple[str, ...]) -> None:
-    code = f"{statement}; import sys; print([name for name in {absent} if name in sys.modules])"
-    assert printed(code) == "[]\n"
+def test_nothing_is_loaded_before_it_is_used_and_rooms_are_found_without_an_import() -> None:
+    assert printed(LOADING).split() == [f"jat_graph.{room}" for room in ROOMS]
 
 
 def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:

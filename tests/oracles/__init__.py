@@ -13,7 +13,6 @@ from tests.oracles.adjacency import (
     reference_scores,
     reference_scores_propagated,
 )
-from tests.oracles.filters import reference_gfsa
 from tests.oracles.jump import (
     masked_softmax,
     reference_attention,
@@ -27,7 +26,6 @@ from tests.oracles.keys import (
     reference_voting_keys,
 )
 from tests.oracles.masks import reference_mask
-from tests.oracles.nexus import reference_nexus
 from tests.oracles.paper import paper_adjacency, paper_head, paper_order_scores, paper_vote
 from tests.oracles.patterns import reference_pairs
 from tests.oracles.released_code import (
@@ -50,6 +48,7 @@ from tests.oracles.stones import (
     stone_attention,
     stone_propagation,
 )
+from tests.oracles.studies import reference_gfsa, reference_nexus
 from tests.oracles.trees import (
     reference_tree_attention,
     tree_descent,

@@ -3,7 +3,13 @@ import torch
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tests.inputs import random_heads
-from tests.oracles import reference_adjacency, reference_mask, reference_normalize, reference_scores
+from tests.oracles import (
+    reference_adjacency,
+    reference_mask,
+    reference_normalize,
+    reference_scores,
+    reference_voting_keys,
+)
 
 
 def one_head(rows: list[list[float]]) -> torch.Tensor:
@@ -22,15 +28,6 @@ def test_three_tokens_by_hand():
     root = degrees.sqrt()
     looped = want + torch.eye(3)
     torch.testing.assert_close(reference_normalize(adjacency), looped / root[:, None] / root)
-
-
-def test_negative_scores_join_unless_the_sign_gate_is_on():
-    scores = one_head([[-2.0, 0.0], [-2.0, 0.0]])
-    assert reference_adjacency(scores, 1.0)[0, 0, 0, 1] == 0.5
-    assert not reference_adjacency(scores, 1.0, same_sign_only=True).any()
-    # A gated product is no vote, even where 0 would be one.
-    gated = reference_adjacency(scores, 0.0, same_sign_only=True, inclusive=True)
-    assert gated[0, 0, 0, 1] == 0.5
 
 
 def test_share_is_over_the_voting_keys_that_row_i_sees():
@@ -58,3 +55,12 @@ def test_pygs_gcn_norm_is_the_normalised_adjacency(is_causal):
     dense = torch.zeros(12, 12, dtype=torch.float64)
     dense[edges[1], edges[0]] = weights
     torch.testing.assert_close(dense, reference_normalize(adjacency)[0, 0], rtol=1e-14, atol=1e-14)
+
+
+def test_significance_by_hand():
+    # Columns: max - mean = 2, 0, 1.
+    scores = one_head([[3.0, 1.0, 2.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    pairs = torch.ones_like(scores, dtype=torch.bool)
+    for number, chosen in ((1, [True, False, False]), (2, [True, False, True])):
+        options = {"key_selection": "significance", "num_keys": number}
+        assert reference_voting_keys(scores, pairs, **options).tolist() == [[chosen]]

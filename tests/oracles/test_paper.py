@@ -33,13 +33,6 @@ def test_no_token_votes_for_itself():
     assert not paper_adjacency(paper_vote(PAIR, UNITS, 0.0)).diagonal().any()
 
 
-def test_adjacency_and_normalisation_by_hand():
-    adjacency = paper_adjacency(paper_vote(PAIR, UNITS, 1.5))
-    assert adjacency.tolist() == [[0.0, 0.5], [0.5, 0.0]]
-    want = torch.tensor([[2 / 3, 1 / 3], [1 / 3, 2 / 3]], dtype=torch.float64)
-    torch.testing.assert_close(reference_normalize(adjacency), want)
-
-
 @settings(max_examples=10, deadline=None)
 @given(length=st.integers(4, 8), seed=st.integers(0, 999), order=st.integers(1, 3))
 def test_the_paper_agrees_with_the_general_oracle(length, seed, order):
