@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jat_graph import ClusterGraph, JatConfig, PairGraph, StoneGraph
-from jat_graph.clusters import Rule
 from jat_graph.jumps.config import CONFIG_VERSION
 
 # Together they set each field to another value than its default.
@@ -355,27 +353,6 @@ def test_the_config_of_one_layer():
     assert second.for_layer(0, (0, 1, 2)) == second
 
 
-def test_heads_that_share_the_settings_of_clusters_are_read_together():
-    config = JatConfig.clustered(
-        keys=((32, 8, 32), (1, 2, 3)),
-        dense_below=((0, 0, 0), (math.inf, 0, math.inf)),
-        size=4,
-        propagate=False,
-    )
-    first, second = (config.for_layer(row, (0, 1, 2)).graph for row in (0, 1))
-    assert (first.keys, second.dense_below) == (((32, 8, 32),), ((math.inf, 0, math.inf),))
-    assert (first.size, first.window, first.propagate) == (4, 64, False)
-    same: dict[str, Any] = {"size": 4, "segment": 512, "window": 0, "rest": False}
-    rules = [Rule(keys, 16, **same, dense_below=0, causal=False) for keys in (32, 8)]
-    assert first.rules(3, causal=False) == {rules[0]: (0, 2), rules[1]: (1,)}
-    assert [rule.dense_below for rule in second.rules(3, causal=True)] == [2**40, 0, 2**40]
-    assert ClusterGraph().rules(4, causal=True) == {Rule(dense_below=4096): (0, 1, 2, 3)}
-    default = Rule(128, 16, window=0, dense_below=4095, causal=False)
-    assert ClusterGraph().rules(4, causal=False) == {default: (0, 1, 2, 3)}
-    with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):
-        first.rules(2, causal=False)
-
-
 @pytest.mark.parametrize(
     ("settings", "row", "heads", "words"),
     [
@@ -389,14 +366,6 @@ def test_heads_that_share_the_settings_of_clusters_are_read_together():
 def test_a_table_or_mapping_that_does_not_fit_a_layer(settings, row, heads, words):
     with pytest.raises(ValueError, match=words):
         JatConfig.paper(**settings).for_layer(row, heads)
-
-
-def test_hop_groups_cover_each_head_once():
-    assert JatConfig().hop_groups(3) == {(0, 1, 2): (0.0, 1.0)}
-    mapping = {(0, 2): (1.0,), (1,): (0.0, 1.0)}
-    assert JatConfig(hop_weights=mapping).hop_groups(3) == mapping
-    with pytest.raises(ValueError, match=r"wanted \[0, 1\], got \[0, 1, 2\]"):
-        JatConfig(hop_weights=mapping).hop_groups(2)
 
 
 junk = st.recursive(

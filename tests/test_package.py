@@ -26,7 +26,7 @@ PUBLIC_NAMES = """
 """.split()
 
 # Imports every module of ours, with the packages named on the command line made unimportable,
-# then runs a head that joins some pairs, so that import alone is not taken for work.
+# then runs heads that join some pairs, so that import alone is not taken for work.
 WITHOUT_EXTRAS = """
 import json, pkgutil, re, sys
 for name in json.loads(sys.argv[1]):
@@ -38,15 +38,17 @@ for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
 for name in jat_graph.__all__:
     getattr(jat_graph, name)
 torch.manual_seed(0)
-query, key, value = 1.5 * torch.randn(3, 1, 2, 12, 8)
-config = jat_graph.JatConfig.paper()
-graphs = jat_graph.attention_graph(query, key, config=config)
+heads = 1.5 * torch.randn(3, 1, 2, 12, 8, dtype=torch.float64)
+graphs = jat_graph.attention_graph(*heads[:2], config=jat_graph.JatConfig.paper(max_neighbors=6))
 density = graphs.num_edges / (2 * 12 * 11)
 assert 0.1 < density < 0.9, density
-output = jat_graph.jump_attention(query, key, value, config=config)
-assert output.isfinite().all()
-base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-assert not torch.allclose(output, base)
+outputs = [torch.nn.functional.scaled_dot_product_attention(*heads)]
+for backend in ("dense", "sparse", "threshold"):
+    config = jat_graph.JatConfig.paper(backend=backend, hop_weights=(0.5, 0.5))
+    outputs.append(jat_graph.jump_attention(*heads, config=config))
+assert not torch.allclose(*outputs[:2])
+for output in outputs[2:]:
+    torch.testing.assert_close(output, outputs[1], rtol=1e-10, atol=1e-10)
 print("worked")
 """
 

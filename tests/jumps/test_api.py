@@ -100,17 +100,6 @@ def test_heads_that_jump_do_it_by_their_own_threshold_and_mask(backend, heads, k
     assert (shares[:3] > 0).all() and shares[3] == 0
 
 
-@pytest.mark.parametrize("backend", ["dense", "sparse", "threshold"])
-@pytest.mark.parametrize("threshold", [0.0, math.inf])
-@pytest.mark.parametrize("inclusive", [False, True])
-def test_extreme_thresholds(backend, threshold, inclusive):
-    query, key, value, _ = random_heads(2, 2, 9, 4)
-    config = JatConfig(
-        PairGraph(threshold=threshold, inclusive=inclusive, backend=backend), hop_weights=(0.5, 0.5)
-    )
-    check_against_oracle(config, Case(query, key, value, None, False))
-
-
 def low_precision(query, key, value, adj_norm, hop_weights, mask):
     """The oracle's last steps, all of them in the dtype of the inputs."""
     propagated = reference_scores_propagated(query, key, adj_norm.to(query.dtype), hop_weights)
@@ -508,34 +497,23 @@ def plain_and_compiled(heads, options, engine):
     return results
 
 
+SLOW = pytest.mark.slow
+SIGNIFICANT = JatConfig.paper(key_selection="significance")
+STONES = JatConfig.stones(key_selection="all", strength=0.5)
+
+
 # Said by torch, which makes one while it compiles.
 @pytest.mark.filterwarnings("ignore:.*Function.* should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize(
     ("config", "causal", "engine"),
     [
-        pytest.param(
-            JatConfig.paper(key_selection="significance", backend="threshold"),
-            False,
-            "inductor",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            JatConfig.stones(key_selection="sampled", strength=0.5),
-            False,
-            "inductor",
-            marks=pytest.mark.slow,
-        ),
-        (JatConfig.paper(key_selection="significance"), False, "aot_eager"),
+        pytest.param(SIGNIFICANT.replace(backend="threshold"), False, "inductor", marks=SLOW),
+        pytest.param(STONES.replace(key_selection="sampled"), False, "inductor", marks=SLOW),
+        (SIGNIFICANT, False, "aot_eager"),
         (JatConfig.paper(**NORMED, backend="threshold"), False, "aot_eager"),
         (JatConfig.paper(soft_temperature=0.5, hop_weights=(0.5, 0.5)), False, "aot_eager"),
         (JatConfig.paper(key_selection="sampled", nodes="selected"), False, "aot_eager"),
-        (JatConfig.stones(key_selection="all", strength=0.5), False, "aot_eager"),
-        pytest.param(
-            JatConfig.stones(key_selection="all", strength=0.5),
-            True,
-            "aot_eager",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(STONES, True, "aot_eager", marks=SLOW),
     ],
 )
 def test_compiled_without_a_graph_break(config, causal, engine, device):
@@ -634,11 +612,3 @@ def test_bad_input_gives_one_clear_line(change, words):
     with pytest.raises(ValueError, match=words) as caught:
         jump_attention(*tensors, **arguments)
     assert "\n" not in str(caught.value)
-
-
-def test_what_padding_holds_is_not_checked():
-    query, key, value, _ = random_heads(1, 2, 6, 4)
-    query[:, :, 4:] = math.nan
-    mask = torch.tensor([[True] * 4 + [False] * 2])
-    output = jump_attention(query, key, value, config=JatConfig(), attention_mask=mask)
-    assert output.isfinite().all()

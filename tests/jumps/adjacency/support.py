@@ -1,7 +1,6 @@
 """Ballots whose products meet the limit all the time, their votes by definition, and samples."""
 
 import math
-from itertools import product
 
 import torch
 from hypothesis import strategies as st
@@ -14,24 +13,19 @@ from jat_graph.jumps.adjacency.pairs import VoteRule, _sampled_triples
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
 
 
-def brute_force(rule, scores, norms):
-    """Count votes with Python's numbers, one triple at a time."""
-    batch, heads, length, keys = scores.shape
-    counts = torch.zeros(batch, heads, length, length, dtype=scores.dtype)
-    thresholds = rule.threshold.expand(batch, heads)
-    for b, h, i, k, j in product(*map(range, (batch, heads, length, length, keys))):
-        left, right = scores[b, h, i, j].item(), scores[b, h, k, j].item()
-        value = left * right / (1.0 if norms is None else norms[b, h, j].item())
-        rho = thresholds[b, h].item()
-        vote = value >= rho if rule.inclusive else value > rho
-        negative = min(left, right) < 0
-        if rule.soft_temperature is not None:
-            vote = 1 / (1 + math.exp(-(value - rho) / rule.soft_temperature))
-            negative = max(left, right) < 0
-        if math.isnan(value) or (rule.same_sign_only and negative):
-            vote = 0.0
-        counts[b, h, i, k] += vote
-    return counts
+def votes_by_definition(rule, scores, norms):
+    """Count the votes for each pair of tokens, [B, H, L, L], key by key."""
+    left, right = scores.unsqueeze(-2), scores.unsqueeze(-3)
+    product = left * right / (1.0 if norms is None else norms[:, :, None, None])
+    rho = rule.threshold.expand(scores.shape[:2])[..., None, None, None]
+    if rule.soft_temperature is None:
+        vote = (product >= rho if rule.inclusive else product > rho).to(scores.dtype)
+        negative = torch.minimum(left, right) < 0
+    else:
+        vote = ((product - rho) / rule.soft_temperature).sigmoid()
+        negative = torch.maximum(left, right) < 0
+    gone = product.isnan() | (negative & rule.same_sign_only)
+    return vote.masked_fill(gone, 0.0).sum(-1)
 
 
 @st.composite

@@ -36,17 +36,6 @@ def test_sums_are_those_over_the_joined_tokens(form, case, width):
     assert_within_budget(found, counts.to(x.dtype) @ x, counts.double() @ x.double())
 
 
-@pytest.mark.parametrize("form", ["torch", "numba"])
-def test_any_ranking_will_do(form):
-    # The numba product takes the order of the torch ranking, and the other way round.
-    columns, limits = torch.randn(2, 5, 61), torch.full((2, 5), 0.3)
-    x = torch.randn(2, 61, 20)
-    truth = vote_cube(columns, limits).double().sum(1) @ x.double()
-    for other in ("torch", "numba"):
-        found = run("add_joined", form, x, *run("rank", other, columns, limits))
-        torch.testing.assert_close(found.double(), truth, rtol=1e-5, atol=1e-4)
-
-
 @each_form
 def test_a_place_without_a_token_adds_nothing(form):
     order = torch.tensor([[[2, -1, 0]]], dtype=torch.int32)

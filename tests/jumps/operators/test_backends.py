@@ -1,8 +1,14 @@
+"""Which backend is built, which is chosen, and what each is said to cost."""
+
 import dataclasses
+import json
+from importlib.resources import files
 from itertools import product
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask
@@ -13,6 +19,8 @@ from jat_graph.jumps.operators.backends import (
     Workload,
     build_operator,
     choose_backend,
+    predict,
+    prices_of,
     unsupported,
 )
 from jat_graph.operators import (
@@ -29,6 +37,7 @@ WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 
 def built(config, mask=TokenMask()):  # noqa: B008
+    assert choose_backend(config, mask, WORK, "cpu").backend == config.graph.backend
     adjacency = PairAdjacency.of_scores(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
     return build_operator(config, adjacency, config.graph.backend)
 
@@ -50,23 +59,22 @@ def test_an_explicit_backend_is_built(backend, mask, operator):
 @pytest.mark.parametrize(
     ("settings", "mask", "reasons"),
     [
-        ({}, TokenMask(), []),
         ({}, CAUSAL, []),
-        ({}, PAIRS, ["padding and causal masks only"]),
-        ({"inclusive": True, "same_sign_only": True}, TokenMask(), []),
-        ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(), []),
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, CAUSAL, []),
-        ({"inclusive": True, "threshold": 0}, TokenMask(), []),
-        ({"inclusive": True, "vote_rate": 0.1}, PAIRS, ["padding and causal masks only"]),
+        ({}, PAIRS, ["padding and causal masks only"]),
         ({"soft_temperature": 1.0}, TokenMask(), ["soft votes need every pair"]),
     ],
 )
-def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
+def test_the_threshold_backend_says_every_reason_and_auto_goes_dense(settings, mask, reasons):
     found = unsupported("threshold", JatConfig.paper(**settings), mask)
     assert len(found) == len(reasons)
     for sentence, words in zip(found, reasons, strict=True):
         assert words in sentence
         assert "use 'dense'" in sentence
+    if reasons:
+        work = dataclasses.replace(WORK, length=10**5)
+        choice = choose_backend(JatConfig.paper(**settings), mask, work, "cpu")
+        assert choice.backend == "dense" and all(reason in choice.why for reason in found)
 
 
 def test_an_explicit_backend_never_falls_back():
@@ -100,11 +108,6 @@ def test_a_matrix_that_is_too_large_is_not_made():
     assert "would take 2.0 GiB" in choice.why
 
 
-def test_an_explicit_backend_is_the_choice():
-    choice = choose_backend(JatConfig(PairGraph(backend="sparse")), TokenMask(), WORK, "cpu")
-    assert (choice.backend, choice.milliseconds) == ("sparse", {})
-
-
 @pytest.mark.parametrize(
     ("changes", "device", "backend", "words"),
     [
@@ -123,17 +126,6 @@ def test_stones_are_sparse_where_few_links_or_much_memory_are(changes, device, b
     assert (choice.backend, words in choice.why) == (backend, True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "mask"), [({}, PAIRS), ({"soft_temperature": 1.0}, TokenMask())]
-)
-def test_auto_goes_dense_where_threshold_cannot_run_and_says_why(settings, mask):
-    work = dataclasses.replace(WORK, length=10**5)
-    choice = choose_backend(JatConfig.paper(**settings), mask, work, "cpu")
-    assert choice.backend == "dense"
-    for reason in unsupported("threshold", JatConfig.paper(**settings), mask):
-        assert reason in choice.why
-
-
 @pytest.mark.parametrize("gradient", [False, True])
 def test_an_operator_explains_its_backend(gradient):
     query, key, _, _ = random_heads(1, 2, 12, 8)
@@ -143,3 +135,39 @@ def test_an_operator_explains_its_backend(gradient):
     assert isinstance(operator.base, DenseOperator)
     assert choice.backend == "dense"
     assert f"{4 if gradient else 2} products of 16 features" in str(choice)
+
+
+PRICES = ("vote", "entry", "multiply", "rank", "row", "incidence", "search", "link")
+
+workloads = st.builds(
+    Workload,
+    graphs=st.integers(1, 64),
+    length=st.integers(1, 5000),
+    num_keys=st.integers(1, 300),
+    width=st.integers(1, 512),
+    products=st.integers(1, 6),
+    causal=st.booleans(),
+)
+
+
+@given(work=workloads, field=st.sampled_from(("graphs", "length", "num_keys", "width", "products")))
+@pytest.mark.parametrize("backend", ["dense", "threshold"])
+def test_more_work_never_costs_less(backend, work, field):
+    more = dataclasses.replace(work, **{field: getattr(work, field) + 1})
+    prices, _ = prices_of("cpu")
+    assert predict(backend, more, prices) >= predict(backend, work, prices) > 0
+
+
+def test_the_table_in_the_package_is_whole():
+    table = json.loads(files("jat_graph.jumps.operators").joinpath("costs.json").read_text())
+    assert "cpu" in table
+    for entry in table.values():
+        assert set(entry) == {"machine", "nanoseconds"}
+        assert set(entry["nanoseconds"]) == set(PRICES)
+        assert all(price > 0 for price in entry["nanoseconds"].values())
+
+
+def test_a_device_without_measurements_says_so():
+    prices, where = prices_of("abacus")
+    assert prices == prices_of("cpu")[0]
+    assert "no measurement for abacus" in where

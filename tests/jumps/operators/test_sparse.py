@@ -1,12 +1,7 @@
-import subprocess
-import sys
-
 import pytest
 import torch
 
-from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from jat_graph.operators import SparseOperator
-from tests.inputs import random_heads
 from tests.jumps.operators.support import PairsContract
 from tests.support import count_operations, needs_torch_sparse
 
@@ -52,47 +47,3 @@ class TestSparseTensorOperator(PairsContract):
         torch.testing.assert_close(again, out, rtol=1e-12, atol=1e-12)
         again.sum().backward()
         assert operator.matrix.storage.value().grad.any()
-
-
-def test_a_graph_without_edges():
-    operator = jump_operator(
-        *random_heads(1, 2, 4, 4)[:2], config=JatConfig(PairGraph(threshold=1e9, backend="sparse"))
-    )
-    x = torch.randn(1, 2, 4, 3, dtype=torch.float64)
-    assert torch.equal(operator.matmul(x), x)
-    assert operator.base.matmul(x).count_nonzero() == 0
-    edge_index, weight = operator.base.to_edge_index()
-    assert (edge_index.shape, weight.shape) == ((2, 0), (0,))
-
-
-WITHOUT_THE_EXTRA = """
-import sys
-for name in ("torch_sparse", "torch_scatter"):
-    sys.modules[name] = None  # importing it fails
-import torch
-from jat_graph import JatConfig, PairGraph, attention_graph, jump_attention
-from tests.inputs import random_heads
-
-query, key, value, density = random_heads(2, 2, 10, 4)
-assert 0.1 <= density <= 0.9
-outputs = [
-    jump_attention(
-        query, key, value, config=JatConfig.paper(backend=backend, hop_weights=(0.5, 0.5))
-    )
-    for backend in ("sparse", "dense", "threshold")
-]
-for output in outputs[1:]:
-    torch.testing.assert_close(output, outputs[0], rtol=1e-10, atol=1e-10)
-assert attention_graph(query, key, config=JatConfig(), max_neighbors=2).num_edges > 0
-torch.save(outputs[0], sys.argv[1])
-"""
-
-
-@pytest.mark.slow
-def test_results_are_the_same_without_the_extra(tmp_path):
-    path = tmp_path / "output.pt"
-    subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA, str(path)], check=True, timeout=300)
-    query, key, value, _ = random_heads(2, 2, 10, 4)
-    config = JatConfig(PairGraph(backend="sparse"), hop_weights=(0.5, 0.5))
-    output = jump_attention(query, key, value, config=config)
-    torch.testing.assert_close(torch.load(path), output, rtol=1e-12, atol=1e-12)

@@ -46,30 +46,13 @@ class TestStoneOperator(OperatorContract):
         return walk(links, self.self_weight)
 
 
-class TestBothSides(TestStoneOperator):
-    sides = "both"
-    self_weight = 0.0
-
-
 class TestCausalStones(TestStoneOperator):
     causal = True
     sides = "both"
     threshold = 0.5
 
 
-class TestHardLinks(TestStoneOperator):
-    incidence = "hard"
-
-
 class TestSparseStones(TestStoneOperator):
-    backend = "sparse"
-
-
-class TestSparseBothSides(TestBothSides):
-    backend = "sparse"
-
-
-class TestSparseHardLinks(TestHardLinks):
     backend = "sparse"
 
 

@@ -144,12 +144,6 @@ def test_global_tokens_are_those_of_each_sequence(backend: str, side: str) -> No
     check(backend, Window(9) | GlobalMask(everywhere), Mask(padding), heads, rule)
 
 
-def test_documents_go_where_the_positions_are() -> None:
-    place = torch.arange(70, device="meta")
-    none = place.new_zeros(1, 1)
-    assert packed(70).mask_mod(none, none, place[:, None], place).device.type == "meta"
-
-
 @pytest.mark.parametrize("spec", ["window:300+global:1", "local:200", "strided:150:columns"])
 def test_blocks_longer_than_a_block_of_queries(spec: str) -> None:
     heads = random_heads(700, heads=1, dtype=torch.float64)

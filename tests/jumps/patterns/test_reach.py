@@ -23,13 +23,6 @@ def test_it_follows_every_path(pattern: Pattern, length: int, steps: int) -> Non
     assert reaches_all(pattern, length, steps) == complete
 
 
-@pytest.mark.parametrize("length", [1, 7, 64, 65, 100])
-@pytest.mark.parametrize("part", ["turns", "merged"])
-def test_two_steps_of_sparse_transformers_connect_everything(length: int, part: str) -> None:
-    assert reaches_all(parse_pattern(f"strided:8:{part}"), length, 2)
-    assert reaches_all(parse_pattern(f"fixed:8:2:{part}"), length, 2)
-
-
 @settings(deadline=None)
 @given(st.integers(1, 150), st.integers(2, 6), st.integers(1, 3), st.booleans())
 def test_a_step_along_each_factor_connects_everything(
