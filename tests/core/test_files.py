@@ -45,13 +45,6 @@ def test_a_failed_first_write_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == ["taken"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_folder_is_an_os_error(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(PermissionError):
-        write_text(tmp_path / "file.txt", "text")
-
-
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_permissions_are_those_of_ordinary_files(tmp_path, umask, mode):
     before = os.umask(umask)

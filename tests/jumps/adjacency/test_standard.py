@@ -11,10 +11,22 @@ from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.jumps.adjacency.standard import BLOCK, Moments, causal_features, standard_features
-from tests.jumps.adjacency.support import drawn_heads
 from tests.oracles import standard_scores
 
 SCALE = 0.37
+
+
+@st.composite
+def drawn_heads(draw, longest):
+    """Draw queries and keys ``[B, H, L, D]``, and which tokens are valid, ``[B, L]`` or None."""
+    batch, heads, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 5))
+    length = draw(st.integers(1, longest))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    query, key = torch.randn(2, batch, heads, length, width, generator=generator).double() + 1
+    share = draw(st.sampled_from((None, None, 0.2, 0.9)))
+    if share is None:
+        return query, key, None
+    return query, key, torch.rand(batch, length, generator=generator) < share
 
 
 def fast_scores(query, key, valid, causal, scale=SCALE):

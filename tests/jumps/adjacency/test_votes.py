@@ -21,7 +21,7 @@ from jat_graph.jumps.adjacency.pairs import (
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.jumps.kernels import count_votes
 from tests.inputs import random_heads
-from tests.jumps.adjacency.support import adjacencies, sampled_triples, votes_by_definition
+from tests.jumps.adjacency.support import sampled_triples
 from tests.oracles import reference_graph, reference_scores
 from tests.support import (
     PADDING_MASKS,
@@ -31,6 +31,44 @@ from tests.support import (
     oracle_graph,
     random_tensors,
 )
+
+
+def votes_by_definition(rule, scores, norms):
+    """Count the votes for each pair of tokens, [B, H, L, L], key by key."""
+    left, right = scores.unsqueeze(-2), scores.unsqueeze(-3)
+    product = left * right / (1.0 if norms is None else norms[:, :, None, None])
+    rho = rule.threshold.expand(scores.shape[:2])[..., None, None, None]
+    if rule.soft_temperature is None:
+        vote = (product >= rho if rule.inclusive else product > rho).to(scores.dtype)
+        negative = torch.minimum(left, right) < 0
+    else:
+        vote = ((product - rho) / rule.soft_temperature).sigmoid()
+        negative = torch.maximum(left, right) < 0
+    gone = product.isnan() | (negative & rule.same_sign_only)
+    return vote.masked_fill(gone, 0.0).sum(-1)
+
+
+@st.composite
+def adjacencies(draw, soft=False):
+    """Draw scores that are small integers, masked ones among them, so that products meet ρ."""
+    batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    length, keys = draw(st.integers(1, 6)), draw(st.integers(1, 4))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    shape = (batch, heads, length, keys)
+    scores = torch.randint(-2, 3, shape, generator=generator).double()
+    masked = torch.rand(shape, generator=generator) < draw(st.sampled_from((0.0, 0.3)))
+    norms = None
+    if draw(st.booleans()):
+        norms = 2.0 ** torch.randint(0, 2, (batch, heads, keys), generator=generator)
+    threshold = torch.randint(0, 5, (draw(st.sampled_from((1, batch))), heads), generator=generator)
+    rule = VoteRule(
+        threshold.double(),
+        inclusive=draw(st.booleans()),
+        same_sign_only=draw(st.booleans()),
+        soft_temperature=0.7 if soft else None,
+    )
+    norms = None if norms is None else norms.double()
+    return rule, scores.masked_fill(masked, math.nan), norms
 
 
 def hard_votes(rule, *scored):

@@ -1,18 +1,14 @@
-"""The contract of operators made of votes, and maps of integers that meet the threshold often."""
+"""The contract of operators made of votes."""
 
 from typing import Any, ClassVar
 
-import torch
-from hypothesis import strategies as st
-
 from jat_graph.core.masks import resolve_mask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
-from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
-from jat_graph.jumps.config import JatConfig, PairGraph
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
+from jat_graph.jumps.config import JatConfig
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import reference_graph
-from tests.support import heads_and_masks
 
 
 class PairsContract(OperatorContract):
@@ -49,15 +45,3 @@ SOFT = {
     "key_selection": "strided",
     "num_keys": 1,
 }
-
-
-@st.composite
-def integer_maps(draw, masks):
-    """Draw the adjacency of a map of small integers, with many ties, under a mask."""
-    case = draw(heads_and_masks(masks))
-    mask = resolve_mask(case.mask, case.is_causal, case.query)
-    batch, heads, length = case.query.shape[:3]
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
-    scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator)
-    config = JatConfig(PairGraph(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans())))
-    return PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
