@@ -231,10 +231,7 @@ def test_compiled_code_is_few_graphs_for_all_lengths_and_batches(padded):
 
 @pytest.mark.parametrize(
     ("engine", "options"),
-    [
-        ("aot_eager", CAUSAL),
-        pytest.param("inductor", {}, marks=pytest.mark.slow),
-    ],
+    [("aot_eager", CAUSAL), pytest.param("inductor", {}, marks=pytest.mark.slow)],
 )
 def test_compiled_code_of_changing_shapes_with_everything(engine, options):
     torch._dynamo.reset()

@@ -1,7 +1,5 @@
 """A as a matrix or in blocks of rows, and Â of each backend."""
 
-from typing import ClassVar
-
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +12,6 @@ from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
 from tests.jumps.operators.support import SOFT, PairsContract
 from tests.oracles import reference_graph
-from tests.support import assert_equal
 
 
 class TestDenseOperator(PairsContract):
@@ -40,50 +37,6 @@ class TestSmallBlocks(TestBlockedOperator):
     def _small(self, monkeypatch):
         monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
         monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 400)
-
-
-class TestStridedKeysUnderPadding(TestBlockedOperator):
-    side = "left"
-    settings: ClassVar = {
-        "key_selection": "strided",
-        "key_step": 2,
-        "threshold": 2.0,
-        "inclusive": True,
-    }
-
-
-class TestNormalizedDense(PairsContract):
-    """Â, through one backend."""
-
-    backend = "dense"
-
-    def create_operator(self, query, key):
-        config = JatConfig.paper(**self.settings, backend=self.backend)
-        return jump_operator(query, key, config=config)
-
-    def dense_truth(self, query, key):
-        return reference_graph(query, key, **self.settings).adj_norm
-
-    def test_the_base_is_the_adjacency(self):
-        inputs = self.create_inputs()
-        adjacency = reference_graph(*inputs, **self.settings).adjacency
-        operator = self.create_operator(*inputs)
-        assert_equal(operator.base.to_dense(), adjacency)
-        assert_equal(operator.base.degree, adjacency.sum(-1))
-
-
-class TestNormalizedSparse(TestNormalizedDense):
-    backend = "sparse"
-
-
-class TestNormalizedThreshold(TestNormalizedDense):
-    backend = "threshold"
-
-
-class TestSoftNormalized(TestNormalizedDense):
-    """Gradients flow through the degrees, too."""
-
-    settings = SOFT
 
 
 def test_rows_that_sum_to_nothing_send_and_get_nothing():

@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -28,29 +26,6 @@ class TestManyKeys(TestThresholdOperator):
     def _small(self, monkeypatch):
         monkeypatch.setattr(jat_graph.jumps.operators.threshold, "KEPT_KEYS", 4)
         monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 200)
-
-
-class TestVariants(TestThresholdOperator):
-    """Padding, few keys, one sign, norms, ties that vote."""
-
-    side = "scattered"
-    settings: ClassVar = {
-        "key_selection": "significance",
-        "num_keys": 5,
-        "same_sign_only": True,
-        "normalize_keys": True,
-        "inclusive": True,
-        "threshold": 1.5,
-    }
-
-
-class TestSelectedNodes(TestThresholdOperator):
-    settings: ClassVar = {
-        "key_selection": "strided",
-        "num_keys": 9,
-        "nodes": "selected",
-        "threshold": 3.0,
-    }
 
 
 @settings(max_examples=60)
