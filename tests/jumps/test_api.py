@@ -225,9 +225,9 @@ def test_padding_changes_nothing(backend, drawn, form):
         mask = mask[:, None, None, :].expand(1, 1, mask.size(1), -1)
     if form == "additive":
         mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)
-    options = {"config": config, "is_causal": small.is_causal}
+    options, before = {"config": config, "is_causal": small.is_causal}, wide.query.clone()
     output = jump_attention(*wide[:3], attention_mask=mask, **options)
-    assert output.isfinite().all()
+    assert output.isfinite().all() and torch.equal(wide.query.isfinite(), before.isfinite())
     assert_equal(output[:, :, place], jump_attention(*small[:3], **options))
 
 
