@@ -30,7 +30,7 @@ MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NO_TORCH_SPARSE = "torch-scatter and torch-sparse are not installed"
 needs_torch_sparse = pytest.mark.skipif(find_spec("torch_sparse") is None, reason=NO_TORCH_SPARSE)
-HOPS = ((0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
+HOPS = ((2.0,), (0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
 
 
 class Case(NamedTuple):

@@ -619,12 +619,6 @@ def test_only_scores_between_two_selected_nodes_change():
     assert changed[..., between].double().mean() > 0.3
 
 
-def test_a_lone_weight_is_a_factor_of_the_scores_and_no_ordinary_head():
-    query, key, value, _ = random_heads(1, 2, 12, 4)
-    twice = jump_attention(query, key, value, config=JatConfig(hop_weights=(2,)))
-    assert_equal(twice, F.scaled_dot_product_attention(2 * query, key, value))
-
-
 def test_no_gradient_flows_through_hard_votes_but_through_soft_ones():
     query, key, _, density = random_heads(1, 2, 8, 4)
     assert 0.1 <= density <= 0.9

@@ -184,22 +184,17 @@ def test_a_layer_begins_without_a_jump_and_learns_its_strengths():
 
 
 @pytest.mark.parametrize(
-    ("strength", "words"),
+    ("options", "words"),
     [
-        (None, r"strength must be \[3, 1, 2\] .* got None"),
-        (torch.zeros(3, 2, 2), r"strength must be \[3, 1, 2\] .* got \[3, 2, 2\]"),
+        ({}, r"strength must be \[3, 1, 2\] .* got None"),
+        ({"strength": torch.zeros(3, 2, 2)}, r"strength must be \[3, 1, 2\] .* got \[3, 2, 2\]"),
+        (
+            {"strength": torch.zeros(3, 1, 2), "excluded": torch.zeros(1, 4, dtype=torch.bool)},
+            r"excluded must be bool \[1, 5\], got torch.bool \[1, 4\]",
+        ),
     ],
 )
-def test_wrong_strengths_are_named(strength, words):
-    heads = torch.randn(1, 2, 5, 4)
+def test_wrong_strengths_and_silent_tokens_are_named(options, words):
+    heads = torch.randn(3, 1, 2, 5, 4)
     with pytest.raises(ValueError, match=words):
-        jump_attention(heads, heads, heads, config=JatConfig.stones(), strength=strength)
-
-
-def test_wrong_silent_tokens_are_named():
-    heads = torch.randn(1, 2, 5, 4)
-    excluded = torch.zeros(1, 4, dtype=torch.bool)
-    with pytest.raises(
-        ValueError, match=r"excluded must be bool \[1, 5\], got torch.bool \[1, 4\]"
-    ):
-        jump_operator(heads, heads, config=JatConfig.stones(), excluded=excluded)
+        jump_attention(*heads, config=JatConfig.stones(), **options)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from tests.inputs import random_heads, random_padding_mask
 from tests.oracles import (
@@ -17,9 +16,7 @@ from tests.oracles import (
     reference_adjacency,
     reference_graph,
     reference_jump_attention,
-    reference_mask,
     reference_normalize,
-    reference_scores,
     reference_scores_propagated,
     reference_voting_keys,
     released_adjacency,
@@ -99,24 +96,6 @@ def test_share_is_over_the_voting_keys_that_row_i_sees():
     adjacency = reference_adjacency(scores, 1.0, pairs=pairs)
     want = torch.tensor([[0, 0, 0], [1 / 2, 0, 0], [1 / 3, 2 / 3, 0]])
     torch.testing.assert_close(adjacency[0, 0], want)
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_pygs_gcn_norm_is_the_normalised_adjacency(is_causal):
-    heads = random_heads(1, 1, 12, 4, is_causal=is_causal)
-    assert 0.1 <= heads.density <= 0.9
-    pairs = reference_mask(heads.query, is_causal=is_causal).pairs
-    adjacency = reference_adjacency(reference_scores(heads.query, heads.key), 6.0, pairs=pairs)
-    target, source = adjacency[0, 0].nonzero(as_tuple=True)
-    edges, weights = gcn_norm(
-        torch.stack([source, target]),
-        adjacency[0, 0, target, source],
-        num_nodes=12,
-        dtype=torch.float64,
-    )
-    dense = torch.zeros(12, 12, dtype=torch.float64)
-    dense[edges[1], edges[0]] = weights
-    torch.testing.assert_close(dense, reference_normalize(adjacency)[0, 0], rtol=1e-14, atol=1e-14)
 
 
 def test_significance_by_hand():

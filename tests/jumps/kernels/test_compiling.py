@@ -35,31 +35,6 @@ def test_each_device_has_its_form():
     assert choose(torch.device("meta"), *forms) is counting.count_torch
 
 
-# Heads that join some pairs, through every backend and with chosen keys. Triton cannot be imported.
-JUMP = """
-import sys
-import torch, jat_graph, jat_graph.jumps.kernels
-assert not {"numba", "triton"} & set(sys.modules)
-sys.modules["triton"] = None
-torch.manual_seed(0)
-torch.set_num_threads(1)
-query, key, value = 1.5 * torch.randn(3, 1, 2, 40, 8)
-base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-for settings in ({"backend": "dense"}, {"backend": "sparse"}, {"backend": "threshold"},
-                 {"key_selection": "significance"}):
-    config = jat_graph.JatConfig.paper(heads=2, **settings)
-    output = jat_graph.jump_attention(query.requires_grad_(), key, value, config=config)
-    output.sum().backward()
-    assert not torch.allclose(output, base)
-print(torch.get_num_threads())
-"""
-
-
-@pytest.mark.slow
-def test_numba_waits_and_heads_on_the_cpu_need_no_triton_and_leave_threads_to_torch():
-    assert run_script(JUMP) == "1\n"
-
-
 # Runs each function with a driver that knows a Hopper GPU but has none: kernels are compiled to its
 # machine code and not launched. Prints the name and the PTX of each, for each line of sizes.
 COMPILE = """
