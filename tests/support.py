@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph import JatConfig, attention_graph, jump_attention, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
 from tests.inputs import critical_products, random_padding_mask
 from tests.jumps.adjacency.support import sampled_ranks, sampled_triples
@@ -354,3 +354,31 @@ def assert_within_budget(
     )
     budget = factor * low_error + floor
     assert error <= budget, f"error {error:.3e} is above its budget {budget:.3e}"  # nor is it NaN
+
+
+def gradients(output: Tensor, leaves: list[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of all leaves, zeros where there is none."""
+    return torch.autograd.grad(output, leaves, cotangent, materialize_grads=True)
+
+
+def check_against_oracle(
+    config: JatConfig,
+    case: Case,
+    device: str | torch.device = "cpu",
+    *,
+    pattern: Tensor | None = None,
+) -> None:
+    """Compare outputs and gradients of valid tokens with the oracle's, in float64."""
+    here = case.to(torch.device(device))
+    leaves, twins = ([x.clone().requires_grad_() for x in heads[:3]] for heads in (here, case))
+    output = jump_attention(*leaves, config=config, **here.options)
+    assert output.isfinite().all()
+    truth = oracle_output(config, Case(*twins, *case[3:]), pattern=pattern)
+    assert_equal(output.cpu() * case.valid, truth * case.valid)
+    cotangent = torch.randn(output.shape, dtype=output.dtype) * case.valid
+    found = gradients(output, leaves, cotangent.to(device))
+    assert all(gradient.isfinite().all() for gradient in found)
+    wanted = gradients(truth, twins, cotangent)
+    assert_equal([x.cpu() * case.valid for x in found], [x * case.valid for x in wanted])
+    operator = jump_operator(*here[:2], config=config, **here.options)
+    assert_equal(operator.to_dense().cpu(), oracle_graph(config, case).adj_norm)

@@ -197,13 +197,7 @@ def test_checkpointing_draws_the_same_again(heads, reentrant):
         torch.manual_seed(0)
         return checkpoint(lambda *y: dropped(*y, seed=None), *x, use_reentrant=reentrant)
 
-    results = []
-    for function in (dropped, again):
-        leaves = leaves_of(heads)
-        output = function(*leaves)
-        output.square().sum().backward()
-        results.append([output, *(x.grad for x in leaves)])
-    assert all(map(torch.equal, *results))
+    assert all(map(torch.equal, run(dropped, heads), run(again, heads)))
 
 
 # --- compiled code -------------------------------------------------------------------------------
@@ -352,7 +346,6 @@ ONES = torch.ones(2, 6).bool()
         ({"query": torch.randn(4, 6, 8)}, r"query must be \[B, H, L, D\], got \[4, 6, 8\]"),
         ({name: GOOD[name][:, :, :0] for name in GOOD}, "query must have no empty axis"),
         ({"query": GOOD["query"].long()}, "must be floating point of 16 bits or more, got tor"),
-        ({"query": GOOD["query"] * math.nan}, "query must be finite in valid tokens"),
         ({"key": torch.randn(2, 4, 5, 8)}, r"key must be \[2, 4, 6, 8\] like query"),
         ({"key": GOOD["key"].double()}, "key must be torch.float32 like query"),
         ({"key": GOOD["key"] / 0}, "key must be finite .* sequence 0, head 0, token 0"),
@@ -374,7 +367,6 @@ ONES = torch.ones(2, 6).bool()
         ({"attention_mask": BLOCKS.tril()}, "got another rule"),
         ({"attention_mask": BLOCKS | BLOCKS.roll(1, -1)}, "got another rule"),
         ({"attention_mask": BLOCKS & ~torch.eye(6).bool()}, "got another rule"),
-        ({"dropout_p": -0.1}, "dropout_p must be at least 0, got -0.1"),
         ({"dropout_p": 1.5}, "dropout_p must be at most 1, got 1.5"),
         ({"dropout_p": "half"}, "dropout_p must be a number, got 'half'"),
         ({"scale": math.nan}, "scale must be a number, got nan"),

@@ -10,7 +10,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jat_graph import JatConfig, PairGraph, jump_attention, jump_operator
 from tests.inputs import random_heads, random_padding_mask
-from tests.jumps.support import check_against_oracle, gradients
 from tests.oracles import (
     masked_softmax,
     reference_graph,
@@ -27,8 +26,10 @@ from tests.support import (
     MemoryMeter,
     assert_equal,
     assert_within_budget,
+    check_against_oracle,
     configs,
     count_operations,
+    gradients,
     heads_and_masks,
     make_mask,
     sdpa_kernels,
@@ -477,6 +478,7 @@ NORMED = {"normalize_keys": True, "inclusive": True}
 
 SLOW = pytest.mark.slow
 SIGNIFICANT = JatConfig.paper(key_selection="significance")
+SAMPLED = JatConfig.paper(key_selection="sampled", nodes="selected")
 STONES = JatConfig.stones(key_selection="all", strength=0.5)
 
 
@@ -490,7 +492,7 @@ STONES = JatConfig.stones(key_selection="all", strength=0.5)
         (SIGNIFICANT, False, "aot_eager"),
         (JatConfig.paper(**NORMED, backend="threshold"), False, "aot_eager"),
         (JatConfig.paper(soft_temperature=0.5, hop_weights=(0.5, 0.5)), False, "aot_eager"),
-        (JatConfig.paper(key_selection="sampled", nodes="selected"), False, "aot_eager"),
+        pytest.param(SAMPLED, False, "aot_eager", marks=SLOW),
         pytest.param(STONES, True, "aot_eager", marks=SLOW),
     ],
 )
@@ -569,19 +571,13 @@ NOT_FINITE[1, 2, 3, 0] = math.nan
     ("change", "words"),
     [
         ({"query": torch.randn(3, 4, 8)}, "query"),
-        ({"query": [1.0]}, "query"),
         ({"key": torch.randn(2, 3, 5, 8)}, "key"),
         ({"value": torch.randn(2, 3, 5, 8)}, "value"),
         ({"key": torch.randn(2, 3, 4, 8).half()}, "key"),
-        ({"value": torch.ones(2, 3, 4, 8, dtype=torch.long)}, "value"),
-        ({name: GOOD[name][:, :, :0] for name in GOOD}, "query"),
-        ({"query": GOOD["query"] * math.nan}, "query"),
         ({"key": NOT_FINITE}, "key must be finite .* in sequence 1, head 2, token 3"),
         ({"value": GOOD["value"] / 0}, "value.* sequence 0, head 0, token 0"),
         ({"config": {"threshold": 1}}, "config must be a JatConfig, got dict"),
         ({"attention_mask": torch.ones(2, 5).bool()}, "attention_mask"),
-        ({"attention_mask": torch.ones(2, 4).long()}, "attention_mask"),
-        ({"attention_mask": torch.full((2, 4), math.nan)}, "attention_mask"),
         ({"scale": math.nan}, "scale"),
         ({"dropout_p": 1.5}, "dropout_p"),
         ({"config": JatConfig(PairGraph(threshold=((1.0, 2.0),)))}, "threshold.*3.*got 2"),

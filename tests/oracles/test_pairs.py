@@ -119,16 +119,6 @@ def released_heads_input(length: int, seed: int, heads: int = 2) -> tuple[torch.
     return query, key, value
 
 
-def test_adjacency_by_hand():
-    # S = [[4, 6], [4, 6]]; key norms 0.5 -> 1 and 2; D = 1. Key 0: 16. Key 1: 36 / 2 = 18.
-    query = torch.tensor([[8.0], [8.0]], dtype=torch.float64)[None, None]
-    key = torch.tensor([[0.5], [0.75]], dtype=torch.float64)[None, None]
-    assert released_adjacency(query, key, threshold=16.0)[0, 0].tolist() == [[1, 1], [1, 1]]
-    assert released_adjacency(query, key, threshold=16.1)[0, 0].tolist() == [[1, 0.5], [0.5, 1]]
-    assert released_adjacency(query, 4 * key, threshold=128.1)[0, 0, 0, 1] == 0.5
-    assert released_adjacency(query, 4 * key, threshold=192.1)[0, 0, 0, 1] == 0
-
-
 @settings(max_examples=25, deadline=None)
 @given(length=st.integers(5, 14), seed=st.integers(0, 9999), same_sign=st.booleans())
 def test_released_rules_are_the_general_oracles(length, seed, same_sign):

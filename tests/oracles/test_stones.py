@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,27 +28,6 @@ def test_standard_scores_are_double_centred_and_of_size_one(seed, length):
         assert_equal(scores[b, h, own][:, own], centred / centred.square().mean().sqrt())
     both = valid[:, None, :, None] & valid[:, None, None, :]
     assert not scores.masked_select(~both).any()
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_causal_scores_use_what_each_token_has_seen(padded):
-    length = 140  # two complete blocks of 64 and some more, also with some tokens of padding
-    query, key = random_tensors(3, *[(1, 1, length, 5)] * 2)
-    valid = torch.ones(1, length, dtype=torch.bool)
-    if padded:
-        valid[0, [0, 1, 40, 70, 139]] = False
-    scores = standard_scores(query, key, SCALE, valid, causal=True)[0, 0]
-    own = valid[0].nonzero().squeeze(-1)
-    q, k = query[0, 0, own], key[0, 0, own]
-    q, k = (torch.stack([x[r] - x[: r + 1].mean(dim=0) for r in range(len(x))]) for x in (q, k))
-    centred = SCALE * q @ k.mT
-    for rank in range(len(own)):
-        counted = rank + 1 if rank < 64 else 64 if rank < 128 else 128
-        sigma = centred[:counted, :counted].square().mean().sqrt()
-        want = centred[rank, : rank + 1] / sigma if rank else torch.zeros(1, dtype=torch.float64)
-        assert_equal(scores[own[rank], own[: rank + 1]], want)
-    assert not scores.triu(1).any()
-    assert not scores[~valid[0]].any() and not scores[:, ~valid[0]].any()
 
 
 @given(

@@ -108,12 +108,8 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
     monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1024)
-    length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
-    config = (
-        config
-        if causal
-        else JatConfig(PairGraph(threshold=0.0, key_selection="strided", num_keys=8))
-    )
+    length, number = 256, {"key_step": 32} if causal else {"num_keys": 8}
+    config = JatConfig(PairGraph(threshold=0.0, key_selection="strided", **number))
     query, key, _, _ = random_heads(1, 1, length, 4)
     source = QueryKeyScores(query.float(), key.float(), 0.5)
     adjacency = PairAdjacency.of_scores(config, source, TokenMask(causal=causal))

@@ -17,17 +17,11 @@ class TestStoneOperator(OperatorContract):
     self_weight = 0.1
     threshold = 1.2
 
-    def config(self):
-        return JatConfig.stones(
-            threshold=self.threshold,
-            self_weight=self.self_weight,
-            key_selection="all",
-            sides=self.sides,
-            backend=self.backend,
-        )
-
     def create_operator(self, query, key):
-        return jump_operator(query, key, config=self.config(), is_causal=self.causal)
+        names = ("threshold", "self_weight", "sides", "backend")
+        settings = {name: getattr(self, name) for name in names}
+        config = JatConfig.stones(key_selection="all", **settings)
+        return jump_operator(query, key, config=config, is_causal=self.causal)
 
     def dense_truth(self, query, key):
         scores = standard_scores(query, key, query.size(-1) ** -0.5, causal=self.causal)
