@@ -62,20 +62,22 @@ def _blocks(page: Path) -> list[Block]:
     ]
 
 
-def _name(item: Path | Block) -> str:
-    return item.place if isinstance(item, Block) else str(item.relative_to(ROOT))
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-BLOCKS = [block for page in PAGES for block in _blocks(page)]
-
-
-def test_every_block_is_found_and_of_a_known_kind() -> None:
-    fences = sum(
-        len(re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)) for page in PAGES
-    )
-    assert fences == 2 * len(BLOCKS)
-    assert {block.language for block in BLOCKS} <= {*RUN, *SHOWN}
-    assert sum(block.language == "python" for block in BLOCKS) >= 5
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_block_is_found_and_of_a_known_kind_and_its_commands_exist(page: Path) -> None:
+    blocks = _blocks(page)
+    fences = re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks)
+    for block in blocks:
+        assert block.language in (*RUN, *SHOWN), block.place
+        if block.language in PYTHON:
+            compile(block.code, block.place, "exec")
+        elif block.language == "bash":
+            for words in _commands(block.code):
+                _check_command(words)
 
 
 def _is_run(page: Path) -> bool:
@@ -191,17 +193,6 @@ def test_every_setting_is_explained() -> None:
     for settings in (JatConfig, PairGraph, StoneGraph, ClusterGraph):
         row = re.search(rf"^\| `{settings.__name__}` \|(.*)$", page, re.MULTILINE)
         assert row and re.findall(r"`(\w+)`", row[1]) == list(settings.names())
-
-
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in RUN], ids=_name)
-def test_the_commands_of_a_block_exist(block: Block) -> None:
-    if block.language in PYTHON:
-        compile(block.code, block.place, "exec")
-    elif block.language == "bash":
-        for words in _commands(block.code):
-            _check_command(words)
-    if block.reason is not None:
-        pytest.skip(f"{block.place} was read and not run: {block.reason}")
 
 
 def _commands(script: str) -> list[list[str]]:
