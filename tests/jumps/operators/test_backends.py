@@ -5,8 +5,6 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_operator
 from jat_graph.core.masks import TokenMask
@@ -17,7 +15,6 @@ from jat_graph.jumps.operators.backends import (
     Workload,
     build_operator,
     choose_backend,
-    predict,
     prices_of,
     unsupported,
 )
@@ -128,25 +125,6 @@ def test_an_operator_explains_its_backend(gradient):
     assert isinstance(operator.base, DenseOperator)
     assert choice.backend == "dense"
     assert f"{4 if gradient else 2} products of 16 features" in str(choice)
-
-
-workloads = st.builds(
-    Workload,
-    graphs=st.integers(1, 64),
-    length=st.integers(1, 5000),
-    num_keys=st.integers(1, 300),
-    width=st.integers(1, 512),
-    products=st.integers(1, 6),
-    causal=st.booleans(),
-)
-
-
-@given(work=workloads, field=st.sampled_from(("graphs", "length", "num_keys", "width", "products")))
-@pytest.mark.parametrize("backend", ["dense", "threshold"])
-def test_more_work_never_costs_less(backend, work, field):
-    more = dataclasses.replace(work, **{field: getattr(work, field) + 1})
-    prices, _ = prices_of("cpu")
-    assert predict(backend, more, prices) >= predict(backend, work, prices) > 0
 
 
 def test_a_device_without_measurements_says_so():
