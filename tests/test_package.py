@@ -189,7 +189,7 @@ for room in {ROOMS}:
     assert getattr(jat_graph, room).__name__ == f"jat_graph.{{room}}"
 import torch
 torch.set_num_threads(1)
-heads = 1.5 * torch.randn(3, 1, 2, 40, 8, requires_grad=True)
+heads = (1.5 * torch.randn(3, 1, 2, 40, 8)).requires_grad_()
 base = torch.nn.functional.scaled_dot_product_attention(*heads)
 for backend in ("dense", "sparse", "threshold"):
     config = jat_graph.JatConfig.paper(backend=backend, key_selection="significance", num_keys=20)
