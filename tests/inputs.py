@@ -47,13 +47,13 @@ def random_heads(
     mask = None if attention_mask is None else attention_mask.cpu()
     pairs = reference_mask(query, mask, is_causal).pairs
     scale = head_dim**-0.5 if scale is None else scale
-    critical = _critical_products(query, key, scale, pairs)  # [B, H, L, L]
+    critical = critical_products(query @ key.mT * scale, pairs)  # [B, H, L, L]
     cuts = [_cut(head, density) for head in critical.flatten(0, 1)]
     # Products grow with the fourth power of a common factor of q and k.
     factor = (threshold / critical.new_tensor(cuts).view(batch, heads, 1, 1)) ** 0.25
     query, key = query * factor, key * factor
     query, key, value = (t.to(dtype).to(device) for t in (query, key, value))
-    final = _critical_products(query.cpu().double(), key.cpu().double(), scale, pairs)
+    final = critical_products(query.cpu().double() @ key.cpu().double().mT * scale, pairs)
     candidates = final[~final.isnan()]
     reached = (candidates > threshold).double().mean().item() if len(candidates) else 0.0
     return RandomHeads(query, key, value, reached)
@@ -83,13 +83,28 @@ def random_padding_mask(
     return mask.to(device)
 
 
-def _critical_products(query: Tensor, key: Tensor, scale: float, pairs: Tensor) -> Tensor:
-    """Return the threshold below which each pair is joined; NaN where no pair is allowed."""
-    scores = (query @ key.transpose(-1, -2)) * scale
+def critical_products(
+    scores: Tensor,
+    pairs: Tensor,
+    voters: Tensor | None = None,
+    norm: Tensor | None = None,
+    same_sign_only: bool = False,
+) -> Tensor:
+    """Return for each pair of tokens the largest product that may vote; NaN where none is allowed.
+
+    Shapes: scores, pairs, output ``[B, H, L, L]``; voters, norm ``[B, H, L]``.
+    """
     critical = torch.full_like(scores, -math.inf)
     for j in range(scores.shape[-1]):
-        product = scores[..., :, None, j] * scores[..., None, :, j]
+        left, right = scores[..., :, None, j], scores[..., None, :, j]
         seen = pairs[..., :, None, j] & pairs[..., None, :, j]
+        product = left * right
+        if norm is not None:
+            product = product / norm[..., j, None, None]
+        if voters is not None:
+            seen = seen & voters[..., j, None, None]
+        if same_sign_only:
+            seen = seen & ~((left < 0) & (right < 0))
         critical = torch.maximum(critical, product.masked_fill(~seen, -math.inf))
     loops = torch.eye(scores.shape[-1], dtype=torch.bool)
     return critical.masked_fill(~pairs | loops, math.nan)

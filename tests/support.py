@@ -17,9 +17,9 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jat_graph import JatConfig, attention_graph, jump_operator
+from jat_graph import JatConfig, attention_graph, jump_attention, jump_operator
 from jat_graph.hf import CapturedLayer, capture_scores
-from tests.inputs import random_padding_mask
+from tests.inputs import critical_products, random_padding_mask
 from tests.jumps.adjacency.support import sampled_ranks, sampled_triples
 from tests.oracles import reference_graph, reference_jump_attention, reference_mask
 
@@ -30,7 +30,7 @@ MASKS = PADDING_MASKS + CAUSAL_MASKS + PAIR_MASKS
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 NO_TORCH_SPARSE = "torch-scatter and torch-sparse are not installed"
 needs_torch_sparse = pytest.mark.skipif(find_spec("torch_sparse") is None, reason=NO_TORCH_SPARSE)
-HOPS = ((0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
+HOPS = ((2.0,), (0.0, 1.0), (0.0, 0.0, 1.0), (0.5, 0.5), (1.0, -0.5, 0.25), (-1.0, 0.5), (0.0, 2.0))
 
 
 class Case(NamedTuple):
@@ -160,37 +160,20 @@ def oracle_output(config: JatConfig, case: Case, *, pattern: Tensor | None = Non
     )
 
 
-def critical_products(config: JatConfig, case: Case) -> Tensor:
-    """Return, for each allowed pair of nodes, the largest product that may vote; else NaN."""
-    settings = oracle_settings(config, case.query.size(2))
-    graph = reference_graph(
-        case.query,
-        case.key,
-        **case.options,
-        **(settings | {"threshold": math.inf, "vote_rate": None, "triples": None}),
-    )
-    pairs = case.pairs
-    left, right = graph.scores[:, :, :, None, :], graph.scores[:, :, None, :, :]
-    products = left * right  # [B, H, L, L, U]
-    if config.graph.normalize_keys:
-        products = products / case.key.norm(dim=-1).clamp(min=1.0)[:, :, None, None, :]
-    votes = pairs[:, :, :, None, :] & pairs[:, :, None, :, :] & graph.voters[:, :, None, None, :]
-    if config.graph.same_sign_only:
-        votes = votes & ~((left < 0) & (right < 0))
-    critical = products.masked_fill(~votes, -math.inf).amax(-1)
-    allowed = pairs & ~torch.eye(pairs.size(-1), dtype=torch.bool)
-    if config.graph.nodes == "selected":
-        allowed = allowed & graph.voters[..., :, None] & graph.voters[..., None, :]
-    return critical.masked_fill(~allowed, math.nan)
-
-
 def with_half_joined(config: JatConfig, case: Case, *, least_pairs: int = 10) -> JatConfig:
     """Return the config at a threshold that joins half of the allowed pairs, or of those it can.
 
     The threshold lies between two products, so that no rounding decides a vote. With at least
     ``least_pairs`` allowed pairs, 10 to 90 % are joined; the case is rejected where none could.
     """
-    critical = critical_products(config, case)
+    settings = oracle_settings(config, case.query.size(2))
+    settings |= {"threshold": math.inf, "vote_rate": None}
+    graph, rule = reference_graph(case.query, case.key, **case.options, **settings), config.graph
+    norm = case.key.norm(dim=-1).clamp(min=1.0) if rule.normalize_keys else None
+    critical = critical_products(graph.scores, case.pairs, graph.voters, norm, rule.same_sign_only)
+    if rule.nodes == "selected":
+        nodes = graph.voters[..., :, None] & graph.voters[..., None, :]
+        critical = critical.masked_fill(~nodes, math.nan)
     critical = critical[~critical.isnan()]
     positive = sorted({value for value in critical.tolist() if value > 0})
     if len(critical) >= least_pairs:
@@ -354,22 +337,14 @@ def sdpa_kernels(operations: Counter[str]) -> set[str]:
 def assert_within_budget(
     fast: Tensor, low_precision: Tensor, truth: Tensor, *, factor: float = 2.0, ulps: float = 4.0
 ) -> None:
-    r"""Assert that a result is at most twice as wrong as plain code at the same precision.
+    """Assert that a result is at most twice as wrong as plain code at the same precision.
 
-    .. math::
-        \max |\mathrm{fast} - \mathrm{truth}| \le
-        2 \max |\mathrm{low} - \mathrm{truth}| + 4\, \epsilon \max |\mathrm{truth}|
-
-    The last term lets through what no code can avoid, where the plain code happens to be exact.
-
-    ``truth`` is the reference in float64; the rule is that of flash-attention's tests.
+    It may be off by 2 max |low − truth| + 4 ε max |truth|; the last term lets through what no code
+    can avoid, where the plain code happens to be exact. ``truth`` is the reference in float64; the
+    rule is that of flash-attention's tests.
     """
-    if not fast.shape == low_precision.shape == truth.shape:
-        shapes = [tuple(t.shape) for t in (fast, low_precision, truth)]
-        raise AssertionError(f"fast, low_precision and truth must have one shape, got {shapes}")
-    if fast.dtype != low_precision.dtype or truth.dtype != torch.float64:
-        dtypes = [t.dtype for t in (fast, low_precision, truth)]
-        raise AssertionError(f"want one dtype for fast and low_precision, float64 truth: {dtypes}")
+    assert fast.shape == low_precision.shape == truth.shape
+    assert fast.dtype == low_precision.dtype and truth.dtype == torch.float64
     if truth.numel() == 0:
         return
     floor = ulps * torch.finfo(fast.dtype).eps * truth.abs().max().item()
@@ -378,6 +353,32 @@ def assert_within_budget(
         for result in (fast, low_precision)
     )
     budget = factor * low_error + floor
-    # Written so that a NaN fails.
-    if not error <= budget:
-        raise AssertionError(f"error {error:.3e} is above its budget {budget:.3e}")
+    assert error <= budget, f"error {error:.3e} is above its budget {budget:.3e}"  # nor is it NaN
+
+
+def gradients(output: Tensor, leaves: list[Tensor], cotangent: Tensor) -> tuple[Tensor, ...]:
+    """Return the gradients of all leaves, zeros where there is none."""
+    return torch.autograd.grad(output, leaves, cotangent, materialize_grads=True)
+
+
+def check_against_oracle(
+    config: JatConfig,
+    case: Case,
+    device: str | torch.device = "cpu",
+    *,
+    pattern: Tensor | None = None,
+) -> None:
+    """Compare outputs and gradients of valid tokens with the oracle's, in float64."""
+    here = case.to(torch.device(device))
+    leaves, twins = ([x.clone().requires_grad_() for x in heads[:3]] for heads in (here, case))
+    output = jump_attention(*leaves, config=config, **here.options)
+    assert output.isfinite().all()
+    truth = oracle_output(config, Case(*twins, *case[3:]), pattern=pattern)
+    assert_equal(output.cpu() * case.valid, truth * case.valid)
+    cotangent = torch.randn(output.shape, dtype=output.dtype) * case.valid
+    found = gradients(output, leaves, cotangent.to(device))
+    assert all(gradient.isfinite().all() for gradient in found)
+    wanted = gradients(truth, twins, cotangent)
+    assert_equal([x.cpu() * case.valid for x in found], [x * case.valid for x in wanted])
+    operator = jump_operator(*here[:2], config=config, **here.options)
+    assert_equal(operator.to_dense().cpu(), oracle_graph(config, case).adj_norm)

@@ -1,6 +1,5 @@
 """What is shipped, what it needs to be imported, and the names it gives."""
 
-import importlib
 import json
 import os
 import re
@@ -11,11 +10,15 @@ import zipfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 import yaml  # of transformers
 
 import jat_graph
+from jat_graph.probes import Findings, read_contexts, read_treebank
+from jat_graph.viz import draw_patterns
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +29,7 @@ PUBLIC_NAMES = """
 """.split()
 
 # Imports every module of ours, with the packages named on the command line made unimportable,
-# then runs a head that joins some pairs, so that import alone is not taken for work.
+# then runs heads that join some pairs, so that import alone is not taken for work.
 WITHOUT_EXTRAS = """
 import json, pkgutil, re, sys
 for name in json.loads(sys.argv[1]):
@@ -38,15 +41,17 @@ for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
 for name in jat_graph.__all__:
     getattr(jat_graph, name)
 torch.manual_seed(0)
-query, key, value = 1.5 * torch.randn(3, 1, 2, 12, 8)
-config = jat_graph.JatConfig.paper()
-graphs = jat_graph.attention_graph(query, key, config=config)
+heads = 1.5 * torch.randn(3, 1, 2, 12, 8, dtype=torch.float64)
+graphs = jat_graph.attention_graph(*heads[:2], config=jat_graph.JatConfig.paper(max_neighbors=6))
 density = graphs.num_edges / (2 * 12 * 11)
 assert 0.1 < density < 0.9, density
-output = jat_graph.jump_attention(query, key, value, config=config)
-assert output.isfinite().all()
-base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-assert not torch.allclose(output, base)
+outputs = [torch.nn.functional.scaled_dot_product_attention(*heads)]
+for backend in ("dense", "sparse", "threshold"):
+    config = jat_graph.JatConfig.paper(backend=backend, hop_weights=(0.5, 0.5))
+    outputs.append(jat_graph.jump_attention(*heads, config=config))
+assert not torch.allclose(*outputs[:2])
+for output in outputs[2:]:
+    torch.testing.assert_close(output, outputs[1], rtol=1e-10, atol=1e-10)
 print("worked")
 """
 
@@ -85,11 +90,9 @@ def test_every_module_imports_and_heads_jump_with_the_extras_blocked() -> None:
     assert printed(WITHOUT_EXTRAS, json.dumps(blocked)) == "worked\n"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy: a build leaves folders in its source."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
+@pytest.mark.slow
+def test_the_wheel_holds_every_module_and_says_what_it_is(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # a copy: a build leaves folders in its source
     shutil.copytree(
         ROOT / "jat_graph", source / "jat_graph", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -98,15 +101,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for name in ("tests", "docs", "models", "examples"):
         (source / name).mkdir()
         (source / name / "__init__.py").touch()
-    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
     run = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
 
-
-@pytest.mark.slow
-def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    (path,) = tmp_path.glob("*.whl")
+    wheel = zipfile.ZipFile(path)
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     package = ROOT / "jat_graph"
     kinds = ("*.py", "*.pyi", "*.toml", "looking/viewer/assets/*", "py.typed")
@@ -114,8 +114,6 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     files.add(package / "jumps" / "operators" / "costs.json")
     assert shipped == {str(path.relative_to(ROOT)) for path in files}
 
-
-def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     info = f"jat_graph-{jat_graph.__version__}.dist-info"
     described = wheel.read(f"{info}/METADATA").decode()
     assert "License-Expression: MIT" in described
@@ -153,29 +151,6 @@ def test_the_public_names_are_these_and_can_be_used() -> None:
         _ = jat_graph.jump_atention
 
 
-# Where names stood before the modules were put into rooms; whoever imports them there still may.
-FORMER_PLACES = {
-    "jumps": "jump_attention jump_operator",
-    "inspection": "HeadReport HeadStatistics HeadView Inspection Jump SteppingStone "
-    "graph_statistics inspect_text view_head",
-    "patterns": "PatternChoice explain_pattern pattern_attention",
-    "training": "JatTrainerMixin parameter_groups",
-    "transforms": "AttentionToGraph",
-}
-
-
-@pytest.mark.parametrize("module", FORMER_PLACES)
-def test_public_names_are_still_where_they_were(module: str) -> None:
-    for name in FORMER_PLACES[module].split():
-        assert getattr(importlib.import_module(f"jat_graph.{module}"), name).__doc__
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("room", ["hf", "inspection", "nn", "operators", "patterns"])
-def test_a_room_is_found_without_an_import_of_its_own(room: str) -> None:
-    assert printed(f"import jat_graph; print(jat_graph.{room}.__name__)") == f"jat_graph.{room}\n"
-
-
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == jat_graph.__version__ == metadata.version("jat_graph")
@@ -193,20 +168,42 @@ HEAVY = (
 )
 
 
+LIGHT = {
+    "import jat_graph": ("torch", "jat_graph.hf", *HEAVY),
+    "import jat_graph.jumps.config, jat_graph.jumps.kernels": HEAVY,
+    "from jat_graph import jump_attention, jump_operator": HEAVY,
+    "from jat_graph.patterns import pattern_attention": HEAVY,
+    "from jat_graph import attach": ("numba", "torch_geometric"),
+}
+# Each is at hand without an import of its own, and none imports a later one.
+ROOMS = ("operators", "nn", "inspection")
+LOADING = f"""
+import sys
+sys.modules["triton"] = None  # importing it fails, and heads on the CPU do without
+for statement, absent in {LIGHT}.items():
+    exec(statement)
+    loaded = [name for name in absent if name in sys.modules]
+    assert not loaded, (statement, loaded)
+for room in {ROOMS}:
+    assert room not in vars(jat_graph)
+    assert getattr(jat_graph, room).__name__ == f"jat_graph.{{room}}"
+import torch
+torch.set_num_threads(1)
+heads = (1.5 * torch.randn(3, 1, 2, 40, 8)).requires_grad_()
+base = torch.nn.functional.scaled_dot_product_attention(*heads)
+for backend in ("dense", "sparse", "threshold"):
+    config = jat_graph.JatConfig.paper(backend=backend, key_selection="significance", num_keys=20)
+    output = jump_attention(*heads, config=config)
+    output.sum().backward()
+    assert not torch.allclose(output, base)
+assert "numba" in sys.modules and torch.get_num_threads() == 1
+print("worked")
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import jat_graph", ("torch", "jat_graph.hf", *HEAVY)),
-        ("import jat_graph.jumps.config", HEAVY),
-        ("from jat_graph import jump_attention, jump_operator", HEAVY),
-        ("from jat_graph.patterns import pattern_attention", HEAVY),
-        ("from jat_graph import attach", ("numba", "torch_geometric")),
-    ],
-)
-def test_nothing_is_loaded_before_it_is_used(statement: str, absent: tuple[str, ...]) -> None:
-    code = f"{statement}; import sys; print([name for name in {absent} if name in sys.modules])"
-    assert printed(code) == "[]\n"
+def test_nothing_is_loaded_before_it_is_used_and_rooms_need_no_import_of_their_own() -> None:
+    assert printed(LOADING) == "worked\n"
 
 
 def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:
@@ -215,3 +212,33 @@ def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:
     installed = find_spec("torch_sparse") is not None
     assert (WITH_TORCH_SCATTER, WITH_TORCH_SPARSE) == (installed, installed)
     assert installed or os.environ.get("CI") != "true"
+
+
+CALLS: Any = [
+    ("conllu", "probes", read_treebank),
+    ("nltk", "probes", lambda path: list(read_contexts([path.with_suffix(".txt")]))),
+    ("scipy", "probes", lambda path: read_treebank(path)[0].distances),
+    ("tabulate", "probes", lambda _: Findings("x", "", pd.DataFrame({"a": [1]}), {}).to_markdown()),
+    ("matplotlib", "viz", lambda _: draw_patterns(["window:6"], 12)),
+]
+
+
+@pytest.mark.parametrize(("package", "extra", "call"), CALLS)
+def test_the_extra_is_named(
+    package: str, extra: str, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trees.conllu"
+    path.write_text("1\tbark\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n", encoding="utf-8")
+    path.with_suffix(".txt").write_text("Dogs bark. Cats do not.\n", encoding="utf-8")
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it fails
+    with pytest.raises(ImportError) as caught:
+        call(path)
+    assert str(caught.value) == f"{package} is missing: pip install 'jat_graph[{extra}]'"
+
+
+def test_no_package_of_an_extra_is_imported_without_its_name() -> None:
+    for path in Path(jat_graph.__path__[0]).rglob("*.py"):
+        text = re.sub(r"^if TYPE_CHECKING:(\n    .*)+", "", path.read_text("utf-8"), flags=re.M)
+        assert not re.search(r"^ *(from|import) (conllu|nltk|scipy|sklearn|tabulate)\b", text, re.M)

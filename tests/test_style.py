@@ -33,7 +33,6 @@ LAYERS = (
     ("data", "inspection", "probes", "viewer", "viz"),  # where people import names of looking
 )
 RANK = {module: rank for rank, modules in enumerate(LAYERS) for module in modules}
-APART = ("testing",)  # it knows operators and settings only
 
 # Lines of a function's body, and of a file without docstrings.
 MEDIAN_BODY, NINTH_DECILE_BODY, FILE = (6, 12), 40, 250
@@ -187,24 +186,21 @@ def _body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 # --- imports -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_there_is_something_to_check() -> None:
+def test_imports_point_one_way() -> None:
     assert len(_files()) > 20
-    assert len(_public_functions()) > 50
-
-
-@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path: Path) -> None:
-    module = _module(path)
-    if module in (*APART, "__init__", "__main__", "looking.__init__"):
-        return
-    assert module in RANK, f"give {module} its line in LAYERS of {Path(__file__).name}"
-    for other in _imports_of_ours(path):
-        assert other not in APART, f"{path.name} imports {other}"
-        assert other in RANK, f"give {other} its line in LAYERS of {Path(__file__).name}"
-        assert RANK[other] < RANK[module], (
-            f"{path.name} of {module} imports {other}, which is above"
-        )
+    for path in _files():
+        module, others = _module(path), _imports_of_ours(path)
+        tops = {name.split(".")[0] for name in _imported_names(path)}
+        assert not tops & {"benchmarks", "docs", "examples", "models", "tests"}, path
+        if module in ("__init__", "__main__", "looking.__init__"):
+            continue
+        if module == "testing":  # which knows operators only, and which nobody knows
+            assert others <= {"operators"}, path
+            continue
+        for other in (module, *others):
+            assert other in RANK, f"give {other} its line in LAYERS of {Path(__file__).name}"
+        above = [other for other in others if RANK[other] >= RANK[module]]
+        assert not above, f"{path.name} of {module} imports {above}, which are above"
 
 
 def _imported_files(path: Path) -> Iterator[Path]:
@@ -240,17 +236,6 @@ def test_the_oracles_import_nothing_of_ours() -> None:
         names = {name for name in _imported_names(path) if not name.startswith("tests.oracles")}
         tops = {name.split(".")[0] for name in names}
         assert tops <= {"__future__", "collections", "math", "torch", "typing"}, path
-
-
-def test_the_helpers_for_tests_import_only_operators() -> None:
-    for path in sorted((PACKAGE / "testing").glob("*.py")):
-        assert _imports_of_ours(path) <= {"operators"}, path
-
-
-def test_the_library_imports_no_models_examples_or_tests() -> None:
-    for path in _files():
-        tops = {name.split(".")[0] for name in _imported_names(path)}
-        assert not tops & {"benchmarks", "docs", "examples", "models", "tests"}, path
 
 
 # --- length --------------------------------------------------------------------------------------
@@ -306,19 +291,23 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT / "tests")))
-def test_tests_speak_to_public_names(path: Path) -> None:
-    if path.parent.name in INNER or path == Path(__file__):
-        return
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or not str(node.module).startswith("jat_graph."):
-            continue
-        imported = ROOT / str(node.module).replace(".", "/")
+def test_tests_speak_to_public_names() -> None:
+    paths = [path for path in TESTS if path.parent.name not in INNER and path != Path(__file__)]
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("jat_graph."):
+                _check_import_of_a_test(path, node)
+
+
+def _check_import_of_a_test(path: Path, node: ast.ImportFrom) -> None:
+    imported = ROOT / str(node.module).replace(".", "/")
+    if not imported.is_dir():
         is_entry = node.module == "jat_graph.looking.cli.app"
-        for name in node.names if imported.is_dir() else ():
-            is_module = (imported / f"{name.name}.py").exists()
-            assert not is_module or (imported.name, name.name) == ("cli", "app"), name.name
-        assert is_entry or imported.is_dir() or imported.parent in OPEN, f"{node.module} is inside"
+        assert is_entry or imported.parent in OPEN, f"{path}: {node.module} is inside"
+        return
+    for name in node.names:
+        is_module = (imported / f"{name.name}.py").exists()
+        assert not is_module or (imported.name, name.name) == ("cli", "app"), f"{path}: {name.name}"
 
 
 def _code_lines(path: Path) -> int:
@@ -393,6 +382,10 @@ def _faults(function: Function) -> list[str]:
         faults += [] if _has(text, "Returns:", "Yields:") else ["Returns"]
     if _raises(node) and not _has(text, "Raises:"):
         faults.append("Raises")
+    if function.owner is None and _takes_tensors(node):
+        faults += [] if re.search(r"\nShapes:\n|\[[A-Z][^\]]*\]", text) else ["Shapes"]
+        is_ours = "testing" not in function.place
+        faults += ["Reference"] if is_ours and not _has(text, "Reference:") else []
     return faults
 
 
@@ -409,61 +402,12 @@ def _has(text: str, *titles: str) -> bool:
 
 
 def test_public_docstrings_have_their_fields() -> None:
+    assert len(_public_functions()) > 50
     lacking = [
         f"{function.place}: {', '.join(faults)}"
         for function in _public_functions()
         if (faults := _faults(function))
     ]
-    assert not lacking, "\n".join(lacking)
-
-
-@pytest.mark.slow
-def test_internal_docstrings_do_not_repeat_the_signature() -> None:
-    public = {function.place for function in _public_functions()} | _documented_functions()
-    inherited = _bases_of_exported()
-    repeating = [
-        function.place
-        for function in _functions()
-        if function.place not in public
-        and (function.owner is None or function.owner.name not in inherited)
-        and _has(ast.get_docstring(function.node) or "", "Args:", "Returns:", "Raises:", "Yields:")
-    ]
-    assert not repeating, "\n".join(repeating)
-
-
-def _bases_of_exported() -> set[str]:
-    """Name the classes that exported ones are made from, whose methods users call, too."""
-    bases = {
-        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
-        for path in _files()
-        for node in _tree(path).body
-        if isinstance(node, ast.ClassDef)
-    }
-    found: set[str] = set()
-    wanted = set(_exported())
-    while wanted:
-        found |= wanted
-        wanted = {base for name in wanted for base in bases.get(name, [])} - found
-    return found
-
-
-def _documented_functions() -> set[str]:
-    """Name the places of functions, and of methods of classes, that a page names by themselves."""
-    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
-    named = set(re.findall(r"^\.\. auto\w+:: [\w.]+\.(\w+)$", pages, re.MULTILINE))
-    return {f.place for f in _functions() if (f.owner or f.node).name in named}
-
-
-def test_exported_functions_of_tensors_give_shapes_and_a_reference() -> None:
-    lacking = []
-    for function in _public_functions():
-        if function.owner is not None or not _takes_tensors(function.node):
-            continue
-        text = ast.get_docstring(function.node) or ""
-        if not (_has(text, "Shapes:") or re.search(r"\[[A-Z][^\]]*\]", text)):
-            lacking.append(f"{function.place}: Shapes")
-        if "testing" not in function.place and not _has(text, "Reference:"):
-            lacking.append(f"{function.place}: Reference")
     assert not lacking, "\n".join(lacking)
 
 

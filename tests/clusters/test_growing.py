@@ -44,12 +44,6 @@ def test_nodes_are_those_of_the_oracle(causal, length, seed, sizes, twins):
             torch.testing.assert_close(own_means[head], tree_means(inside, own), **near)
 
 
-@pytest.mark.parametrize("sizes", [(3, 8), (9, 8), (2, 12)])
-def test_a_segment_is_a_cluster_times_a_power_of_two(sizes):
-    with pytest.raises(ValueError, match=f"segment must be size, {sizes[0]}, times a power of two"):
-        grow(keys_of(9, 0), *sizes)
-
-
 @pytest.mark.parametrize("width", [5, 16, 37, 64])
 def test_loops_halve_as_torch_does(width):
     (x,) = random_tensors(3, (9, 64, width))

@@ -52,6 +52,8 @@ def test_a_row_of_a_table_gives_each_head_its_own() -> None:
     two = JatConfig.clustered(keys=((3, 1, 3, 2),) * 2)
     with pytest.raises(ValueError, match="keys table must have one row for one layer, got 2"):
         jump_attention(*tensors, config=two)
+    with pytest.raises(ValueError, match=r"keys row 0 must have 4 entries.*got 2"):
+        jump_attention(*tensors, config=JatConfig.clustered(keys=((3, 1),)))
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,7 @@ from tests.clusters.support import (
     run,
     tree_heads,
 )
-from tests.inputs import random_padding_mask
 from tests.jumps.kernels.support import threads
-from tests.oracles import reference_tree_attention
 from tests.support import assert_within_budget, random_tensors
 
 
@@ -46,19 +44,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
 @given(case=cases())
 def test_each_token_reads_what_it_reads_alone(case):
     assert_same(run(tree_heads, *case), run(oracle_heads, *case))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("side", ["left", "right", "scattered", "documents"])
-def test_padding_is_no_token_and_sequences_are_on_their_own(side):
-    heads = random_tensors(1, *((3, number, 90, 4) for number in (4, 2, 2)))
-    sequence = torch.arange(90).expand(3, -1) // torch.tensor([[25], [40], [90]])
-    if side != "documents":
-        sequence = random_padding_mask(3, 90, side=side, seed=2).long() - 1
-    rule = Rule(keys=4, groups=1, size=2, segment=4, window=3, margin=1.0)
-    numbers, named = [*map(float, rule)], rule._asdict() | {"sequence": sequence, "scale": SCALE}
-    ours = run(lambda *x: read_tree(*x, sequence, None, None, SCALE, 0.0, numbers)[0], heads)
-    assert_same(ours, run(lambda *x: reference_tree_attention(*x, **named), heads))
 
 
 @pytest.mark.parametrize("rest", [True, False])

@@ -28,8 +28,8 @@ CHANNELS, HEADS, LENGTH = 12, 3, 9
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 PAIRS = {"threshold": 0.01, "heads": 2}
 STONES = {"graph": "stones", "threshold": 0.5, "heads": 2}
-# Layers of PyG that get a matrix in the place of edges.
-MULTIPLYING = ("APPNP", "GCNConv", "GatedGraphConv", "GraphConv", "LGConv")
+# Layers that get a matrix in the place of edges, ours and PyG's.
+MULTIPLYING = ("JumpConv", "APPNP", "GCNConv", "GatedGraphConv", "GraphConv", "LGConv")
 MULTIPLYING += ("MixHopConv", "SGConv", "SSGConv", "SimpleConv", "TAGConv")
 PROPAGATION = partial(JumpConv, out_channels=None)
 WALK = partial(StoneConv, out_channels=None)
@@ -106,35 +106,18 @@ def test_jump_conv_is_a_product_by_the_operator(seed, length, strength, soft, ca
     assert_equal_with_gradients(fast, layered, x, mask)
 
 
-class Seeing(JumpConv):
-    """A layer that notes what graph it gets."""
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        self.seen = edge_index, edge_weight
-        return super().forward(x, edge_index, edge_weight)
-
-
-@given(st.integers(0, 2**20), st.integers(1, 14), st.booleans(), st.booleans())
-def test_our_layer_gets_a_matrix_that_is_the_list_of_edges(seed, length, causal, pruned) -> None:
-    settings = PAIRS | {"strength": (0.7, 0.6, 0.5), "max_neighbors": 2 if pruned else None}
-    by_matrix, by_edges = (
-        module(settings, lambda dim: Seeing(dim, dim), is_causal=causal) for _ in range(2)
-    )
-    by_edges.jump_conv.layers[0].takes_matrix = False
-    x, mask = inputs(seed, length)
-    assert_equal_with_gradients(by_matrix, by_edges, x, mask)
-    (matrix, no_weight), (edge_index, weight) = (
-        made.jump_conv.layers[0].seen for made in (by_matrix, by_edges)
-    )
-    assert matrix.layout == torch.sparse_csr and no_weight is None
-    assert torch.equal(matrix.to_sparse_coo().indices(), edge_index.flip(0))
-    assert torch.equal(matrix.values(), weight)
+def seen_layouts(made: JumpSelfAttention) -> list[torch.layout]:
+    """Return the list in which a layer notes whether it got edges or a matrix."""
+    layouts = []
+    note = lambda _, args: layouts.append(args[1].layout)  # noqa: E731
+    made.jump_conv.layers[0].register_forward_pre_hook(note)
+    return layouts
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", MULTIPLYING)
-def test_layers_of_pyg_that_multiply_get_a_matrix_and_give_the_same(name, causal) -> None:
+def test_layers_that_multiply_get_a_matrix_and_give_the_same(name, causal) -> None:
     options = {"APPNP": {"K": 3, "alpha": 0.1}, "MixHopConv": {"powers": [2]}}
     options |= {"SSGConv": {"alpha": 0.1}, "GatedGraphConv": {"num_layers": 2}}
     conv = {"layer": name, **options.get(name, {})}
@@ -142,25 +125,23 @@ def test_layers_of_pyg_that_multiply_get_a_matrix_and_give_the_same(name, causal
     by_matrix, by_edges = (module(settings, is_causal=causal) for _ in range(2))
     by_edges.jump_conv.layers[0].takes_matrix = False
     x, mask = inputs(3)
-    layouts = []
-    note = lambda _, args: layouts.append(args[1].layout)  # noqa: E731
-    by_matrix.jump_conv.layers[0].register_forward_pre_hook(note)
+    layouts = seen_layouts(by_matrix)
     assert_equal_with_gradients(by_matrix, by_edges, x, mask)
     assert set(layouts) == {torch.sparse_csr}
     layouts.clear()
     with torch.autocast("cpu", torch.bfloat16):
         by_matrix.float()(x.float(), mask)
-    assert set(layouts) == {torch.strided}
+    assert set(layouts) == ({torch.sparse_csr} if name == "JumpConv" else {torch.strided})
 
 
 def test_our_layer_gets_edges_where_their_weights_have_gradients() -> None:
-    made = module(PAIRS | {"soft_temperature": 0.5}, lambda dim: Seeing(dim, dim))
+    made = module(PAIRS | {"soft_temperature": 0.5}, JumpConv)
+    layouts = seen_layouts(made)
     x, _ = inputs(0)
     made(x)
-    assert made.jump_conv.layers[0].seen[1].requires_grad
     with torch.no_grad():
         made(x)
-    assert made.jump_conv.layers[0].seen[0].layout == torch.sparse_csr
+    assert layouts == [torch.strided] * 3 + [torch.sparse_csr] * 3  # for query, key and value
 
 
 @given(st.integers(0, 2**20), st.integers(1, 14), st.sampled_from((0.0, 0.1)))

@@ -11,8 +11,7 @@ from tests.oracles.jump import masked_softmax
 def reference_areas(length: int, *, max_width: int) -> list[range]:
     """List all areas of a sequence, by their width, as the positions of their tokens.
 
-    Reference:
-        Li et al., *Area Attention*, ICML 2019, section 3.
+    Reference: Li et al., *Area Attention*, ICML 2019, section 3.
     """
     return [
         range(left, left + width)
@@ -26,13 +25,8 @@ def reference_area_attention(
 ) -> Tensor:
     """Return attention over areas whose tokens may all be read; 0 where there is none.
 
-    Shapes:
-        - query, output: ``[B, H, Lq, D]``
-        - key, value: ``[B, H, L, D]``
-        - allowed: bool ``[B, H, Lq, L]``
-
-    Reference:
-        Li et al. (2019), Eq. 1 to 3; Tensor2Tensor, ``area_attention.dot_product_area_attention``.
+    Shapes: query, output ``[B, H, Lq, D]``; key, value ``[B, H, L, D]``; allowed bool ``[B, H, Lq,
+    L]``. Reference: Li et al. (2019), Eq. 1 to 3; Tensor2Tensor, ``dot_product_area_attention``.
     """
     areas = [list(area) for area in reference_areas(key.shape[-2], max_width=max_width)]
     area_key = torch.stack([key[..., area, :].mean(-2) for area in areas], dim=-2)

@@ -27,10 +27,8 @@ def released_adjacency(
         A_{ik} = \mathrm{mean}_j\, \mathbb 1\Big[
         \frac{S_{ij} S_{kj}}{\max(1, \lVert K_j\rVert)\, D} \ge \rho\Big], \qquad A_{ii} = 1
 
-    The original lets padding vote and be voted for, which changes the scores of real tokens. Here
-    padding takes no part: the mean is over valid keys and a padding token has only its self-loop.
-    The original's same-sign rule sets the product of two negative scores to 0, which votes if rho
-    is 0; here it never votes.
+    Unlike in the original, padding takes no part: the mean is over valid keys, and a padding token
+    has only its self-loop. Two negative scores never vote under the same-sign rule.
 
     Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
     Reference: JAT2022, ``get_attn_adj``.
@@ -67,8 +65,7 @@ def released_scores(
         h = \sum_{o=1}^{\mathrm{order}} \hat A^o S (\hat A^o)^\top, \qquad
         \hat A = D^{-1/2} A D^{-1/2}
 
-    The original clamps row sums at 1e-4, which never acts: the diagonal of A is 1. It follows h
-    with dropout, and holds a matrix W and a vector b that it never uses; there are none here.
+    The original follows h with dropout.
 
     Shapes: query, key ``[B, H, L, D]``; valid bool ``[B, L]``; output ``[B, H, L, L]``.
     Reference: JAT2022, ``CheckerNet.forward`` and ``*SelfAttention.forward``.
@@ -94,9 +91,8 @@ def released_top_queries(query: Tensor, key: Tensor, sample: Tensor, *, factor: 
               - \frac 1 L \sum_{j \in \mathrm{sample}} S_{ij}, \qquad
         u = \mathrm{factor} \cdot \lceil \ln L \rceil
 
-    The sum over the sample is divided by L, not by the sample's size. The original draws u keys for
-    each query, with replacement, in every forward, also in evaluation; here the caller gives them.
-    Here u is at least 1 and at most L, and a tie goes to the lower position.
+    The sum over the sample is divided by L, not by the sample's size. The original draws the sample
+    in every forward. Here u is at least 1 and at most L, and a tie goes to the lower position.
 
     Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, u]``.
     Reference: JAT2022, ``CheckerNet._prob_QK``; Informer (Zhou et al., 2021).
@@ -125,8 +121,7 @@ def released_efficient_scores(
     """Return the mixed scores of the efficient variant, JAT-dagger.
 
     The graph lives on the u selected queries; the keys at the same positions vote. The scores among
-    them are mixed with their hops, all others stay S. The original writes in place, so with several
-    hops it sums copies of the last one; here each counts once. It fails with one head; this works.
+    them are mixed with their hops, all others stay S. Each hop counts once.
 
     Shapes: query, key ``[B, H, L, D]``; sample ``[s]`` or ``[L, s]``; output ``[B, H, L, L]``.
     Reference: JAT2022, ``CheckerNet`` with ``prob_jat``.

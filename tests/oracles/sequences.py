@@ -7,30 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-
-def reference_attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-    r"""Return attention of each query to the keys it may see; 0 where it sees none.
-
-    Shapes:
-        - query: ``[L, D]``
-        - key: ``[M, D]``
-        - value: ``[M, Dv]``
-        - visible: bool ``[L, M]``
-        - output: ``[L, Dv]``
-
-    Reference:
-        Vaswani et al. (2017), Eq. 1.
-    """
-    rows = []
-    for i in range(len(query)):
-        seen = [j for j in range(len(key)) if visible[i, j]]
-        logits = [query[i].dot(key[j]) / math.sqrt(query.shape[1]) for j in seen]
-        row = value.new_zeros(value.shape[1])
-        if seen:
-            for j, weight in zip(seen, torch.stack(logits).softmax(0), strict=True):
-                row = row + weight * value[j]
-        rows.append(row)
-    return torch.stack(rows)
+from tests.oracles.jump import reference_attention  # noqa: F401 - of a layer's tokens, too
 
 
 def reference_compressed_memory(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
@@ -41,14 +18,8 @@ def reference_compressed_memory(x: Tensor, weight: Tensor, bias: Tensor, stride:
     A window begins at every multiple of the stride. Tokens past the end of the sequence add
     nothing, so that the tail has its slot, too.
 
-    Shapes:
-        - x: ``[n, C]``
-        - weight: ``[C, C, k]``
-        - bias: ``[C]``
-        - output: ``[1 + ⌈n / stride⌉, C]``
-
-    Reference:
-        Liu et al., *Generating Wikipedia by Summarizing Long Sequences*, ICLR 2018, section 4.2.4.
+    Shapes: x ``[n, C]``; weight ``[C, C, k]``; bias ``[C]``; output ``[1 + ⌈n / stride⌉, C]``.
+    Reference: Liu et al., *Generating Wikipedia by Summarizing Long Sequences*, ICLR 2018, 4.2.4.
     """
     slots = [x[0]]
     for start in range(0, len(x), stride):
@@ -65,11 +36,8 @@ def reference_compressed_visible(num_tokens: int, kernel_size: int, stride: int)
 
     A token sees the first token, and each slot whose whole window lies before it.
 
-    Shapes:
-        - output: bool ``[n, 1 + ⌈n / stride⌉]``
-
-    Reference:
-        Tensor2Tensor's rule for kernel = stride = 3: slot m is hidden while 3m > q.
+    Shapes: output bool ``[n, 1 + ⌈n / stride⌉]``. Reference: Tensor2Tensor's rule for kernel =
+    stride = 3: slot m is hidden while 3m > q.
     """
     starts = range(0, num_tokens, stride)
     visible = torch.ones(num_tokens, 1 + len(starts), dtype=torch.bool)
@@ -84,13 +52,8 @@ def reference_relative_scores(query: Tensor, table: Tensor) -> Tensor:
 
     Row r of the table is the distance ``R − 1 − r``; farther keys, and later ones, have 0.
 
-    Shapes:
-        - query: ``[L, D]``
-        - table: ``[R, D]``
-        - output: ``[L, L]``
-
-    Reference:
-        Huang et al., *Music Transformer*, ICLR 2019, Eq. 3.
+    Shapes: query ``[L, D]``; table ``[R, D]``; output ``[L, L]``. Reference: Huang et al., *Music
+    Transformer*, ICLR 2019, Eq. 3.
     """
     scores = query.new_zeros(len(query), len(query))
     for i in range(len(query)):
@@ -104,13 +67,8 @@ def reference_relative_attention(
 ) -> Tensor:
     r"""Return :math:`\mathrm{softmax}((Q K^\top + S^{rel}) / \sqrt D)\, V` over keys so far.
 
-    Shapes:
-        - query, key: ``[L, D]``
-        - value, output: ``[L, Dv]``
-        - table: ``[R, D]``
-
-    Reference:
-        Huang et al., *Music Transformer*, ICLR 2019, Eq. 3.
+    Shapes: query, key ``[L, D]``; value, output ``[L, Dv]``; table ``[R, D]``. Reference: Huang et
+    al. (2019), Eq. 3.
     """
     relative = reference_relative_scores(query, table)
     later = torch.ones(len(query), len(query), dtype=torch.bool).triu(1)

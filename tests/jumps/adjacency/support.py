@@ -1,73 +1,13 @@
-"""Ballots whose products meet the limit all the time, their votes by definition, and samples."""
-
-import math
-from itertools import product
+"""What the library samples, which the oracles are given."""
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph import JatConfig
 from jat_graph.core.masks import TokenMask
 from jat_graph.jumps.adjacency.keys import sampled_positions
-from jat_graph.jumps.adjacency.pairs import VoteRule, _sampled_triples
+from jat_graph.jumps.adjacency.pairs import _sampled_triples
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
-
-
-def brute_force(rule, scores, norms):
-    """Count votes with Python's numbers, one triple at a time."""
-    batch, heads, length, keys = scores.shape
-    counts = torch.zeros(batch, heads, length, length, dtype=scores.dtype)
-    thresholds = rule.threshold.expand(batch, heads)
-    for b, h, i, k, j in product(*map(range, (batch, heads, length, length, keys))):
-        left, right = scores[b, h, i, j].item(), scores[b, h, k, j].item()
-        value = left * right / (1.0 if norms is None else norms[b, h, j].item())
-        rho = thresholds[b, h].item()
-        vote = value >= rho if rule.inclusive else value > rho
-        negative = min(left, right) < 0
-        if rule.soft_temperature is not None:
-            vote = 1 / (1 + math.exp(-(value - rho) / rule.soft_temperature))
-            negative = max(left, right) < 0
-        if math.isnan(value) or (rule.same_sign_only and negative):
-            vote = 0.0
-        counts[b, h, i, k] += vote
-    return counts
-
-
-@st.composite
-def adjacencies(draw, soft=False):
-    """Draw scores that are small integers, masked ones among them, so that products meet ρ."""
-    batch, heads = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    length, keys = draw(st.integers(1, 6)), draw(st.integers(1, 4))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
-    shape = (batch, heads, length, keys)
-    scores = torch.randint(-2, 3, shape, generator=generator).double()
-    masked = torch.rand(shape, generator=generator) < draw(st.sampled_from((0.0, 0.3)))
-    norms = None
-    if draw(st.booleans()):
-        norms = 2.0 ** torch.randint(0, 2, (batch, heads, keys), generator=generator)
-    threshold = torch.randint(0, 5, (draw(st.sampled_from((1, batch))), heads), generator=generator)
-    rule = VoteRule(
-        threshold.double(),
-        inclusive=draw(st.booleans()),
-        same_sign_only=draw(st.booleans()),
-        soft_temperature=0.7 if soft else None,
-    )
-    norms = None if norms is None else norms.double()
-    return rule, scores.masked_fill(masked, math.nan), norms
-
-
-@st.composite
-def drawn_heads(draw, longest):
-    """Draw queries and keys ``[B, H, L, D]``, and which tokens are valid, ``[B, L]`` or None."""
-    batch, heads, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 5))
-    length = draw(st.integers(1, longest))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
-    query, key = torch.randn(2, batch, heads, length, width, generator=generator).double() + 1
-    share = draw(st.sampled_from((None, None, 0.2, 0.9)))
-    if share is None:
-        return query, key, None
-    return query, key, torch.rand(batch, length, generator=generator) < share
 
 
 def sampled_ranks(config: JatConfig, count: int) -> Tensor:

@@ -1,4 +1,4 @@
-import math
+"""Which keys vote: how many, which of them, and samples that depend on the seed alone."""
 
 import pytest
 import torch
@@ -9,11 +9,12 @@ import jat_graph.jumps.adjacency.scores
 from jat_graph import JatConfig, PairGraph
 from jat_graph.core.masks import TokenMask, resolve_mask
 from jat_graph.jumps.adjacency.keys import (
+    draw,
     number_of_keys,
     numbers_of_keys,
     sample_size,
+    sampled_positions,
     select_keys,
-    unsupported_selection,
 )
 from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from tests.oracles import (
@@ -24,6 +25,7 @@ from tests.oracles import (
 )
 from tests.support import PADDING_MASKS, SELECTIONS, heads_and_masks, oracle_settings
 
+CPU = torch.device("cpu")
 NAMES = ("key_selection", "num_keys", "key_factor", "key_step", "sample_ranks")
 
 
@@ -88,9 +90,6 @@ def test_the_numbers_of_the_paper():
     assert [number_of_keys(released, n) for n in (1, 10, 128, 512)] == [1, 6, 10, 14]
 
 
-# --- ties ----------------------------------------------------------------------------------------
-
-
 def test_ties_go_to_the_lower_index():
     scores = torch.zeros(1, 1, 6, 6)
     scores[0, 0, 0] = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 2.0])
@@ -110,37 +109,55 @@ def test_significance_is_streamed(monkeypatch):
             assert torch.equal(select_keys(config, source, TokenMask()).index, whole)
 
 
-# --- small parts ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("settings", "mask", "reasons"),
-    [
-        ({}, TokenMask(causal=True), 0),
-        ({"key_selection": "strided", "key_step": 2}, TokenMask(causal=True), 0),
-        ({"key_selection": "strided"}, TokenMask(causal=True), 1),
-        ({"key_selection": "significance", "vote_rate": 0.1}, TokenMask(causal=True), 2),
-        ({"key_selection": "significance", "vote_rate": 0.1}, TokenMask(), 0),
-        ({}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 0),
-        ({"key_selection": "strided"}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 1),
-        ({"vote_rate": 0.1}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 1),
-    ],
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    purpose=st.integers(0, 9),
+    sizes=st.tuples(st.integers(0, 3000), st.integers(0, 3000)),
 )
-def test_reasons_against_a_selection(settings, mask, reasons):
-    config = JatConfig.paper(**settings)
-    found = unsupported_selection(config, mask)
-    assert len(found) == reasons
-    if reasons and config.graph.key_selection != "all":
-        source = MapScores(torch.zeros(1, 1, 2, 2))
-        with pytest.raises(ValueError, match="key_selection"):
-            select_keys(config, source, mask)
+def test_a_shorter_draw_is_the_start_of_a_longer_one(seed, purpose, sizes):
+    short, long = sorted(sizes)
+    whole = draw(seed, long, purpose, CPU)
+    assert torch.equal(draw(seed, short, purpose, CPU), whole[:short])
+    assert ((whole >= 0) & (whole < 2**31)).all()
 
 
-def test_a_nan_in_padding_is_no_key():
-    query = torch.ones(1, 1, 6, 2, dtype=torch.float64)
-    query[:, :, 4:] = 0.0
-    config = JatConfig(PairGraph(key_selection="significance", num_keys=6))
-    mask = TokenMask(valid=torch.tensor([[[True] * 4 + [False] * 2]]))
-    keys = select_keys(config, QueryKeyScores(query, query, 1.0), mask)
-    assert as_mask(keys, (1, 1, 6)).tolist() == [[[True] * 4 + [False] * 2]]
-    assert math.isclose(float(keys.valid.sum()), 4)
+def test_draws_differ_by_seed_and_purpose():
+    draws = [draw(seed, 64, purpose, CPU) for seed in range(4) for purpose in range(1, 5)]
+    assert len({tuple(numbers.tolist()) for numbers in draws}) == 16
+
+
+def test_a_draw_leaves_the_global_generator_alone():
+    torch.manual_seed(7)
+    want = torch.rand(3)
+    torch.manual_seed(7)
+    draw(0, 10, 1, CPU)
+    assert torch.equal(torch.rand(3), want)
+
+
+def sample_of(config, valid):
+    valid = torch.tensor(valid)[None, None]
+    position, chosen = sampled_positions(config, valid, valid.sum(-1, keepdim=True))
+    assert position.shape == chosen.shape == (1, 1, sample_size(config, valid.size(-1)))
+    assert len(set(position.flatten().tolist())) == position.numel()
+    return torch.zeros_like(valid).scatter(-1, position, chosen)[0, 0]
+
+
+@given(valid=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 2**40))
+def test_the_sample_depends_on_the_seed_and_the_number_of_tokens_only(valid, seed):
+    config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.5), seed=seed)
+    mask = torch.tensor(valid)
+    count = int(mask.sum())
+    sampled = sample_of(config, valid)
+    assert not (sampled & ~mask).any()
+    assert int(sampled.sum()) == sample_size(config, count)
+    if count:
+        assert torch.equal(sampled[mask], sample_of(config, [True] * count))
+
+
+def test_a_sample_is_even_over_the_tokens():
+    counts = torch.zeros(10)
+    for seed in range(400):
+        config = JatConfig(PairGraph(key_selection="sampled", key_factor=1.3), seed=seed)  # 3 of 10
+        counts += sample_of(config, [True] * 10)
+    assert counts.sum() == 1200
+    assert 80 <= counts.min() and counts.max() <= 160

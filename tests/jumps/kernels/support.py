@@ -12,13 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph.jumps.kernels import (
-    counting,
-    ranking,
-    significance,
-    stone_means,
-    threshold_product,
-)
+from jat_graph.jumps.kernels import counting, ranking, significance, stone_means, threshold_product
 
 # Where there is no GPU, Triton's interpreter runs the kernels on the CPU.
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

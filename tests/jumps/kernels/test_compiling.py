@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from jat_graph.core.compiling import choose, run_tasks
+from jat_graph.core.compiling import HAS_TRITON, choose, run_tasks
 from jat_graph.jumps.kernels import counting
-from tests.jumps.kernels.support import TRITON
+from tests.jumps.kernels.support import threads
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -33,31 +33,6 @@ def test_each_device_has_its_form():
     forms = counting.count_torch, counting.count_numba, counting.count_triton
     assert choose(torch.device("cpu"), *forms) is counting.count_numba
     assert choose(torch.device("meta"), *forms) is counting.count_torch
-
-
-# Heads that join some pairs, through every backend and with chosen keys. Triton cannot be imported.
-JUMP = """
-import sys
-import torch, jat_graph, jat_graph.jumps.kernels
-assert not {"numba", "triton"} & set(sys.modules)
-sys.modules["triton"] = None
-torch.manual_seed(0)
-torch.set_num_threads(1)
-query, key, value = 1.5 * torch.randn(3, 1, 2, 40, 8)
-base = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-for settings in ({"backend": "dense"}, {"backend": "sparse"}, {"backend": "threshold"},
-                 {"key_selection": "significance"}):
-    config = jat_graph.JatConfig.paper(heads=2, **settings)
-    output = jat_graph.jump_attention(query.requires_grad_(), key, value, config=config)
-    output.sum().backward()
-    assert not torch.allclose(output, base)
-print(torch.get_num_threads())
-"""
-
-
-@pytest.mark.slow
-def test_numba_waits_and_heads_on_the_cpu_need_no_triton_and_leave_threads_to_torch():
-    assert run_script(JUMP) == "1\n"
 
 
 # Runs each function with a driver that knows a Hopper GPU but has none: kernels are compiled to its
@@ -105,80 +80,56 @@ VOTING = {"_count_tile", "_search"}
 SUMMING = {"_move", "_read_sums", "_stream_queries", "_sum_segments"}
 
 
-@pytest.fixture(scope="module", params=[TRITON])
-def compiled():
-    """Name and PTX of every kernel that runs, for each of ``SIZES``."""
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
+def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     lines = run_script(COMPILE, json.dumps(list(SIZES.values())), **environment).splitlines()
-    return dict(zip(SIZES, map(json.loads, lines), strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sizes", SIZES)
-def test_the_kernels_compile_for_a_gpu(compiled, sizes):
-    wanted = VOTING | SUMMING | ({"_sum_ends"} if sizes == "several segments" else set())
-    assert {name for name, _ in compiled[sizes]} == wanted
-
-
-def test_a_vote_is_a_product_rounded_on_its_own(compiled):
-    # Neither fused with the comparison, nor flushed to zero where it is small.
+    compiled = dict(zip(SIZES, map(json.loads, lines), strict=True))
+    for sizes, kernels in compiled.items():
+        wanted = VOTING | SUMMING | ({"_sum_ends"} if sizes == "several segments" else set())
+        assert {name for name, _ in kernels} == wanted
+    # A vote is neither fused with the comparison, nor flushed to zero where it is small.
     codes = [code for name, code in compiled["odd"] if name in VOTING]
     assert len(codes) == 3
     for code in codes:
-        assert "mul.f32" in code
-        assert "fma" not in code
-        assert ".ftz" not in code
-
-
-def test_float32_is_multiplied_as_float32(compiled):
-    # Not rounded to TF32, which is what Triton does unless it is told.
+        assert "mul.f32" in code and "fma" not in code and ".ftz" not in code
+    # Sums are not rounded to TF32, which is what Triton does unless it is told.
     (code,) = [code for name, code in compiled["odd"] if name == "_stream_queries"]
-    assert "fma.rn.f32" in code
-    assert "mma" not in code
+    assert "fma.rn.f32" in code and "mma" not in code
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
-def test_results_come_in_order_and_torch_keeps_its_threads(threads):
-    assert list(run_tasks(lambda size: float(torch.ones(size).sum()), range(20))) == [*range(20)]
-    assert list(run_tasks(str, [])) == []
-    assert torch.get_num_threads() == threads
-
-
-def test_each_thread_runs_torch_on_one_and_keeps_no_graph(threads):
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_tasks_run_in_order_with_torch_on_one_thread_and_no_graph(number):
     x = torch.ones(3, requires_grad=True)
 
     def work(task):
-        return torch.get_num_threads(), (x * task).requires_grad
+        return task, torch.get_num_threads(), (x * task).requires_grad
 
-    inside = list(run_tasks(work, range(8)))
-    assert threads == 1 or inside == [(1, False)] * 8
-    assert torch.is_grad_enabled()
+    with threads(number):
+        assert list(run_tasks(str, [])) == []
+        results = list(run_tasks(work, range(20)))
+        assert [task for task, *_ in results] == [*range(20)]
+        assert number == 1 or {inside[1:] for inside in results} == {(1, False)}
+        with torch.inference_mode():
+            total = torch.zeros(8)
+            list(run_tasks(lambda task: total[task].fill_(task), range(8)))
+        assert total.tolist() == [*range(8)]
+        assert torch.get_num_threads() == number and torch.is_grad_enabled()
 
 
-def test_each_thread_writes_to_tensors_of_inference_mode(threads):
-    with torch.inference_mode():
-        total = torch.zeros(8)
-        list(run_tasks(lambda task: total[task].fill_(task), range(8)))
-    assert total.tolist() == [*range(8)]
-
-
-def test_an_error_comes_out_and_the_next_call_works(threads):
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_error_comes_out_and_the_next_call_works(number):
     def work(task):
         if task == 2:
             raise ValueError("two")
         return task
 
-    with pytest.raises(ValueError, match="two"):
-        list(run_tasks(work, range(5)))
-    assert list(run_tasks(work, [0, 1, 3])) == [0, 1, 3]
-    assert torch.get_num_threads() == threads
+    with threads(number):
+        with pytest.raises(ValueError, match="two"):
+            list(run_tasks(work, range(5)))
+        assert list(run_tasks(work, [0, 1, 3])) == [0, 1, 3]
+        assert torch.get_num_threads() == number
 
 
 # A child of a process that has a pool has none of its threads: its own begin at the first call.

@@ -1,3 +1,5 @@
+"""Which backend is built, which is chosen, and what each is said to cost."""
+
 import dataclasses
 from itertools import product
 
@@ -13,14 +15,10 @@ from jat_graph.jumps.operators.backends import (
     Workload,
     build_operator,
     choose_backend,
+    prices_of,
     unsupported,
 )
-from jat_graph.operators import (
-    BlockedOperator,
-    DenseOperator,
-    SparseOperator,
-    ThresholdOperator,
-)
+from jat_graph.operators import BlockedOperator, DenseOperator, SparseOperator, ThresholdOperator
 from tests.inputs import random_heads
 
 CAUSAL = TokenMask(causal=True)
@@ -29,6 +27,7 @@ WORK = Workload(graphs=4, length=64, num_keys=21, width=128)
 
 
 def built(config, mask=TokenMask()):  # noqa: B008
+    assert choose_backend(config, mask, WORK, "cpu").backend == config.graph.backend
     adjacency = PairAdjacency.of_scores(config, MapScores(torch.ones(1, 1, 4, 4)), mask)
     return build_operator(config, adjacency, config.graph.backend)
 
@@ -50,23 +49,22 @@ def test_an_explicit_backend_is_built(backend, mask, operator):
 @pytest.mark.parametrize(
     ("settings", "mask", "reasons"),
     [
-        ({}, TokenMask(), []),
         ({}, CAUSAL, []),
-        ({}, PAIRS, ["padding and causal masks only"]),
-        ({"inclusive": True, "same_sign_only": True}, TokenMask(), []),
-        ({"inclusive": True, "same_sign_only": True, "threshold": 0}, TokenMask(), []),
         ({"inclusive": True, "same_sign_only": True, "threshold": 0}, CAUSAL, []),
-        ({"inclusive": True, "threshold": 0}, TokenMask(), []),
-        ({"inclusive": True, "vote_rate": 0.1}, PAIRS, ["padding and causal masks only"]),
+        ({}, PAIRS, ["padding and causal masks only"]),
         ({"soft_temperature": 1.0}, TokenMask(), ["soft votes need every pair"]),
     ],
 )
-def test_the_threshold_backend_says_every_reason(settings, mask, reasons):
+def test_the_threshold_backend_says_every_reason_and_auto_goes_dense(settings, mask, reasons):
     found = unsupported("threshold", JatConfig.paper(**settings), mask)
     assert len(found) == len(reasons)
     for sentence, words in zip(found, reasons, strict=True):
         assert words in sentence
         assert "use 'dense'" in sentence
+    if reasons:
+        work = dataclasses.replace(WORK, length=10**5)
+        choice = choose_backend(JatConfig.paper(**settings), mask, work, "cpu")
+        assert choice.backend == "dense" and all(reason in choice.why for reason in found)
 
 
 def test_an_explicit_backend_never_falls_back():
@@ -100,11 +98,6 @@ def test_a_matrix_that_is_too_large_is_not_made():
     assert "would take 2.0 GiB" in choice.why
 
 
-def test_an_explicit_backend_is_the_choice():
-    choice = choose_backend(JatConfig(PairGraph(backend="sparse")), TokenMask(), WORK, "cpu")
-    assert (choice.backend, choice.milliseconds) == ("sparse", {})
-
-
 @pytest.mark.parametrize(
     ("changes", "device", "backend", "words"),
     [
@@ -123,17 +116,6 @@ def test_stones_are_sparse_where_few_links_or_much_memory_are(changes, device, b
     assert (choice.backend, words in choice.why) == (backend, True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "mask"), [({}, PAIRS), ({"soft_temperature": 1.0}, TokenMask())]
-)
-def test_auto_goes_dense_where_threshold_cannot_run_and_says_why(settings, mask):
-    work = dataclasses.replace(WORK, length=10**5)
-    choice = choose_backend(JatConfig.paper(**settings), mask, work, "cpu")
-    assert choice.backend == "dense"
-    for reason in unsupported("threshold", JatConfig.paper(**settings), mask):
-        assert reason in choice.why
-
-
 @pytest.mark.parametrize("gradient", [False, True])
 def test_an_operator_explains_its_backend(gradient):
     query, key, _, _ = random_heads(1, 2, 12, 8)
@@ -143,3 +125,9 @@ def test_an_operator_explains_its_backend(gradient):
     assert isinstance(operator.base, DenseOperator)
     assert choice.backend == "dense"
     assert f"{4 if gradient else 2} products of 16 features" in str(choice)
+
+
+def test_a_device_without_measurements_says_so():
+    prices, where = prices_of("abacus")
+    assert prices == prices_of("cpu")[0]
+    assert "no measurement for abacus" in where

@@ -8,17 +8,35 @@ from hypothesis import strategies as st
 
 import jat_graph.jumps.operators.threshold
 from jat_graph import JatConfig, PairGraph
-from jat_graph.core.masks import TokenMask
+from jat_graph.core.masks import TokenMask, resolve_mask
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
-from jat_graph.jumps.adjacency.scores import QueryKeyScores
+from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from jat_graph.jumps.operators.sparse import GROUP, heaviest, vote_edges
 from jat_graph.operators import DenseOperator
 from tests.inputs import random_heads
-from tests.jumps.operators.support import integer_maps
 from tests.oracles import reference_prune
-from tests.support import CAUSAL_MASKS, PADDING_MASKS, PAIR_MASKS, MemoryMeter, assert_equal
+from tests.support import (
+    CAUSAL_MASKS,
+    PADDING_MASKS,
+    PAIR_MASKS,
+    MemoryMeter,
+    assert_equal,
+    heads_and_masks,
+)
 
 MAX_NEIGHBORS = st.sampled_from((None, 1, 2, 4, 99))
+
+
+@st.composite
+def integer_maps(draw, masks):
+    """Draw the adjacency of a map of small integers, with many ties, under a mask."""
+    case = draw(heads_and_masks(masks))
+    mask = resolve_mask(case.mask, case.is_causal, case.query)
+    batch, heads, length = case.query.shape[:3]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**20)))
+    scores = torch.randint(-2, 3, (batch, heads, length, length), generator=generator)
+    config = JatConfig(PairGraph(threshold=draw(st.integers(0, 3)), inclusive=draw(st.booleans())))
+    return PairAdjacency.of_scores(config, MapScores(scores.float()), mask)
 
 
 def dense(edges, shape):
@@ -90,12 +108,8 @@ def test_the_heaviest_are_those_of_a_stable_sort(size, number, values, seed):
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_is_dropped_is_never_stored(causal, monkeypatch):
     monkeypatch.setattr(jat_graph.jumps.operators.threshold, "BLOCK", 1024)
-    length, config = 256, JatConfig(PairGraph(threshold=0.0, key_selection="strided", key_step=32))
-    config = (
-        config
-        if causal
-        else JatConfig(PairGraph(threshold=0.0, key_selection="strided", num_keys=8))
-    )
+    length, number = 256, {"key_step": 32} if causal else {"num_keys": 8}
+    config = JatConfig(PairGraph(threshold=0.0, key_selection="strided", **number))
     query, key, _, _ = random_heads(1, 1, length, 4)
     source = QueryKeyScores(query.float(), key.float(), 0.5)
     adjacency = PairAdjacency.of_scores(config, source, TokenMask(causal=causal))

@@ -17,32 +17,6 @@ FACTORISED = (
 )
 KINDS = SIMPLE + WIDE + FACTORISED
 
-# One of each kind, and what unions and intersections do to each other.
-SPECS = (
-    "window:9",
-    "dilated:3:4",
-    "local:8",
-    "local:8:left",
-    "local:40:both",
-    "global:3",
-    "strided:6",
-    "strided:6:merged",
-    "fixed:7:2",
-    "fixed:7:2:merged",
-    "strided:4:turns:3",
-    "strided:3:merged:4",
-    "fixed:4:2:turns:3",
-    "fixed:3:1:merged:4",
-    "random:8:2:5",
-    "causal",
-    "window:5+global:2",
-    "local:8:both+global:8+random:8:2",
-    "dilated:2:3+dilated:3:6+global:1",
-    "window:9&dilated:3:2",
-    "(window:9+global:2)&causal",
-    "window:3+strided:10",
-)
-
 
 class Heads(NamedTuple):
     """Queries, keys and values."""

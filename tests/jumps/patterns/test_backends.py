@@ -20,7 +20,7 @@ from jat_graph.patterns import (
     parse_pattern,
     pattern_attention,
 )
-from tests.jumps.patterns.support import SPECS, Heads, all_pairs, packed, patterns, random_heads
+from tests.jumps.patterns.support import Heads, all_pairs, packed, patterns, random_heads
 from tests.oracles import reference_attention
 from tests.support import (
     MemoryMeter,
@@ -95,26 +95,16 @@ def check(
 
 
 @pytest.mark.parametrize("backend", RUN)
-@pytest.mark.parametrize("spec", SPECS)
-def test_backends_are_the_reference(spec: str, backend: str) -> None:
-    pattern = parse_pattern(spec)
-    for length, causal, side in ((5, False, "left"), (67, True, "scattered"), (131, False, "none")):
-        padding, _ = make_mask(side, 2, 3, length)
-        heads = random_heads(length, dtype=torch.float64)
-        check(backend, pattern, Mask(padding, causal), heads)
-
-
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=50)
 @given(
     patterns(),
-    st.sampled_from(RUN),
     st.sampled_from(PADDING),
     st.booleans(),
-    st.integers(1, 50),
+    st.integers(1, 140),
     st.sampled_from(((4, 4), (9, 4), (1, 7))),
 )
 def test_backends_are_the_reference_whatever_comes(
-    pattern: Pattern, backend: str, side: str, causal: bool, length: int, widths: tuple[int, int]
+    backend: str, pattern: Pattern, side: str, causal: bool, length: int, widths: tuple[int, int]
 ) -> None:
     padding, _ = make_mask(side, 2, 3, length, seed=length)
     heads = random_heads(length, widths=widths, dtype=torch.float64)
@@ -142,12 +132,6 @@ def test_global_tokens_are_those_of_each_sequence(backend: str, side: str) -> No
         return chosen | chosen[:, None] | ((place - place[:, None]).abs() < 9)
 
     check(backend, Window(9) | GlobalMask(everywhere), Mask(padding), heads, rule)
-
-
-def test_documents_go_where_the_positions_are() -> None:
-    place = torch.arange(70, device="meta")
-    none = place.new_zeros(1, 1)
-    assert packed(70).mask_mod(none, none, place[:, None], place).device.type == "meta"
 
 
 @pytest.mark.parametrize("spec", ["window:300+global:1", "local:200", "strided:150:columns"])

@@ -14,7 +14,7 @@ from jat_graph.patterns import (
     Window,
     parse_pattern,
 )
-from tests.jumps.patterns.support import SPECS, patterns
+from tests.jumps.patterns.support import patterns
 
 
 @settings(deadline=None)
@@ -25,12 +25,6 @@ def test_what_is_written_is_read_again(one: Pattern, other: Pattern) -> None:
         assert again == pattern
         assert hash(again) == hash(pattern)
         assert again.spec == pattern.spec
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_text_comes_back_as_it_was(spec: str) -> None:
-    assert parse_pattern(spec).spec == spec
-    assert parse_pattern(f" ( {spec} ) ").spec == spec
 
 
 def test_intersections_bind_tighter() -> None:

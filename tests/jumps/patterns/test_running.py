@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from jat_graph import JatConfig, PairGraph, jump_attention
 from jat_graph.patterns import Pattern, Window, parse_pattern
-from tests.jumps.support import check_against_oracle
 from tests.oracles import reference_mask
 from tests.support import (
     CAUSAL_MASKS,
     MASKS,
     PADDING_MASKS,
     assert_equal,
+    check_against_oracle,
     configs,
     heads_and_masks,
     random_tensors,

