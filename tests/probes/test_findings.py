@@ -95,7 +95,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     later = write(tmp_path / "c", [0.5, 0.25, 1.0], seed=1)
     more = write(tmp_path / "d", [0.5, 0.25, 1.0], rank=4)
     plain = tmp_path / "plain.json"
-    plain.write_text(json.dumps({"name": "atlas", "rows": [{"layer": 0}], "settings": {}}))
+    plain.write_text(json.dumps({"name": "tree", "rows": [{"layer": 0}], "settings": {}}))
     nothing = write(tmp_path / "e", [None, None, None])
     for variants, value, said in (
         ({"base": [one]}, None, "variants must be two or more"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -31,18 +31,11 @@ def _bars(table: pd.DataFrame, name: str) -> tuple[Any, Any]:  # [N], [2, N]
     return values, np.clip(np.nan_to_num([values - low, high - values]), 0, None)
 
 
-def draw_lines(
-    axis: Axes,
-    table: pd.DataFrame,
-    kind: str,
-    across: str,
-    name: str,
-    dashed: Collection[str] = (),
-) -> None:
+def draw_lines(axis: Axes, table: pd.DataFrame, kind: str, across: str, name: str) -> None:
     """Draw a column with its intervals over layers, or what else is across: a line a kind."""
     groups = table.groupby(kind, sort=False)
     for (label, own), colour, marker in zip(groups, COLOURS, MARKERS, strict=False):
-        look: Any = {"color": colour, "marker": marker, "ls": "--" if label in dashed else "-"}
+        look: Any = {"color": colour, "marker": marker}
         values, ends = _bars(own, name)
         axis.errorbar(own[across], values, ends, label=label, ms=5, capsize=2.5, **look)
     axis.set_xlabel("layer (0: embeddings)" if across == "layer" else across, fontsize=9)

@@ -143,20 +143,11 @@ def read_rows(
     return Rows(values, starts, tuple(left_out), name)
 
 
-def read_states(
-    reader: WordReader,
-    sentences: Sequence[Sequence[str]],
-    keep: Sequence[Sequence[Sequence[int]]] | None = None,
-) -> Rows:  # values [layers + 1, N, D]
-    """Keep the states of words after each layer: of all, or the means over groups of indices."""
-    kept = [[[n] for n in range(len(words))] for words in sentences] if keep is None else list(keep)
+def read_states(reader: WordReader, sentences: Sequence[Sequence[str]]) -> Rows:
+    """Keep the states of all words after each layer, [layers + 1, N, D]."""
     shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
-
-    def means(row: int, states: Floats, _: Floats) -> Floats:
-        found = [states[:, list(group)].mean(1) for group in kept[row]]
-        return np.array(found).reshape(-1, *shape).swapaxes(0, 1)
-
-    return read_rows(reader, sentences, means, [len(groups) for groups in kept], shape, kept)
+    counts = [len(words) for words in sentences]
+    return read_rows(reader, sentences, lambda _, states, __: states, counts, shape, "states")
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
