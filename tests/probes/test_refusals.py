@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from jat_graph.probes import (
-    WordReader,
     attention_probe,
     best_heads,
     graphs_and_trees,
@@ -59,13 +58,3 @@ def test_bad_input_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         probe(tiny(tmp_path), **options)
-
-
-@pytest.mark.parametrize(
-    ("maps", "said"),
-    [("eyes", "maps must be one of attention"), ("graph", "model must have jump heads")],
-)
-def test_maps_that_are_not_there_are_refused_at_once(maps: str, said: str, tmp_path: Path) -> None:
-    reader = tiny(tmp_path)
-    with pytest.raises(ValueError, match=said):
-        WordReader(reader.model, reader.tokenizer, tmp_path, maps=maps)

@@ -10,7 +10,7 @@ from jat_graph.looking.probes.graphs import graphs_and_trees
 from jat_graph.looking.probes.heads import best_heads
 from jat_graph.looking.probes.structural import structural_probe
 from jat_graph.looking.probes.treebank import Sentence, read_treebank
-from jat_graph.looking.probes.trees import view
+from jat_graph.looking.probes.viewing import view
 from jat_graph.looking.probes.words import WordReader
 
 __all__ = [
