@@ -96,18 +96,16 @@ def graphs_and_trees(
         if count >= least:
             kinds[name] = pairs[EDGE] & (pairs["relation"] == name)
     kinds = {name: related for name, related in kinds.items() if related.any()}
-    counts = [count_pairs(pairs, related, joined, len(read)) for related in kinds.values()]
-
-    chosen_on, best, alone = choosing_half(len(read), seed), [], []
-    for own in counts:
-        hits, chance, _ = own[:, chosen_on].sum(1)
-        # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
-        best.append(int(((hits - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax()))
-        alone.append(own[:, ~chosen_on, best[-1]])
-    table, lines = [], []
+    parts = [count_pairs(pairs, related, joined, len(read)) for related in kinds.values()]
+    counts = np.stack(parts, -1)  # [3, S, C, kinds]
+    chosen_on = choosing_half(len(read), seed)
+    hits, chance, _ = counts[:, chosen_on].sum(1)
+    # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
+    best = ((hits - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax(0)
     # Intervals of all relations at once: drawing sentences is what takes time.
-    whole = _ratios(np.stack([own.sum(-1) for own in counts], -1))  # [6, kinds]
-    single = _ratios(np.stack(alone, -1))
+    whole = _ratios(counts.sum(2))  # [6, kinds]
+    single = _ratios(counts[:, ~chosen_on][:, :, best, np.arange(len(kinds))])
+    table, lines = [], []
     for index, (name, related) in enumerate(kinds.items()):
         row = {"related": name, "pairs": int(related.sum()), "density": np.mean(densities)}
         row |= _named("", whole[:, index])
@@ -115,7 +113,7 @@ def graphs_and_trees(
         row |= {"layer": layer, "head": head}
         table.append(row | _named("best ", single[:, index]))
         if name in KINDS:
-            each = zip(known, densities, _ratios(counts[index]).T, strict=True)
+            each = zip(known, densities, _ratios(counts[..., index]).T, strict=True)
             for (layer, head), share, ratios in each:
                 line = {"layer": layer, "head": head, "related": name, "density": share}
                 lines.append(line | _named("", ratios))
