@@ -90,7 +90,7 @@ def tree_distances(
 
     def squares_of(power: float | None) -> Any:  # [N] of pairs; None for no map
         probe = None if power is None else study.probe(DISTANCE, chosen, seed, power)
-        points = study.points(chosen, probe)
+        points = study.points(-1, chosen, probe)
         found = [squared_distances(own.double()).cpu().numpy() for own in points]
         return np.concatenate(list(map(_upper, found)))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jat_graph.looking.directions import isolated
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.viz.figures import PAGE, new_figure
+from jat_graph.looking.viz.figures import COLOURS, PAGE, new_figure
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 Axes: TypeAlias = "matplotlib.axes.Axes"
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
-# Okabe and Ito's colours, which all readers tell apart; what differs has another mark, too.
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".split()
-MARKERS = "o^sDvPX*"
+MARKERS = "o^sDvPX"  # what differs has another mark, too
 QUIET = "#767676"
 
 

@@ -19,7 +19,6 @@ from jat_graph.looking.probes.drawing import Figure, draw_rows
 from jat_graph.looking.viz.figures import save_figure
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
-Integers: TypeAlias = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 DRAWS = 2000
@@ -106,14 +105,12 @@ def with_ends(name: str, found: Sequence[Any], prefix: str | None = None) -> dic
     return dict(zip((name, f"{start}low", f"{start}high"), map(float, found), strict=True))
 
 
-def resampled_mean(
-    values: ArrayLike, rows: Any, number: int, counts: ArrayLike = 1.0
-) -> tuple[Floats, Floats, Floats]:
+def resampled_mean(values: ArrayLike, rows: Any, number: int) -> tuple[Floats, Floats, Floats]:
     """Return the mean of what is in some of so many sentences, and its interval, as below."""
-    both = np.zeros((2, number, *np.shape(values)[1:]))
-    for sums, own in zip(both, (values, counts), strict=True):
-        np.add.at(sums, rows, own)
-    return resampled_ratio(*both)
+    hits, totals = np.zeros((2, number, *np.shape(values)[1:]))
+    np.add.at(hits, rows, values)
+    np.add.at(totals, rows, 1.0)
+    return resampled_ratio(hits, totals)
 
 
 def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:

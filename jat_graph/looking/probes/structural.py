@@ -157,10 +157,11 @@ class TreeStudy:
         self.settings: dict[str, Any] = {"sentences": sizes, "left_out": left_out}
         self.settings |= {"rank": self.rank, "epochs": epochs}  # in JSON types
 
-    def states(self, part: int, layer: int) -> list[Tensor]:  # [n, D] each
-        """Return the states of each tree of a set after a layer, 0 for the embeddings."""
+    def points(self, part: int, layer: int, projection: Tensor | None = None) -> list[Tensor]:
+        """Return the states of each tree of a set after a layer, or these in a probe's space."""
         states = torch.tensor(self.rows[part][layer], device=self.reader.model.device)
-        return list(states.split(list(map(len, self.trees[part]))))
+        states = states if projection is None else states @ projection
+        return list(states.split(list(map(len, self.trees[part]))))  # [n, D] or [n, R] each
 
     def probe(self, kind: str, layer: int, seed: int, power: float = 2.0) -> Tensor:  # [D, R]
         """Return the trained probe, from the folder if it is there."""
@@ -171,24 +172,19 @@ class TreeStudy:
         if path.exists():
             return torch.from_numpy(np.load(path, allow_pickle=False)).to(self.reader.model.device)
         train, dev = (
-            tree_batches(self.states(part, layer), self.trees[part], kind, seed) for part in (0, 1)
+            tree_batches(self.points(part, layer), self.trees[part], kind, seed) for part in (0, 1)
         )
         found = train_probe(train, dev, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
 
-    def points(self, layer: int, projection: Tensor | None) -> list[Tensor]:  # [n, R] each
-        """Return the words of each sentence of the test set in the space of a probe, or in none."""
-        own = self.states(-1, layer)
-        return own if projection is None else [states @ projection for states in own]
-
     def scores(self, layer: int, seeds: Sequence[int]) -> Any:  # [S, 4]
         """Return the scores of a layer's two probes on the test set, means over seeds."""
         values = []
         for seed in seeds:
             near, deep = (
-                self.points(layer, self.probe(kind, layer, seed)) for kind in (DISTANCE, DEPTH)
+                self.points(-1, layer, self.probe(kind, layer, seed)) for kind in (DISTANCE, DEPTH)
             )
             found = []
             for tree, one, other in zip(self.trees[-1], near, deep, strict=True):

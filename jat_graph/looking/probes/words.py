@@ -95,18 +95,23 @@ def readable(reader: WordReader, **parts: Any) -> list[list[Sentence]]:
         wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
         if wrong is not None:
             raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
-        own = [set(words) - {-1} for words in _encode(reader, sentences).words or ()]
-        both = zip(sentences, own, strict=True)
-        fits = [sentence for sentence, words in both if len(words) == len(sentence)]
+        _, words = _encode(reader, sentences)
+        both = zip(sentences, words, strict=True)
+        fits = [sentence for sentence, own in both if len(set(own) - {-1}) == len(sentence)]
         if not fits:
             raise ValueError("sentences must fit the model, got none that it can take whole")
         found.append(fits)
     return found
 
 
-def _encode(reader: WordReader, sentences: Sequence[Sentence]) -> EncodedTexts:
-    words = [sentence.words for sentence in sentences]
-    return encode_texts(words, reader.model, reader.tokenizer, None, by_words=True)
+def _encode(
+    reader: WordReader, sentences: Sequence[Sentence]
+) -> tuple[EncodedTexts, list[list[int]]]:
+    """Cut sentences into tokens, and say of which word each is, -1 for none."""
+    texts = [sentence.words for sentence in sentences]
+    encoded = encode_texts(texts, reader.model, reader.tokenizer, None, by_words=True)
+    assert encoded.words is not None
+    return encoded, encoded.words
 
 
 def read_states(reader: WordReader, sentences: Sequence[Sentence]) -> Any:
@@ -122,10 +127,13 @@ def read_pairs(
     """Keep what heads give from the earlier word of each pair to the later, and back: [2, N, C]."""
     counts = np.bincount(pairs["row"], minlength=len(sentences)).tolist()  # rows are in order
     words = np.split(pairs[["one", "other"]].to_numpy(), np.cumsum(counts)[:-1])
+    hides = maps in (SCORES, PROPAGATED)  # those of words that a decoder never looks at
+    hides &= any(entry.is_causal for entry in attention_modules(reader.model))
 
     def both_ways(row: int, _: Floats, own: Floats) -> Floats:
         one, other = words[row].T
-        return np.stack([own[:, one, other].T, own[:, other, one].T])
+        later, earlier = own[:, one, other].T, own[:, other, one].T
+        return np.stack([np.full_like(later, -np.inf) if hides else later, earlier])
 
     shape, made_of = (2, len(check_maps(reader, maps))), [own.tolist() for own in words]
     return _read_rows(reader, sentences, maps, both_ways, counts, shape, made_of)
@@ -148,22 +156,18 @@ def _read_rows(
     path = Path(reader.folder) / f"{digest([VERSION, model, texts, starts, made_of])[:16]}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        encoded = _encode(reader, sentences)
+        encoded, words = _encode(reader, sentences)
         read = sorted(np.flatnonzero(counts).tolist(), key=lambda row: -encoded.lengths[row])
         heads = () if maps is None else check_maps(reader, maps)
         # What is too large fails at once.
         found = read_texts(reader.model, encoded, read, reader.batch_size, maps, heads)
-        scores = maps in (SCORES, PROPAGATED)
-        hides = scores and any(entry.is_causal for entry in attention_modules(reader.model))
+        both_mean = maps in (SCORES, PROPAGATED)
         size = shape[0], starts[-1], *shape[1:]
         with replacing(path) as temporary:
             kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
             for row, states, own in track_progress(found, "Reading sentences", len(read)):
-                words = torch.tensor((encoded.words or [])[row], device=states.device)
-                _, states, own = pool_words(words, states, own, both_mean=scores)
-                if hides:  # scores of words that a decoder never looks at
-                    later = torch.ones_like(own[0], dtype=torch.bool).triu(1)
-                    own = own.masked_fill(later, -torch.inf)
+                tokens = torch.tensor(words[row], device=states.device)
+                _, states, own = pool_words(tokens, states, own, both_mean)
                 both = (part.float().cpu().numpy() for part in (states, own))
                 kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
             kept.flush()
