@@ -24,26 +24,13 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three times as long
-THREE = ("train", "dev", "test")
-# What each command asks, its function, and the files of the treebank that this is given.
+# The function of each command, the files of the treebank that it is given, and what it asks.
 KINDS = {
-    "attention": (
-        "Does the attention between two words tell how they are related?",
-        "attention_probe",
-        ("train", "test"),
-    ),
-    "heads": (
-        "Which head knows each relation best, beside the best fixed offset?",
-        "best_heads",
-        ("dev",),
-    ),
-    "graphs": (
-        "Are words that jump heads join related more often than by chance?",
-        "graphs_and_trees",
-        ("dev",),
-    ),
-    "tree": ("Does a linear map of the states give the tree?", "structural_probe", THREE),
-    "distance": ("Which power of a distance equals that in the tree?", "tree_distances", THREE),
+    "attention": ("attention_probe", "train test", "Does attention tell how words are related?"),
+    "heads": ("best_heads", "dev", "Which head knows each relation best, beside a fixed offset?"),
+    "graphs": ("graphs_and_trees", "dev", "Do jump heads join related words, beside chance?"),
+    "tree": ("structural_probe", "train dev test", "Does a linear map of states give the tree?"),
+    "distance": ("tree_distances", "train dev test", "Which power of a distance fits the tree?"),
 }
 
 probe_app = typer.Typer(
@@ -81,7 +68,7 @@ def probe_command(
     from jat_graph.looking import probes
 
     kind = str(context.info_name)
-    _, function, splits = KINDS[kind]
+    function, splits, _ = KINDS[kind]
     probe, asked = getattr(probes, function), read_values("--option", options)
     parameters = inspect.signature(probe).parameters.values()
     names = {own.name for own in parameters if own.kind is own.KEYWORD_ONLY}
@@ -89,8 +76,8 @@ def probe_command(
         raise ValueError(
             f"--option must be NAME=VALUE of {', '.join(sorted(names))}, got {options}"
         )
-    data = [probes.read_treebank(treebank, split=split) for split in splits]
-    first = MOST_TREES if splits == THREE and sentences is None else sentences
+    data = [probes.read_treebank(treebank, split=split) for split in splits.split()]
+    first = MOST_TREES if len(data) == 3 and sentences is None else sentences
     drawn = [evenly(data[0], first), *(evenly(own, sentences) for own in data[1:])]
     folder = output or Path(f"probe-{kind}")
     loaded, tokenizer = load_model(model, config, changes)
@@ -112,7 +99,7 @@ def _report(found: Sequence[Findings], folder: Path) -> None:
     typer.echo(f"{', '.join(files)} are in {folder}.")
 
 
-for _kind, (_asks, *_) in KINDS.items():
+for _kind, (_, _, _asks) in KINDS.items():
     probe_app.command(_kind, help=_asks)(probe_command)
 
 
