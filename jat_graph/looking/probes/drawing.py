@@ -61,17 +61,16 @@ def draw_rows(
     axis = figure.subplots()
     for style, (own, (table, name)) in enumerate(series.items()):
         shift = 0.6 * ((style + 0.5) / len(series) - 0.5)
-        look: Any = {"color": COLOURS[style], "fmt": MARKERS[style], "ms": 4.5, "lw": 1.2}
+        look: Any = {"color": COLOURS[style % len(COLOURS)], "ls": "", "ms": 4.5, "lw": 1.2}
+        look["marker"] = MARKERS[style % len(MARKERS)]
         values, ends = _bars(table, name)
         axis.errorbar(values, np.arange(len(rows)) + shift, xerr=ends, label=own, capsize=2, **look)
     if line is not None:
         axis.axvline(line, color=QUIET, linestyle=":", linewidth=1.2)
-    names = [
-        isolated(
-            ", ".join(f"{key} {x}" if isinstance(x, int) else str(x) for key, x in row.items())
-        )
-        for row in rows
-    ]
+    names = []
+    for row in rows:
+        cells = [f"{key} {x}" if isinstance(x, int) else str(x) for key, x in row.items()]
+        names.append(isolated(", ".join(cells)))
     axis.set_yticks(range(len(rows)), names, fontsize=8)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xlabel(label, fontsize=9)
