@@ -45,7 +45,7 @@ def write(folder: Path, values: list[float | None], **told: object) -> Path:
 
 
 @settings(deadline=None, max_examples=10)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 5))
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 5))
 def test_changes_are_those_of_paired_t_tests(
     tmp_path_factory: pytest.TempPathFactory, seed: int, variants: int, runs: int
 ) -> None:
