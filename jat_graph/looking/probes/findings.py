@@ -84,9 +84,13 @@ class Findings:
         }
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write the table as Markdown and JSON and the pictures as PNG and SVG; return the files.
+        """Write the table as Markdown and JSON, and the pictures as PNG and SVG.
 
-        The folder is made if it is not there.
+        Args:
+            folder: Where to; made if it is not there.
+
+        Returns:
+            The files.
         """
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
