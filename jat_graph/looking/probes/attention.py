@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -129,8 +130,9 @@ def attention_probe(
             row |= {"least": of_seeds.min(), "most": of_seeds.max()}
             rows.append(row | {"chance": 0.0 if source == SELECTIVITY else by_chance})
     table = pd.DataFrame(rows)
-    settings = {"model": type(reader.model).__name__, "maps": maps, "relations": names}
-    settings |= {"seeds": list(seeds), "sentences": list(map(len, parts)), "pairs": sizes}
+    settings: dict[str, Any] = {"model": type(reader.model).__name__, "maps": maps}
+    settings |= {"relations": names, "pairs": sizes}
+    settings |= {"seeds": list(seeds), "sentences": list(map(len, parts))}
     series, index = {name: (table, name) for name in ("accuracy", "chance")}, ("task", "told from")
     figures = {"attention": draw_rows(series, index, "share of pairs that are told right")}
     return Findings("attention", CAPTION, table, settings, figures, index)

@@ -200,9 +200,9 @@ def compare_findings(
         parts.append(part.reset_index())
     table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
     settings = {"probe": first["name"], "value": column, "variants": names, "runs": number}
-    series = {name: (table[table[VARIANT] == name], "change") for name in names[1:]}
+    changed = {name: (table[table[VARIANT] == name], "change") for name in names[1:]}
     label = f"{column}: change against {names[0]} (95 % over runs)"
-    figures = {"compared": draw_rows(series, first["index"], label, 0)}
+    figures = {"compared": draw_rows(changed, first["index"], label, 0)}
     return Findings("compared", CAPTION, table, settings, figures, (*first["index"], VARIANT))
 
 

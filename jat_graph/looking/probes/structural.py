@@ -161,7 +161,7 @@ class TreeStudy:
         """Return the states of each tree of a set after a layer, or these in a probe's space."""
         states = torch.tensor(self.rows[part][layer], device=self.reader.model.device)
         states = states if projection is None else states @ projection
-        return list(states.split(list(map(len, self.trees[part]))))  # [n, D] or [n, R] each
+        return list(torch.split(states, list(map(len, self.trees[part]))))  # [n, D] or [n, R]
 
     def probe(self, kind: str, layer: int, seed: int, power: float = 2.0) -> Tensor:  # [D, R]
         """Return the trained probe, from the folder if it is there."""
@@ -211,8 +211,8 @@ def tree_batches(
             padding = (0, padded.shape[1] - len(tree)) * target.dim()
             targets.append(F.pad(target, padding))
             weights.append(F.pad(asked / target.numel(), padding))
-        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
-        found.append((padded, *both))
+        device = padded.device
+        found.append((padded, torch.stack(targets).to(device), torch.stack(weights).to(device)))
     return found
 
 
@@ -246,7 +246,7 @@ def train_probe(
         for index in torch.randperm(len(train), generator=generator).tolist():
             optimizer.zero_grad()
             loss = tree_loss(train[index], projection, power) / len(train[index][0])
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
             total = sum(float(tree_loss(batch, projection, power)) for batch in dev)
@@ -305,7 +305,7 @@ def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  #
         return np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
 
     row: dict[str, float] = {}
-    totals = {
+    totals: dict[str, Any] = {
         UUAS: [len(tree.shown_edges) for tree in trees],
         ROOT: [bool(tree.shown) for tree in trees],
     }
