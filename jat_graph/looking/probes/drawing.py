@@ -57,7 +57,7 @@ def draw_rows(
     A dotted line stands where there is nothing to see.
     """
     rows = next(iter(series.values()))[0][list(index)].to_dict("records")
-    figure = new_figure(PAGE, 1.3 + 0.1 * len(rows) * (1 + len(series)))
+    figure = new_figure(PAGE, 1.3 + 0.08 * len(rows) * (1 + len(series)))
     axis = figure.subplots()
     for style, (own, (table, name)) in enumerate(series.items()):
         shift = 0.6 * ((style + 0.5) / len(series) - 0.5)

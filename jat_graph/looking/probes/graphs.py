@@ -189,7 +189,7 @@ def _draw_heads(table: pd.DataFrame) -> Figure:
         image = axis.imshow(grid, cmap="PuOr_r", norm=norm, aspect="auto")
         for (y, x), value in np.ndenumerate(grid):
             ink = "black" if 1 / DARK_FROM < value < DARK_FROM else "white"
-            text = "" if np.isnan(value) else f"{value:.2g}"
+            text = "" if np.isnan(value) else f"{value:.1f}"
             axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
         axis.set_xticks(range(grid.shape[1]), grid.columns, fontsize=8)
         axis.set_yticks(range(grid.shape[0]), grid.index, fontsize=8)
