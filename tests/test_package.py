@@ -17,7 +17,7 @@ import pytest
 import yaml  # of transformers
 
 import jat_graph
-from jat_graph.probes import Findings, read_contexts, read_treebank
+from jat_graph.probes import Findings, read_treebank
 from jat_graph.viz import draw_patterns
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -216,7 +216,6 @@ def test_the_sparse_extra_is_in_use_where_it_is_installed() -> None:
 
 CALLS: Any = [
     ("conllu", "probes", read_treebank),
-    ("nltk", "probes", lambda path: list(read_contexts([path.with_suffix(".txt")]))),
     ("scipy", "probes", lambda path: read_treebank(path)[0].distances),
     ("tabulate", "probes", lambda _: Findings("x", "", pd.DataFrame({"a": [1]}), {}).to_markdown()),
     ("matplotlib", "viz", lambda _: draw_patterns(["window:6"], 12)),
@@ -229,7 +228,6 @@ def test_the_extra_is_named(
 ) -> None:
     path = tmp_path / "trees.conllu"
     path.write_text("1\tbark\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n", encoding="utf-8")
-    path.with_suffix(".txt").write_text("Dogs bark. Cats do not.\n", encoding="utf-8")
     for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # importing it fails
@@ -241,4 +239,4 @@ def test_the_extra_is_named(
 def test_no_package_of_an_extra_is_imported_without_its_name() -> None:
     for path in Path(jat_graph.__path__[0]).rglob("*.py"):
         text = re.sub(r"^if TYPE_CHECKING:(\n    .*)+", "", path.read_text("utf-8"), flags=re.M)
-        assert not re.search(r"^ *(from|import) (conllu|nltk|scipy|sklearn|tabulate)\b", text, re.M)
+        assert not re.search(r"^ *(from|import) (conllu|scipy|sklearn|tabulate)\b", text, re.M)

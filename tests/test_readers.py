@@ -18,7 +18,7 @@ from examples.sweeps.definition import read_sweep
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
 from jat_graph import JatConfig
-from jat_graph.probes import Sentence, compare_findings, read_contexts, read_treebank, view
+from jat_graph.probes import Sentence, compare_findings, read_treebank, view
 from jat_graph.viewer import head_view
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
@@ -29,7 +29,6 @@ SQUAD = f'{{"data": [{{"paragraphs": [{{"context": "abc", "qas": [{ANSWER}]}}]}}
 SPANS = '{"span1_text":"Ann","span1_index":0,"span2_text":"it","span2_index":2}'
 READERS: dict[str, tuple[str, Any]] = {
     "a.conllu": (TREE, read_treebank),
-    "a.txt": ("Dogs bark. They do.", lambda path: list(read_contexts(path))),
     "settings.json": (json.dumps(JatConfig.stones().to_dict()), JatConfig.load),
     "findings.json": ('{"rows": [{"a": 1}]}', lambda path: compare_findings({"a": [path]})),
     "a.jsonl": ('{"version": 2, "sweep": {"name": "a"}}\n{"task": "x"}', read_results),

@@ -5,11 +5,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-import nltk.data
 import pytest
 
 from tests.cli.conftest import Run
-from tests.probes.support import write_wordnet
 
 WORDS = ("book", "costs", "more", "than", "pencil", "computer", "the")
 LABELS = ("nsubj", "obj", "det", "obl")
@@ -43,7 +41,7 @@ def options_of(**options: Any) -> list[str]:
         ("attention", {"relations": 3, "examples": 60, "seeds": [0]}, (), 1),
         ("heads", {"least": 5, "maps": "attention"}, (), 1),
         ("graphs", {"least": 5}, ("--config", "stones", "--set", "heads=all"), 2),
-        ("tree", {"epochs": 1, "layers": [1], "rank": 8}, (), 2),
+        ("tree", {"epochs": 1, "layers": [1], "rank": 8}, (), 1),
         ("distance", {"epochs": 1, "layer": 1, "rank": 8, "least": 5}, (), 2),
     ],
 )
@@ -76,9 +74,6 @@ def test_a_probe_writes_what_it_shows(
     [
         ("heads --treebank nosuch", "treebank nosuch must"),
         ("heads --treebank .", "must hold one file"),
-        ("heads", "needs --treebank"),
-        ("heads --treebank bank --word light", "takes no --word"),
-        ("ratio --semcor nosuch --evaluation x", "takes no --evaluation"),
         ("heads --treebank bank --option maps=graph", "model must have jump heads"),
         ("heads --treebank bank --option maps=eyes", "maps must"),
         ("heads --treebank bank --option epochs=3", "--option must"),
@@ -97,65 +92,6 @@ def test_wrong_input_is_refused_in_one_line(
         run("probe", *given, "--output", treebank / "out")
     assert "\n" not in str(caught.value)
     assert not (treebank / "out").exists()
-
-
-@pytest.mark.slow
-def test_an_atlas_is_a_page_too(run: Run, treebank: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    call = ("probe", "atlas", "--model", "M", "--word", "book", "--texts", treebank)
-    result = run(*call, *options_of(layers=[1]), "--sentences", 12, "--output", folder)
-    page = (folder / "atlas.html").read_text(encoding="utf-8")
-    assert page.startswith("<!DOCTYPE html>")
-    assert "book by cluster" in page and "book by part of speech" in page
-    assert "atlas.html are in" in result.stdout
-    found = json.loads((folder / "atlas.json").read_text(encoding="utf-8"))
-    assert found["settings"]["sentences_shown"] == 12
-
-
-def _write_senses(folder: Path) -> dict[str, Path]:
-    """WordNet, SemCor and an evaluation set in which the sense of a book goes with its words."""
-    draw = random.Random(0)
-    lines, instances, keys = [], [], []
-    for number in range(40):
-        lexical, other = draw.choice([("1:10:00::", "the"), ("1:06:01::", "computer")])
-        words = f"<wf cmd=ignore pos=DT>{other}</wf>\n" * draw.randint(1, 3)
-        book = f"<wf cmd=done pos=NN lemma=book wnsn=1 lexsn={lexical}>book</wf>\n"
-        lines.append(f"<s snum={number}>\n{words}{book}</s>\n")
-        name = f"d000.s{number:03}"
-        instance = f'<instance id="{name}.t000" lemma="book" pos="NOUN">book</instance>'
-        before = f'<wf lemma="{other}" pos="DET">{other}</wf>'
-        instances.append(f'<sentence id="{name}">{before}{instance}</sentence>')
-        keys.append(f"{name}.t000 book%{lexical}\n")
-    for index, name in enumerate(("br-a01", "br-a02")):
-        path = folder / "semcor3.0" / "brown1" / "tagfiles" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(lines[20 * index : 20 * index + 20])
-        text += "<s snum=99>\n<wf cmd=ignore pos=DT>a</wf>\n</s>\n"  # without a book
-        path.write_text(f"<context filename={name}>\n{text}</context>\n", encoding="utf-8")
-    sets = folder / "sets"
-    sets.mkdir()
-    text = f'<corpus lang="en" source="own"><text id="d000">{"".join(instances)}</text></corpus>'
-    (sets / "own.data.xml").write_text(text, encoding="utf-8")
-    (sets / "own.gold.key.txt").write_text("".join(keys), encoding="utf-8")
-    wordnet = write_wordnet(folder / "wordnet")
-    return {"semcor": folder / "semcor3.0", "wordnet": wordnet, "evaluation": sets}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "options"), [("senses", {"seeds": [0]}), ("ratio", {"pairs": 1})])
-def test_senses_are_asked_after(
-    kind: str, options: dict[str, Any], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nltk.data, "path", list(nltk.data.path))
-    data, folder = _write_senses(tmp_path), tmp_path / "out"
-    if kind == "ratio":
-        del data["evaluation"]
-    given = [part for name, path in data.items() for part in (f"--{name}", path)]
-    own = options_of(**options, layers=[1])
-    result = run("probe", kind, "--model", "M", *given, *own, "--output", folder)
-    found = json.loads((folder / f"{kind}.json").read_text(encoding="utf-8"))
-    assert found["rows"] and found["caption"] in result.stdout
-    assert list(folder.glob("*.png"))
 
 
 @pytest.mark.slow

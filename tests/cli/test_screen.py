@@ -14,7 +14,7 @@ from pytest import MonkeyPatch as Monkey
 from jat_graph.core.progress import track_progress
 from jat_graph.looking import cli
 
-COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe", "probe atlas")
+COMMANDS = ("demo", "inspect", "calibrate", "plot", "view", "probe", "probe heads")
 SCRIPTS = [
     f"examples.{path.stem}"
     for path in sorted(Path(__file__).resolve().parents[2].glob("examples/*.py"))

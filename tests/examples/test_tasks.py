@@ -174,6 +174,12 @@ BROKEN: list[tuple[str, str, str, str]] = [
     ("chorales", "jsb-chorales-16th.json", '{"train": [[[200]]]}', "the layout of chorales"),
     ("qmsum", "val.jsonl", "{}", "line 1 must have the layout of QMSum"),
     ("hyperpartisan", "articles-training-byarticle-20181122.xml", "<a", "articles-training"),
+    (
+        "hyperpartisan",
+        "articles-training-byarticle-20181122.xml",
+        "<!DOCTYPE a>",
+        "no document type",
+    ),
     ("imdb", "aclImdb_subset.tar.gz", "x", "aclImdb_subset.tar.gz must have"),
     ("brown", "brown.zip", "x", "layout of NLTK's Brown corpus"),
 ]

@@ -1,9 +1,8 @@
-"""Random trees, marked sentences, a small WordNet, and models whose heads give what a test says."""
+"""Random trees, and models whose heads and states are what a test says."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,112 +108,3 @@ def random_maps(heads: int, seed: int) -> MapsOf:
 def minilm(folder: Path, path: str) -> WordReader:
     kinds = AutoModel, AutoTokenizer
     return WordReader(*(kind.from_pretrained(path) for kind in kinds), folder)
-
-
-class Synset(NamedTuple):
-    """A line of a data file of WordNet."""
-
-    pos: str  # "s" for satellites, which stand in the file of adjectives
-    lexicographer: int
-    words: tuple[tuple[str, int], ...]  # with their numbers
-    head: int | None = None  # of a satellite, its index in the list
-
-
-SYNSETS = (
-    Synset("n", 20, (("bark", 0), ("dill", 3))),
-    Synset("n", 11, (("bark", 0),)),
-    Synset("n", 10, (("book", 0),)),
-    Synset("n", 6, (("book", 1), ("book_bill", 0))),
-    Synset("v", 32, (("bark", 0),)),
-    Synset("v", 41, (("book", 0),)),
-    Synset("a", 0, (("dark(p)", 2),)),
-    Synset("s", 0, (("lark", 0), ("bill", 1)), head=6),
-    Synset("a", 44, (("bill", 0),)),
-    Synset("r", 2, (("lark", 0),)),
-)
-KEYS = {
-    ("bark", "n"): ("bark%1:20:00::", "bark%1:11:00::"),
-    ("book", "n"): ("book%1:10:00::", "book%1:06:01::"),
-    ("bark", "v"): ("bark%2:32:00::",),
-    ("book", "v"): ("book%2:41:00::",),
-    ("dill", "n"): ("dill%1:20:03::",),
-    ("book_bill", "n"): ("book_bill%1:06:00::",),
-    ("bill", "a"): ("bill%5:00:01:dark:02", "bill%3:44:00::"),
-    ("lark", "a"): ("lark%5:00:00:dark:02",),
-    ("lark", "r"): ("lark%4:02:00::",),
-    ("lump", "n"): (),
-}
-AROUND = (("gook", "dump", "kill"), ("fill", "gump", "look"))  # the senses of bark and book
-
-
-def write_wordnet(folder: Path, version: str = "3.0") -> Path:
-    """Write the files that Debian's package has."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for pos, name in {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}.items():
-        (folder / f"{name}.exc").write_text("", encoding="utf-8")
-        offsets: dict[int, int] = {}
-        lemmas: dict[str, list[int]] = {}
-        text = f"  1 WordNet {version} Copyright\n"
-        for index, own in enumerate(SYNSETS):
-            if own.pos.replace("s", "a") != pos:
-                continue
-            offsets[index] = len(text)
-            for word, _ in own.words:
-                lemmas.setdefault(word.partition("(")[0], []).append(len(text))
-            named = " ".join(f"{word} {number:x}" for word, number in own.words)
-            above = "000" if own.head is None else f"001 & {offsets[own.head]:08d} a 0000"
-            start = f"{len(text):08d} {own.lexicographer:02d} {own.pos} {len(own.words):02x}"
-            text += f"{start} {named} {above} | a gloss  \n"
-        (folder / f"data.{name}").write_text(text, encoding="utf-8")
-        lines = [
-            f"{lemma} {pos} {len(some)} 0 {len(some)} 0 {' '.join(f'{o:08d}' for o in some)}  \n"
-            for lemma, some in sorted(lemmas.items())
-        ]
-        (folder / f"index.{name}").write_text("  1 notice\n" + "".join(lines), encoding="utf-8")
-    return folder
-
-
-@dataclass
-class MarkedWord:
-    """As corpora give it."""
-
-    lemma: str
-    pos: str
-    senses: tuple[str, ...]
-    indices: tuple[int, ...]
-
-
-@dataclass
-class MarkedSentence:
-    """As corpora give it."""
-
-    words: tuple[str, ...]
-    marked: tuple[MarkedWord, ...]
-    text: str
-
-
-def marked_sentence(text: str, name: str = "one") -> MarkedSentence:
-    """Read ``gook book=n1 dill``: book is a noun in its second sense; ``book_bill=n0`` are two."""
-    own: list[str] = []
-    marked = []
-    for part in text.split():
-        word, _, mark = part.partition("=")
-        indices = tuple(range(len(own), len(own) + len(word.split("_"))))
-        own += word.split("_")
-        if mark:
-            senses = tuple(KEYS[word, mark[0]][int(number)] for number in mark[1:])
-            marked.append(MarkedWord(word, mark[0], senses, indices))
-    return MarkedSentence(tuple(own), tuple(marked), name)
-
-
-def marked_sentences(number: int, seed: int = 0, texts: int = 4) -> list[MarkedSentence]:
-    """Draw sentences in which the sense of ``bark`` and ``book`` goes with the words around it."""
-    draws = np.random.default_rng(seed)
-    found = []
-    for index in range(number):
-        sense = int(draws.integers(2))
-        word = ("bark", "book")[int(draws.integers(2))]
-        others = [str(other) for other in draws.choice(AROUND[sense], int(draws.integers(1, 5)))]
-        others.insert(int(draws.integers(len(others) + 1)), f"{word}=n{sense}")
-        found.append(marked_sentence(" ".join(others), f"text {index % texts}"))
-    return found

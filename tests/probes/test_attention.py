@@ -73,4 +73,5 @@ def test_a_model_with_jump_heads_beside_random_weights(tmp_path: Path) -> None:
     sources = ["graph", "word distance", "random weights", "control task", "selectivity"]
     assert found.table["told from"].tolist() == sources * 2
     pairs = rows_of(found.table, JOINED)["pairs"]
-    assert pairs["word distance"] > pairs["graph"] == pairs["random weights"]
+    assert pairs["word distance"] == pairs["graph"] == pairs["random weights"]
+    assert found.settings["sentences"] == [30, 20]

@@ -45,7 +45,7 @@ def write(folder: Path, values: list[float | None], **told: object) -> Path:
 
 
 @settings(deadline=None, max_examples=10)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.integers(2, 5))
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 5))
 def test_changes_are_those_of_paired_t_tests(
     tmp_path_factory: pytest.TempPathFactory, seed: int, variants: int, runs: int
 ) -> None:
@@ -95,7 +95,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     later = write(tmp_path / "c", [0.5, 0.25, 1.0], seed=1)
     more = write(tmp_path / "d", [0.5, 0.25, 1.0], rank=4)
     plain = tmp_path / "plain.json"
-    plain.write_text(json.dumps({"name": "atlas", "rows": [{"layer": 0}], "settings": {}}))
+    plain.write_text(json.dumps({"name": "tree", "rows": [{"layer": 0}], "settings": {}}))
     nothing = write(tmp_path / "e", [None, None, None])
     for variants, value, said in (
         ({"base": [one]}, None, "variants must be two or more"),

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from jat_graph.probes import (
-    WordReader,
     attention_probe,
     best_heads,
     graphs_and_trees,
-    sense_probe,
-    similarity_ratio,
     structural_probe,
     tree_distances,
 )
-from tests.probes.support import marked_sentences, random_sentence, tiny
+from tests.probes.support import random_sentence, tiny
 from tests.probes.support import random_sentences as trees
 
 SOME = trees(20, least=4)
@@ -26,8 +23,6 @@ heads: Any = partial(best_heads, sentences=SOME)
 graphs: Any = partial(graphs_and_trees, sentences=SOME, maps="attention")
 tree: Any = partial(structural_probe, train=SOME, dev=SOME, test=SOME, rank=2, epochs=1)
 distance: Any = partial(tree_distances, train=SOME, dev=SOME, test=SOME, rank=2, epochs=1)
-ratio: Any = partial(similarity_ratio, training=marked_sentences(40))
-senses: Any = partial(sense_probe, training=[], tests={}, wordnet=None)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +43,14 @@ senses: Any = partial(sense_probe, training=[], tests={}, wordnet=None)
         (graphs, {"density": 1.0}, "density must be below 1, got 1.0"),
         (graphs, {"density": math.nan}, "density must be a number, got nan"),
         (graphs, {"sentences": trees(3, most=1)}, "sentences must have two words, got none"),
+        (tree, {"layers": ()}, "layers must be one or more indices"),
+        (tree, {"seeds": (1, 1)}, "seeds must not name an index twice"),
+        (tree, {"controls": 1}, "controls must be True or False"),
         (tree, {"layers": (4,)}, "layers must be at most 3, got 4"),
         (tree, {"rank": 0}, "rank must be at least 1, got 0"),
         (tree, {"test": []}, "test must be one or more sentences"),
         (distance, {"powers": (0,)}, r"powers must be at least 0\.001, got 0"),
         (distance, {"least": 999}, "test must hold a relation 999 times, got none"),
-        (senses, {"layers": ()}, "layers must be one or more indices"),
-        (senses, {"seeds": (1, 1)}, "seeds must not name an index twice"),
-        (senses, {"controls": 1}, "controls must be True or False"),
-        (ratio, {"pairs": 0}, "pairs must be at least 1"),
     ],
 )
 def test_bad_input_is_refused(
@@ -64,13 +58,3 @@ def test_bad_input_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         probe(tiny(tmp_path), **options)
-
-
-@pytest.mark.parametrize(
-    ("maps", "said"),
-    [("eyes", "maps must be one of attention"), ("graph", "model must have jump heads")],
-)
-def test_maps_that_are_not_there_are_refused_at_once(maps: str, said: str, tmp_path: Path) -> None:
-    reader = tiny(tmp_path)
-    with pytest.raises(ValueError, match=said):
-        WordReader(reader.model, reader.tokenizer, tmp_path, maps=maps)

@@ -1,4 +1,4 @@
-"""The structural probe: losses against loops, trees that it finds again, scores, pictures."""
+"""The structural probe: losses against loops, trees that it finds again, scores."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -10,20 +10,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Arc
 from scipy.stats import spearmanr
 from torch import Tensor
 
 from jat_graph.hf import attach
-from jat_graph.probes import (
-    Findings,
-    Sentence,
-    WordReader,
-    structural_probe,
-    tree_distances,
-)
+from jat_graph.probes import Sentence, WordReader, structural_probe, tree_distances
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (
@@ -128,7 +119,7 @@ def test_each_layer_has_a_row_and_controls(
     assert rows[MEASURES].notna().all(axis=None)
     assert rows["UUAS"].between(0, 1).all()
     assert found.settings["sentences"] == {"train": 30, "dev": 12, "test": 15}
-    assert len(found.save(tmp_path / "out")) == 6
+    assert len(found.save(tmp_path / "out")) == 4
     monkeypatch.setattr(type(model), "forward", None)  # all is found in the folder
     monkeypatch.setattr(torch.optim, "Adam", None)
     again = structural_probe(reader, *SETS, **options)
@@ -214,72 +205,8 @@ def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
     rows = relations.table.set_index("relation")  # counted with their subtypes
     names = [tree.relations[word].split(":")[0] for tree in SETS[2] for word, _ in tree.edges]
     assert rows["count"].to_dict() == Counter(names)
-    for ends in (("mean low", "mean", "mean high"), ("lower quartile", "median", "upper quartile")):
-        assert rows[list(ends)].T.apply(lambda own: own.is_monotonic_increasing).all()
     assert rows["mean"].is_monotonic_increasing
+    assert (rows["mean low"] <= rows["mean"]).all() and (rows["mean"] <= rows["mean high"]).all()
     for found in (powers, relations):
         assert len(found.save(tmp_path / "out")) == 4
         assert found.settings["layer"] == 1  # the middle one
-
-
-DOGS = Sentence(
-    ("Dogs", "of", "$5", "barked", ",", "supercalifragilisticexpialidocious", "."),
-    ("NOUN", "ADP", "NUM", "VERB", "PUNCT", "ADV", "PUNCT"),
-    (3, 2, 0, -1, 3, 3, 3),
-    ("nsubj", "case", "nmod", "root", "punct", "advmod", "punct"),
-)
-
-
-def pictured(reader: WordReader, tree: Sentence, rank: int = 4) -> Findings:
-    """Findings whose pictures are of this tree."""
-    sets = random_sentences(8), random_sentences(4, 1)
-    options: dict[str, Any] = {"layers": (1,), "rank": rank, "epochs": 1, "controls": False}
-    return structural_probe(reader, *sets, [tree], **options)
-
-
-def assert_tidy(figure: Figure, sentence: Sentence) -> None:
-    """Nothing is cut, and no word hides another."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    renderer = canvas.get_renderer()
-    used, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
-    assert min(used.x0, used.y0) >= -0.01
-    assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01
-    shown = {word.replace("$", r"\$") for word in sentence.words}
-    for axis in figure.axes:
-        words = [t for t in axis.texts if t.get_text() in shown or "…" in t.get_text()]
-        boxes = [text.get_window_extent(renderer) for text in words]
-        assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
-
-
-@pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_arcs_are_the_edges_of_both_trees(length: int, tmp_path: Path) -> None:
-    tree = random_sentence(length, length, ("NOUN", "VERB", "NOUN", "PUNCT"))
-    found = pictured(tiny(tmp_path), tree)
-    (axis,) = found.figures["tree-arcs"].axes
-    arcs = [patch for patch in axis.patches if isinstance(patch, Arc)]
-    above, below = ([a for a in arcs if (a.theta1 == 0) == up] for up in (True, False))
-    assert (len(above), len(below)) == (len(tree.shown_edges), max(len(tree.shown) - 1, 0))
-    both = round(np.nan_to_num(found.table.loc[0, "UUAS"]) * len(tree.shown_edges))
-    for side in (above, below):
-        assert sum(arc.get_linestyle() in ("-", "solid") for arc in side) == both
-
-
-def test_pictures_are_tidy(tmp_path: Path) -> None:
-    reader = tiny(tmp_path)
-    nowhere = plant_states(tiny(tmp_path / "0"), lambda words: torch.zeros(len(words), 32))
-    cases = [(DOGS, reader, 4), (DOGS, nowhere, 4)]  # all words in one place
-    cases += [
-        (random_sentence(length, 1, ("NOUN",)), reader, rank)
-        for length in (1, 2, 15)
-        for rank in (2, 30)
-    ]
-    for tree, own, rank in cases:
-        found = pictured(own, tree, rank)
-        assert_tidy(found.figures["tree-arcs"], tree)
-
-
-def test_a_sentence_of_punctuation_has_no_picture(tmp_path: Path) -> None:
-    only = Sentence(("!",), ("PUNCT",), (-1,), ("root",))
-    with pytest.raises(ValueError, match="sentence must have a word that is not punctuation"):
-        pictured(tiny(tmp_path), only)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +14,16 @@ from jat_graph.core.numbers import check_indices, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.data.reading import ATTENTION
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import QUIET, Figure, draw_rows
-from jat_graph.looking.probes.findings import Findings, Floats, resampled_mean, with_ends
-from jat_graph.looking.probes.treebank import (
-    EDGE,
-    Sentence,
-    check_sentences,
-    frequent_relations,
-    related_pairs,
+from jat_graph.looking.probes.drawing import draw_rows
+from jat_graph.looking.probes.findings import Findings, resampled_mean, with_ends
+from jat_graph.looking.probes.treebank import EDGE, Sentence, frequent_relations, related_pairs
+from jat_graph.looking.probes.words import (
+    WordReader,
+    check_maps,
+    random_weights,
+    read_pairs,
+    readable,
 )
-from jat_graph.looking.probes.words import WordReader, random_weights, read_rows
-from jat_graph.looking.viz.figures import PAGE, new_figure
 
 JOINED, WHICH = "is there a relation?", "which relation?"
 DISTANCE, RANDOM = "word distance", "random weights"
@@ -55,16 +55,15 @@ def attention_probe(
     """Tell from what all heads give two words whether they have a relation, and which.
 
     A pair is described by what each of C heads gives from the earlier word to the later one and
-    back, 2 · C numbers. Logistic regression on standardised numbers, its L2 penalty chosen on a
-    fifth of the sentences, tells pairs with a relation from as many without, and relations apart,
-    of as many pairs each. Beside it stand the word distance alone, the model with random weights, a
-    control task with random labels for every two word types, and the selectivity: how much better
-    the task is done than the control task, on pairs whose types came together in training.
+    back. Logistic regression, its L2 penalty chosen on a fifth of the sentences, tells pairs with a
+    relation from as many without, and relations apart, of as many pairs each. Beside it stand the
+    word distance, the model with random weights, a control task with random labels for every two
+    word types, and the selectivity: how much better the task is done than the control task, on
+    pairs whose types came together in training.
 
     Args:
-        reader: A model, and where what it gives to the pairs is kept.
-        train: Sentences to learn from.
-        test: Sentences to be asked about.
+        reader: A model, and where what it gives is kept.
+        train, test: Sentences to learn from, and to be asked about.
         maps: What describes pairs: ``"attention"``; of jump heads also ``"scores"``,
             ``"propagated"`` or ``"graph"``. (default: ``"attention"``)
         relations: How many of the most frequent relations are told apart. (default: 30)
@@ -82,12 +81,13 @@ def attention_probe(
         Coenen et al., *Visualizing and Measuring the Geometry of BERT*, 2019, section 3; Hewitt and
         Liang, *Designing and Interpreting Probes with Control Tasks*, 2019.
     """
-    check_sentences(train=train, test=test)
+    parts = readable(reader, train=train, test=test)
     check_integer("relations", relations, least=2)
     check_integer("examples", examples, least=2)
-    seeds, parts, reader = check_indices("seeds", seeds), (train, test), replace(reader, maps=maps)
-    there = frequent_relations(test)
-    names = [name for name in frequent_relations(train) if name in there][:relations]
+    seeds = check_indices("seeds", seeds)
+    check_maps(reader, maps)
+    learned, asked = map(frequent_relations, parts)
+    names = [name for name in learned if name in asked][:relations]
     if len(names) < 2:
         raise ValueError(f"train and test must share two relations at least, got {names}")
     drawn = []
@@ -96,10 +96,10 @@ def attention_probe(
         drawn.append(own.assign(seed=seed, part=part))
     pairs = pd.concat(drawn, ignore_index=True)
 
-    values, twins = describe_pairs(reader, parts, pairs), []
+    values, twins = describe_pairs(reader, parts, pairs, maps), []
     for seed, own in pairs.groupby("seed"):
         twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
-        twins.append(describe_pairs(twin, parts, own))
+        twins.append(describe_pairs(twin, parts, own, maps))
     apart = np.minimum(pairs["other"] - pairs["one"], FARTHEST)
     told = {maps: values, DISTANCE: pd.get_dummies(apart, dtype=float), RANDOM: pd.concat(twins)}
 
@@ -117,27 +117,25 @@ def attention_probe(
         right[SELECTIVITY] = right[maps][met] - right[CONTROL]
         for name, one in right.items():
             columns = {"task": task, "told from": name, "seed": seed, "row": own["row"]}
-            answers.append(pd.DataFrame(columns | {"right": one}).dropna())
+            answers.append(pd.DataFrame(columns | {"right": one}).dropna())  # of the pairs of test
     rows, every = [], pd.concat(answers)
     for task, by_chance in ((JOINED, 1 / 2), (WHICH, 1 / len(names))):
         for source in (*told, CONTROL, SELECTIVITY):
             own = every[(every["task"] == task) & (every["told from"] == source)]
             row = {"task": task, "told from": source, "pairs": len(own)}
-            row |= with_ends("accuracy", resampled_mean(own["right"], own["row"], len(test)), "")
+            row |= with_ends(
+                "accuracy", resampled_mean(own["right"], own["row"], len(parts[1])), ""
+            )
             of_seeds = own.groupby("seed")["right"].mean()
             row |= {"least": of_seeds.min(), "most": of_seeds.max()}
             rows.append(row | {"chance": 0.0 if source == SELECTIVITY else by_chance})
     table = pd.DataFrame(rows)
-    settings = {
-        "model": type(reader.model).__name__,
-        "maps": maps,
-        "relations": names,
-        "seeds": list(seeds),
-        "sentences": [len(train), len(test)],
-        "pairs": sizes,
-    }
-    figures = {"attention": _draw(table)}
-    return Findings("attention", CAPTION, table, settings, figures, ("task", "told from"))
+    settings: dict[str, Any] = {"model": type(reader.model).__name__, "maps": maps}
+    settings |= {"relations": names, "pairs": sizes}
+    settings |= {"seeds": list(seeds), "sentences": list(map(len, parts))}
+    series, index = {name: (table, name) for name in ("accuracy", "chance")}, ("task", "told from")
+    figures = {"attention": draw_rows(series, index, "share of pairs that are told right")}
+    return Findings("attention", CAPTION, table, settings, figures, index)
 
 
 def draw_pairs(
@@ -163,26 +161,14 @@ def draw_pairs(
 
 
 def describe_pairs(
-    reader: WordReader, parts: Sequence[Sequence[Sentence]], pairs: pd.DataFrame
+    reader: WordReader, parts: Sequence[Sequence[Sentence]], pairs: pd.DataFrame, maps: str
 ) -> pd.DataFrame:  # [N, 2 · C]
-    """Describe pairs by what all heads give both ways; NaN where the model cannot read them."""
+    """Describe pairs by what all heads give both ways; 0 for what a decoder never looks at."""
     found = []
     for part, sentences in enumerate(parts):
         own = pairs[pairs["part"] == part].sort_values("row", kind="stable")
-        words = [some[["one", "other"]].to_numpy() for _, some in own.groupby("row")]
-        used = own["row"].unique()  # sentences without any pair are not read
-
-        def both_ways(row: int, _: Floats, maps: Floats, words: list[Floats] = words) -> Floats:
-            one, other = words[row].T
-            seen = np.nan_to_num(maps, neginf=0.0)  # of what a decoder never looks at
-            return np.stack([seen[:, one, other].T, seen[:, other, one].T])
-
-        texts, shape = [sentences[row].words for row in used], (2, len(reader.heads))
-        counts, made_of = [len(some) for some in words], [some.tolist() for some in words]
-        rows = read_rows(reader, texts, both_ways, counts, shape, made_of)
-        values = np.concatenate(list(rows.values), axis=1)
-        values[own["row"].isin(used[list(rows.left_out)])] = np.nan
-        found.append(pd.DataFrame(values, index=own.index))
+        values = np.concatenate(read_pairs(reader, sentences, own, maps), axis=1)
+        found.append(pd.DataFrame(np.nan_to_num(values, neginf=0.0), index=own.index))
     return pd.concat(found)
 
 
@@ -190,8 +176,7 @@ def _is_right(pairs: pd.DataFrame, values: pd.DataFrame, seed: int) -> pd.Series
     """Learn the labels of the first part, sentence by sentence, and guess those of the other."""
     names = ("linear_model", "model_selection", "pipeline", "preprocessing")
     models, selection, pipeline, scaling = (import_extra(f"sklearn.{name}") for name in names)
-    read = values.notna().all(axis=1)
-    learned, asked = (read & (pairs["part"] == part) for part in (0, 1))
+    learned, asked = (pairs["part"] == part for part in (0, 1))
     groups, labels = pairs.loc[learned, "row"], pairs["label"]
     if (sentences := groups.nunique()) < LEAST:
         raise ValueError(f"train must give pairs of {LEAST} sentences at least, got {sentences}")
@@ -201,17 +186,3 @@ def _is_right(pairs: pd.DataFrame, values: pd.DataFrame, seed: int) -> pd.Series
     search = selection.GridSearchCV(linear, {"logisticregression__C": PENALTIES}, cv=split)
     search.fit(values[learned], labels[learned], groups=groups)
     return (search.predict(values[asked]) == labels[asked]).astype(float)
-
-
-def _draw(table: pd.DataFrame) -> Figure:
-    """Draw how well each task is done, whatever it is told from."""
-    figure = new_figure(PAGE, 2.4)
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, (task, own) in zip(axes, table.groupby("task"), strict=True):
-        label = "accuracy (dotted: chance)"
-        draw_rows(axis, {"": (own, "accuracy")}, own["told from"].tolist(), label)
-        for row, chance in enumerate(own["chance"]):
-            axis.plot([chance] * 2, [row - 0.4, row + 0.4], color=QUIET, ls=":", lw=1.2)
-        axis.set_title(task, fontsize=9)
-        axis.set_xlim(min(0.0, own["low"].min() - 0.02), 1.0)
-    return figure

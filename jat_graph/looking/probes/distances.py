@@ -10,32 +10,16 @@ import numpy as np
 from jat_graph.core.numbers import check_finite, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import (
-    COLOURS,
-    QUIET,
-    ROW,
-    Figure,
-    add_legend,
-    draw_lines,
-    draw_rows,
-)
-from jat_graph.looking.probes.findings import (
-    Findings,
-    Floats,
-    resampled,
-    resampled_mean,
-    with_ends,
-)
-from jat_graph.looking.probes.structural import DISTANCE, TreeStudy
-from jat_graph.looking.probes.treebank import Sentence
-from jat_graph.looking.probes.trees import squared_distances
+from jat_graph.looking.probes.drawing import QUIET, Figure, draw_lines, draw_rows
+from jat_graph.looking.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
+from jat_graph.looking.probes.structural import DISTANCE, TreeStudy, squared_distances
+from jat_graph.looking.probes.treebank import EDGE, Sentence, related_pairs
 from jat_graph.looking.probes.words import WordReader, check_layers
 from jat_graph.looking.viz.figures import PAGE, new_figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"
 MOST_EDGES = 12  # of distances that are drawn: of longer ones there are few
-SPREAD = ("deviation", "lower quartile", "median", "upper quartile")
 
 CAPTION = (
     "How well a power of the distance between two words after a layer equals the number of edges "
@@ -46,8 +30,8 @@ CAPTION = (
 )
 RELATIONS = (
     "Squared distance between a word and its head in the space of a structural probe, by relation; "
-    "1 is the distance in the tree. Low and high are the ends of 95 % intervals over sentences, "
-    "deviation and quartiles are those of single pairs; rare relations are left out."
+    "1 is the distance in the tree. Low and high are the ends of 95 % intervals over sentences; "
+    "rare relations are left out."
 )
 
 
@@ -86,7 +70,7 @@ def tree_distances(
         Findings ``distance``, a row for each map and power: the unit a, the share R² of the
         variance of d that is fitted with its 95 % interval, and the error in edges, root mean
         square. And ``relations``, a row for each relation, the shortest first: how often it is
-        there, the mean squared distance with its interval, deviation and quartiles.
+        there, and the mean squared distance with its interval.
 
     Raises:
         ValueError: If a set is empty, a number is out of range, or no relation is there so often.
@@ -99,25 +83,30 @@ def tree_distances(
     check_integer("least", least, least=1)
     middle = reader.model.config.num_hidden_layers // 2
     (chosen,) = check_layers(reader, [middle if layer is None else layer])
-    study = TreeStudy(reader, train, dev, test, rank=rank, epochs=epochs)
+    study = TreeStudy(reader, {"train": train, "dev": dev, "test": test}, rank, epochs)
     trees = study.trees[-1]
+    pairs = related_pairs(trees)
+    pairs["d"] = np.concatenate([_upper(tree.distances) for tree in trees])
 
-    def squares_of(power: float | None) -> list[Floats]:  # [n, n] each; None for no map
+    def squares_of(power: float | None) -> Any:  # [N] of pairs; None for no map
         probe = None if power is None else study.probe(DISTANCE, chosen, seed, power)
-        points = study.points(chosen, probe)
-        return [squared_distances(own.double()).cpu().numpy() for own in points]
+        points = study.points(-1, chosen, probe)
+        found = [squared_distances(own.double()).cpu().numpy() for own in points]
+        return np.concatenate(list(map(_upper, found)))
 
     squares, rows = squares_of(SQUARE), []
     known = {UNPROBED: squares_of(None), SQUARED: squares}
     for power in track_progress(asked, "Fitting powers", len(asked)):
         own = squares if power == SQUARE else squares_of(power)
         for name, one in (known | {OWN: own}).items():
-            rows.append({"map": name, "power": power, **fit_row(trees, one, power)})
-    table, relations = pd.DataFrame(rows), relation_table(trees, squares, least)
-    edges = np.concatenate([_upper(tree.distances) for tree in trees])
-    by_edges = pd.Series(np.concatenate([_upper(one) for one in squares])).groupby(edges)
+            fit = fit_row(pairs, one ** (power / 2), len(trees))
+            rows.append({"map": name, "power": power, **fit})
+    pairs["mean"] = squares
+    table, relations = pd.DataFrame(rows), relation_table(pairs, len(trees), least)
+    label = "squared distance between word and head (dotted: as the tree says)"
+    shown = draw_rows({"mean": (relations, "mean")}, ("relation", "count"), label, 1)
+    figures = {"distance": _draw(table, pairs)}, {"relations": shown}
     settings = study.settings | {"layer": chosen, "seed": seed}
-    figures = {"distance": _draw_powers(table, by_edges)}, {"relations": _draw_relations(relations)}
     powered, least_often = settings | {"powers": asked}, settings | {"least": least}
     return (
         Findings("distance", CAPTION, table, powered, figures[0], ("map", "power")),
@@ -129,13 +118,12 @@ def _upper(square: Floats) -> Floats:  # [n, n] -> [n (n - 1) / 2]
     return square[np.triu_indices(len(square), 1)]
 
 
-def fit_row(trees: Sequence[Sentence], squares: Sequence[Floats], power: float) -> dict[str, float]:
-    """Return the fit of numbers of edges d as y / a by least squares; y is the power."""
-    rows = []
-    for tree, own in zip(trees, squares, strict=True):
-        d, y = _upper(tree.distances), _upper(own) ** (power / 2)
-        rows.append((len(d), d.sum(), (d * d).sum(), (d * y).sum(), (y * y).sum()))
-    sums = np.array(rows)  # [S, 5], of which intervals are made
+def fit_row(pairs: pd.DataFrame, y: Floats, number: int) -> dict[str, float]:
+    """Return the fit of numbers of edges d as y / a by least squares."""
+    d = pairs["d"]
+    products = pd.DataFrame({"n": 1.0, "d": d, "dd": d * d, "dy": d * y, "yy": y * y})
+    # Sums over each sentence, of which intervals are made: [S, 5].
+    sums = products.groupby(pairs["row"]).sum().reindex(range(number), fill_value=0.0).to_numpy()
 
     def explained(own: Floats) -> Any:  # 1 − Σ (d − y / a)² / Σ (d − mean)², at the best a
         n, d, dd, dy, yy = np.moveaxis(own, -1, 0)
@@ -146,57 +134,32 @@ def fit_row(trees: Sequence[Sentence], squares: Sequence[Floats], power: float) 
     return row | {"error in edges": float(np.sqrt((dd - dy**2 / yy) / max(n, 1)))}
 
 
-def relation_table(
-    trees: Sequence[Sentence], squares: Sequence[Floats], least: int
-) -> pd.DataFrame:
+def relation_table(pairs: pd.DataFrame, number: int, least: int) -> pd.DataFrame:
     """Return squared distances between word and head by relation, the shortest first."""
-    pairs = [
-        (row, tree.relations[word].split(":")[0], float(own[word, head]))
-        for row, (tree, own) in enumerate(zip(trees, squares, strict=True))
-        for word, head in tree.edges
-    ]
-    rows = []
-    for relation, own in pd.DataFrame(pairs, columns=["row", "relation", "d"]).groupby("relation"):
+    edges, rows = pairs[pairs[EDGE]], []
+    for relation, own in edges.groupby(edges["relation"].str.partition(":")[0]):
         if len(own) >= least:
             row = {"relation": relation, "count": len(own)}
-            row |= with_ends("mean", resampled_mean(own["d"], own["row"], len(trees)))
-            quartiles = own["d"].quantile([0.25, 0.5, 0.75])
-            cells = own["d"].std(ddof=0), *quartiles
-            rows.append(row | dict(zip(SPREAD, cells, strict=True)))
+            rows.append(row | with_ends("mean", resampled_mean(own["mean"], own["row"], number)))
     if not rows:
         raise ValueError(f"test must hold a relation {least} times, got none")
     return pd.DataFrame(rows).sort_values("mean", kind="stable", ignore_index=True)
 
 
-def _draw_powers(table: pd.DataFrame, by_edges: Any) -> Figure:
+def _draw(table: pd.DataFrame, pairs: pd.DataFrame) -> Figure:
     """Draw squared distances by number of edges, and how well each power fits."""
     figure = new_figure(PAGE, 3.2)
     left, right = figure.subplots(1, 2)
-    near = by_edges.quantile([0.25, 0.75]).unstack().loc[:MOST_EDGES]
-    look: Any = {"color": COLOURS[0], "alpha": 0.25, "label": "middle half of the pairs"}
-    left.fill_between(near.index, near[0.25], near[0.75], **look)
-    left.plot(near.index, by_edges.mean().loc[:MOST_EDGES], "o-", color=COLOURS[0], label="mean")
-    left.plot(near.index, near.index, color=QUIET, linestyle="--", label="as the tree says")
+    means = pairs.groupby("d")["mean"].mean().loc[:MOST_EDGES]
+    left.plot(means.index, means, "o-", label="mean")
+    left.plot(means.index, means.index, color=QUIET, linestyle="--", label="as the tree says")
     left.set_title("In the space of the probe for squares", fontsize=9)
     left.set_xlabel("edges between two words", fontsize=9)
     left.set_ylabel("squared distance", fontsize=9)
     left.tick_params(labelsize=8)
+    left.legend(fontsize=8, frameon=False)
     draw_lines(right, table, "map", "power", "R²")
     right.set_title("Number of edges as a power of the distance", fontsize=9)
     right.set_ylabel("R² (95 % intervals)", fontsize=9)
-    left.legend(fontsize=8, frameon=False)
     right.legend(fontsize=8, frameon=False, title="map")
     return figure
-
-
-def _draw_relations(table: pd.DataFrame) -> Figure:
-    """Draw the mean squared distance of each relation, its interval, and its quartiles."""
-    figure = new_figure(PAGE, 1.0 + ROW * len(table))
-    axis = figure.subplots()
-    band: Any = {"color": QUIET, "alpha": 0.5, "lw": 5, "label": "middle half of the pairs"}
-    axis.hlines(range(len(table)), table["lower quartile"], table["upper quartile"], **band)
-    names = [f"{row.relation} ({row.count})" for row in table.itertuples(index=False)]
-    label = "squared distance between word and head (in brackets: how many pairs)"
-    draw_rows(axis, {"mean, 95 %": (table, "mean")}, names, label)
-    axis.axvline(1, color=COLOURS[1], linestyle="--", label="as the tree says")
-    return add_legend(figure, axis)

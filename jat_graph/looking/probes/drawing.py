@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from jat_graph.looking.directions import isolated
 from jat_graph.looking.probes import frames as pd
+from jat_graph.looking.viz.figures import COLOURS, PAGE, new_figure
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -17,32 +18,24 @@ if TYPE_CHECKING:
 Axes: TypeAlias = "matplotlib.axes.Axes"
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
-# Okabe and Ito's colours, which all readers tell apart; what differs has another mark, too.
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #B8A800".split()
-MARKERS = "o^sDvPX*"
+MARKERS = "o^sDvPX"  # what differs has another mark, too
 QUIET = "#767676"
-ROW = 0.22  # inches
 
 
 def _bars(table: pd.DataFrame, name: str) -> tuple[Any, Any]:  # [N], [2, N]
     """A column, and how far its intervals reach down and up; 0 where there are none."""
-    at = table.columns.get_loc(name)  # the ends are in the next two columns
-    values, low, high = table.iloc[:, at : at + 3].to_numpy(float).T
+    at = table.columns.get_loc(name)  # the ends, if there are some, are in the next two columns
+    has_ends = len(table.columns) > at + 2 and table.columns[at + 1].endswith("low")
+    numbers = table.iloc[:, [at, at + 1, at + 2] if has_ends else [at] * 3]
+    values, low, high = numbers.to_numpy(float).T
     return values, np.clip(np.nan_to_num([values - low, high - values]), 0, None)
 
 
-def draw_lines(
-    axis: Axes,
-    table: pd.DataFrame,
-    kind: str,
-    across: str,
-    name: str,
-    dashed: Collection[str] = (),
-) -> None:
+def draw_lines(axis: Axes, table: pd.DataFrame, kind: str, across: str, name: str) -> None:
     """Draw a column with its intervals over layers, or what else is across: a line a kind."""
     groups = table.groupby(kind, sort=False)
     for (label, own), colour, marker in zip(groups, COLOURS, MARKERS, strict=False):
-        look: Any = {"color": colour, "marker": marker, "ls": "--" if label in dashed else "-"}
+        look: Any = {"color": colour, "marker": marker}
         values, ends = _bars(own, name)
         axis.errorbar(own[across], values, ends, label=label, ms=5, capsize=2.5, **look)
     axis.set_xlabel("layer (0: embeddings)" if across == "layer" else across, fontsize=9)
@@ -54,32 +47,42 @@ def draw_lines(
 
 
 def draw_rows(
-    axis: Axes,
-    tables: Mapping[str, tuple[pd.DataFrame, str]],
-    rows: Sequence[str],
+    series: Mapping[str, tuple[pd.DataFrame, str]],
+    index: Sequence[str],
     label: str,
     line: float | None = None,
-) -> None:
-    """Draw columns with intervals along named rows, and a line where there is nothing to see."""
-    for style, (own, (table, name)) in enumerate(tables.items()):
-        shift = 0.6 * ((style + 0.5) / len(tables) - 0.5)
-        look: Any = {"color": COLOURS[style], "fmt": MARKERS[style], "ms": 4.5, "lw": 1.2}
+) -> Figure:
+    """Draw columns of tables with intervals along the rows that an index names.
+
+    A dotted line stands where there is nothing to see.
+    """
+    rows = next(iter(series.values()))[0][list(index)].to_dict("records")
+    figure = new_figure(PAGE, 1.3 + 0.08 * len(rows) * (1 + len(series)))
+    axis = figure.subplots()
+    for style, (own, (table, name)) in enumerate(series.items()):
+        shift = 0.6 * ((style + 0.5) / len(series) - 0.5)
+        look: Any = {"color": COLOURS[style % len(COLOURS)], "ls": "", "ms": 4.5, "lw": 1.2}
+        look["marker"] = MARKERS[style % len(MARKERS)]
         values, ends = _bars(table, name)
-        indices = np.arange(len(table)) + shift
-        axis.errorbar(values, indices, xerr=ends, label=own, capsize=2, **look)
+        axis.errorbar(values, np.arange(len(rows)) + shift, xerr=ends, label=own, capsize=2, **look)
     if line is not None:
         axis.axvline(line, color=QUIET, linestyle=":", linewidth=1.2)
-    axis.set_yticks(range(len(rows)), [isolated(row) for row in rows], fontsize=8)
+    names = []
+    for row in rows:
+        cells = [f"{key} {x}" if isinstance(x, int) else str(x) for key, x in row.items()]
+        names.append(isolated(", ".join(cells)))
+    axis.set_yticks(range(len(rows)), names, fontsize=8)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xlabel(label, fontsize=9)
     axis.tick_params(axis="x", labelsize=8)
     axis.grid(axis="x", alpha=0.3)
     axis.set_axisbelow(True)
+    return add_legend(figure, axis) if len(series) > 1 else figure
 
 
-def add_legend(figure: Figure, axis: Axes, columns: int = 4) -> Figure:
+def add_legend(figure: Figure, axis: Axes) -> Figure:
     """Write below a figure what the lines and points of a panel are, and return it."""
     where: Any = "outside lower center"
     lines, labels = axis.get_legend_handles_labels()
-    figure.legend(lines, labels, loc=where, ncols=columns, fontsize=8, frameon=False)
+    figure.legend(lines, labels, loc=where, ncols=2, fontsize=8, frameon=False)
     return figure

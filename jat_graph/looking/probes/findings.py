@@ -15,17 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import read_object, write_text
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import Figure, add_legend, draw_rows
-from jat_graph.looking.viz.figures import PAGE, new_figure, save_figure
+from jat_graph.looking.probes.drawing import Figure, draw_rows
+from jat_graph.looking.viz.figures import save_figure
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
-Integers: TypeAlias = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 DRAWS = 2000
 ENOUGH = 0.9  # of the drawings: a statistic that is undefined on more says nothing
 VARIANT = "variant"
-NUMBERS = ("mean", "deviation", "change", "low", "high")
 SAME = 1e-9  # spread of runs below which Student's t means nothing
 
 CAPTION = (
@@ -111,14 +109,12 @@ def with_ends(name: str, found: Sequence[Any], prefix: str | None = None) -> dic
     return dict(zip((name, f"{start}low", f"{start}high"), map(float, found), strict=True))
 
 
-def resampled_mean(
-    values: ArrayLike, rows: Any, number: int, counts: ArrayLike = 1.0
-) -> tuple[Floats, Floats, Floats]:
+def resampled_mean(values: ArrayLike, rows: Any, number: int) -> tuple[Floats, Floats, Floats]:
     """Return the mean of what is in some of so many sentences, and its interval, as below."""
-    both = np.zeros((2, number, *np.shape(values)[1:]))
-    for sums, own in zip(both, (values, counts), strict=True):
-        np.add.at(sums, rows, own)
-    return resampled_ratio(*both)
+    hits, totals = np.zeros((2, number, *np.shape(values)[1:]))
+    np.add.at(hits, rows, values)
+    np.add.at(totals, rows, 1.0)
+    return resampled_ratio(hits, totals)
 
 
 def resampled_ratio(hits: ArrayLike, totals: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -198,15 +194,16 @@ def compare_findings(
         deviation = changes.std(axis=1)
         error = deviation.where(deviation > SAME) / number**0.5
         low, high = student.interval(CONFIDENCE, number - 1, change, error)
-        cells = name, own.mean(axis=1), own.std(axis=1), change, low, high
-        columns = dict(zip((VARIANT, *NUMBERS), cells, strict=True))
-        parts.append(pd.DataFrame(columns, index=wide.index).reset_index())
-    index = (*first["index"], VARIANT)
+        numbers = {"mean": own.mean(axis=1), "deviation": own.std(axis=1), "change": change}
+        numbers |= {"low": low, "high": high}
+        part = pd.DataFrame({VARIANT: name, **numbers}, index=wide.index)
+        parts.append(part.reset_index())
     table = pd.concat(parts).sort_index(kind="stable").reset_index(drop=True)
-    table = table[[*index, *NUMBERS]]
     settings = {"probe": first["name"], "value": column, "variants": names, "runs": number}
-    figures = {"compared": _draw(table, first["index"], names, column)}
-    return Findings("compared", CAPTION, table, settings, figures, index)
+    changed = {name: (table[table[VARIANT] == name], "change") for name in names[1:]}
+    label = f"{column}: change against {names[0]} (95 % over runs)"
+    figures = {"compared": draw_rows(changed, first["index"], label, 0)}
+    return Findings("compared", CAPTION, table, settings, figures, (*first["index"], VARIANT))
 
 
 def _read(path: str | Path, first: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -229,17 +226,3 @@ def _column(found: Mapping[str, Any], column: str) -> pd.Series[float]:
     if column not in numbers:
         raise ValueError(f"value must be one of {', '.join(numbers)}, got {column!r}")
     return rows.set_index(found["index"])[column].astype(float)
-
-
-def _draw(table: pd.DataFrame, index: Sequence[str], names: Sequence[str], column: str) -> Figure:
-    """Draw how far each variant is from the first, row by row."""
-    own = {name: table[table[VARIANT] == name] for name in names}
-    rows = [
-        ", ".join(f"{name} {x}" if isinstance(x, int) else str(x) for name, x in row.items())
-        for row in own[names[0]][list(index)].to_dict("records")
-    ]
-    figure = new_figure(PAGE, 1.2 + 0.12 * len(rows) * (len(names) - 0.5))
-    axis = figure.subplots()
-    label = f"{column}: change against {names[0]} (95 % over runs)"
-    draw_rows(axis, {name: (own[name], "change") for name in names[1:]}, rows, label, 0)
-    return add_legend(figure, axis)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_choice, check_inside, check_integer
 from jat_graph.looking.data.reading import ATTENTION, GRAPH
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import ROW, Figure, add_legend, draw_rows
+from jat_graph.looking.probes.drawing import Figure, draw_rows
 from jat_graph.looking.probes.findings import Findings, Floats, resampled_ratio, with_ends
 from jat_graph.looking.probes.heads import choosing_half
 from jat_graph.looking.probes.treebank import (
@@ -19,16 +20,16 @@ from jat_graph.looking.probes.treebank import (
     SAME_TAG,
     SIBLINGS,
     Sentence,
-    check_sentences,
     frequent_relations,
     related_pairs,
 )
-from jat_graph.looking.probes.words import WordReader, read_rows
+from jat_graph.looking.probes.words import WordReader, check_maps, read_pairs, readable
 from jat_graph.looking.viz.figures import PAGE, add_bar, new_figure
 
 KINDS = (EDGE, SIBLINGS, SAME_TAG)
-AGAINST = ("times chance", "times matched chance")
+AGAINST = {"ratio": "times chance", "matched": "times matched chance"}
 MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
+TICKS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 CAPTION = (
     "How many times as often as by chance the pairs of words that a head joins are related in the "
@@ -79,66 +80,52 @@ def graphs_and_trees(
     Reference:
         Zhou et al. 2022, Eq. 2 and 3, for the graph.
     """
-    check_sentences(sentences=sentences)
+    (read,) = readable(reader, sentences=sentences)
     check_choice("maps", maps, (GRAPH, ATTENTION))
     check_integer("least", least, least=1)
     check_integer("seed", seed, least=0)
     if density is not None:
         check_inside("density", density, 0.0, 1.0)
-    reader = replace(reader, maps=maps)
-
-    def both_ways(_: int, states: Floats, own: Floats) -> Any:  # [1, n, C]
-        one, other = np.triu_indices(own.shape[-1], 1)
-        return ((own[:, one, other] + own[:, other, one]) / 2).T[None]
-
-    counts = [len(sentence) * (len(sentence) - 1) // 2 for sentence in sentences]
-    texts = [sentence.words for sentence in sentences]
-    rows = read_rows(reader, texts, both_ways, counts, (1, len(reader.heads)), "pairs")
-    is_read = ~np.isin(np.arange(len(sentences)), rows.left_out)
-    weights = rows.values[0] if is_read.all() else rows.values[0][np.repeat(is_read, counts)]
-    if not len(weights):
+    pairs, known = related_pairs(read), check_maps(reader, maps)
+    if pairs.empty:
         raise ValueError("sentences must have two words, got none with more than one")
-    read = [sentence for sentence, fits in zip(sentences, is_read, strict=True) if fits]
-    joined = join(weights, density)
+    joined = join(read_pairs(reader, read, pairs, maps).mean(0), density)
     densities = joined.mean(0).tolist()
-    by_sentence = np.split(joined, np.cumsum(np.array(counts)[is_read])[:-1])
-    pairs, chosen_on = related_pairs(read), choosing_half(len(read), seed)
     kinds = {name: pairs[name] for name in KINDS}
-    often = [name for name, count in frequent_relations(read).items() if count >= least]
-    kinds |= {name: pairs[EDGE] & (pairs["relation"] == name) for name in often}
+    for name, count in frequent_relations(read).items():
+        if count >= least:
+            kinds[name] = pairs[EDGE] & (pairs["relation"] == name)
     kinds = {name: related for name, related in kinds.items() if related.any()}
-
-    together, alone, best, lines = [], [], [], []
-    for name, related in kinds.items():
-        own = count_pairs(pairs, related, by_sentence)
-        hits, chance, _ = own[:, chosen_on].sum(1)
-        # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
-        best.append(int(((hits - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax()))
-        together.append(own.sum(-1))
-        alone.append(own[:, ~chosen_on, best[-1]])
+    parts = [count_pairs(pairs, related, joined, len(read)) for related in kinds.values()]
+    counts = np.stack(parts, -1)  # [3, S, C, kinds]
+    chosen_on = choosing_half(len(read), seed)
+    hits, chance, _ = counts[:, chosen_on].sum(1)
+    # A count's spread by chance is about its root: the ratio alone would favour rare flukes.
+    best = ((hits - chance) / np.sqrt(np.maximum(chance, 1.0))).argmax(0)
+    # Intervals of all relations at once: drawing sentences is what takes time.
+    whole = _ratios(counts.sum(2))  # [6, kinds]
+    single = _ratios(counts[:, ~chosen_on][:, :, best, np.arange(len(kinds))])
+    table, lines = [], []
+    for index, (name, related) in enumerate(kinds.items()):
+        row = {"related": name, "pairs": int(related.sum()), "density": np.mean(densities)}
+        row |= _named("", whole[:, index])
+        layer, head = known[best[index]]
+        row |= {"layer": layer, "head": head}
+        table.append(row | _named("best ", single[:, index]))
         if name in KINDS:
-            of_heads = zip(reader.heads, densities, _ratios(own).T, strict=True)
-            for (layer, head), share, ratios in of_heads:
+            each = zip(known, densities, _ratios(counts[..., index]).T, strict=True)
+            for (layer, head), share, ratios in each:
                 line = {"layer": layer, "head": head, "related": name, "density": share}
                 lines.append(line | _named("", ratios))
-    # Intervals of all relations at once: drawing sentences is what takes time.
-    whole, single = (_ratios(np.stack(part, -1)).T for part in (together, alone))
-    table = []
-    for name, number, own, one in zip(kinds, best, whole, single, strict=True):
-        row = {"related": name, "pairs": int(kinds[name].sum()), "density": np.mean(densities)}
-        row |= _named("", own)
-        layer, head = reader.heads[number]
-        table.append(row | {"layer": layer, "head": head, **_named("best ", one)})
     relations = pd.DataFrame(table)
     heads = pd.DataFrame(lines).sort_values(["layer", "head"], kind="stable", ignore_index=True)
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"density": density, "least": least, "seed": seed}
     both = settings | {"each": "relations"}, settings | {"each": "heads"}
     figures = {"graphs": _draw_relations(relations)}, {"graphs-heads": _draw_heads(heads)}
-    index = ("related", "layer", "head")
     return (
-        Findings("graphs", CAPTION, relations, both[0], figures[0], index[:1]),
-        Findings("graphs-heads", CAPTION, heads, both[1], figures[1], index),
+        Findings("graphs", CAPTION, relations, both[0], figures[0], ("related",)),
+        Findings("graphs-heads", CAPTION, heads, both[1], figures[1], ("related", "layer", "head")),
     )
 
 
@@ -152,15 +139,15 @@ def join(weights: Floats, density: float | None) -> Floats:  # [N, C] -> [N, C] 
 
 
 def count_pairs(
-    pairs: pd.DataFrame, related: pd.Series[bool], joined: Sequence[Floats]
+    pairs: pd.DataFrame, related: pd.Series[bool], joined: Floats, number: int
 ) -> Any:  # [3, S, C]
     """Related pairs that heads join, what chance gives, and what it gives at equal distance."""
     row, distance = pairs["row"], pairs["other"] - pairs["one"]
     chances = [related.groupby(keys).transform("mean") for keys in (row, [row, distance])]
     weights = np.stack([related, *chances]).astype(np.float32)  # [3, N]
-    cuts = np.cumsum([len(own) for own in joined])[:-1]
-    parts = np.split(weights, cuts, axis=1)
-    return np.stack([part @ own for part, own in zip(parts, joined, strict=True)], axis=1)
+    cuts = np.searchsorted(row, np.arange(1, number))
+    parts = zip(np.split(weights, cuts, axis=1), np.split(joined, cuts), strict=True)
+    return np.stack([weight @ own for weight, own in parts], axis=1)
 
 
 def _ratios(counts: Any) -> Any:  # [3, S, …] -> [6, …]
@@ -174,48 +161,42 @@ def _named(prefix: str, ratios: Any) -> dict[str, float]:  # [6]
 
 def _draw_relations(table: pd.DataFrame) -> Figure:
     """Draw how much more often than chance joined pairs are related: all heads, and the best."""
-    figure = new_figure(PAGE, 1.6 + 1.5 * ROW * len(table))
-    axis, series = figure.subplots(), {}
+    series = {}
     for who, prefix in (("all heads", ""), ("best head", "best ")):
         series[who] = table, f"{prefix}ratio"
         series[f"{who}, to pairs as far apart"] = table, f"{prefix}matched"
-    names = [f"{row.related} ({row.layer}-{row.head})" for row in table.itertuples()]
-    draw_rows(axis, series, names, "joined pairs, times what chance gives (dotted: 1)", 1.0)
-    axis.set_xscale("symlog", linthresh=1.0, linscale=0.6)
+    label = "joined pairs, times what chance gives (dotted: 1)"
+    figure = draw_rows(series, ("related", "layer", "head"), label, 1)
+    axis = figure.axes[0]
     top = axis.get_xlim()[1]
-    ticks = [tick for tick in (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0) if tick <= top]
+    axis.set_xscale("symlog", linthresh=1.0, linscale=0.6)
+    axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize=8)
     axis.set_xlim(0.0, top)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=8)
-    axis.minorticks_off()
-    axis.set_title("relation (layer-head of the best)", fontsize=9, loc="left")
-    return add_legend(figure, axis, 2)
+    return figure
 
 
 def _draw_heads(table: pd.DataFrame) -> Figure:
     """Draw a grid of layers and heads for each kind: how much more often than chance."""
-    related = table["related"].unique()
-    layers, heads = sorted(table["layer"].unique()), sorted(table["head"].unique())
-    height = len(related) * (0.7 + 0.2 * len(layers)) + 0.6
-    figure = new_figure(max(PAGE, 1.2 + 0.46 * len(heads)), height)
-    from matplotlib.colors import LogNorm  # which is there, or there would be no figure
-
+    colours = import_extra("matplotlib.colors", "viz")
+    norm = colours.LogNorm(1 / MOST_TIMES, MOST_TIMES, clip=True)
+    related, layers = table["related"].unique(), table["layer"].nunique()
+    width = max(PAGE, 1.2 + 0.46 * table["head"].nunique())
+    figure = new_figure(width, len(related) * (0.7 + 0.2 * layers) + 0.6)
     axes = figure.subplots(len(related), 2, squeeze=False, sharey=True)
-    norm = LogNorm(1 / MOST_TIMES, MOST_TIMES, clip=True)
-    for row, name in zip(axes, related, strict=True):
+    for axis, (name, column) in zip(axes.flat, product(related, AGAINST), strict=True):
         own = table[table["related"] == name]
-        for axis, column, against in zip(row, ("ratio", "matched"), AGAINST, strict=True):
-            grid = own.pivot(index="layer", columns="head", values=column).to_numpy(float)
-            image = axis.imshow(grid, cmap="PuOr_r", norm=norm, aspect="auto")
-            for (y, x), value in np.ndenumerate(grid):
-                if not np.isnan(value):
-                    text = f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
-                    ink = "black" if 1 / DARK_FROM < value < DARK_FROM else "white"
-                    axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
-            axis.set_xticks(range(len(heads)), heads, fontsize=8)
-            axis.set_yticks(range(len(layers)), layers, fontsize=8)
-            axis.set_title(f"{name}, {against}", fontsize=9)
-            axis.set_xlabel("head", fontsize=8)
-        row[0].set_ylabel("layer", fontsize=8)
+        grid = own.pivot(index="layer", columns="head", values=column)
+        image = axis.imshow(grid, cmap="PuOr_r", norm=norm, aspect="auto")
+        for (y, x), value in np.ndenumerate(grid):
+            ink = "black" if 1 / DARK_FROM < value < DARK_FROM else "white"
+            text = "" if np.isnan(value) else f"{value:.1f}"
+            axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
+        axis.set_xticks(range(grid.shape[1]), grid.columns, fontsize=8)
+        axis.set_yticks(range(grid.shape[0]), grid.index, fontsize=8)
+        axis.set_title(f"{name}, {AGAINST[column]}", fontsize=9)
+        axis.set_xlabel("head", fontsize=8)
+        axis.set_ylabel("layer", fontsize=8)
+        axis.label_outer()
     bar = add_bar(figure, image, axes, "times chance", shrink=1.0, aspect=50)
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼ or less", "½", "1", "2", "4 or more"])
     bar.ax.minorticks_off()

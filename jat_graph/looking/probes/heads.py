@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ import numpy as np
 from jat_graph.core.numbers import check_integer
 from jat_graph.looking.data.reading import ATTENTION, GRAPH
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import ROW, Figure, add_legend, draw_rows
-from jat_graph.looking.probes.findings import Findings, Floats, Integers, resampled_mean, with_ends
-from jat_graph.looking.probes.treebank import ROOT, Sentence, check_sentences
-from jat_graph.looking.probes.words import WordReader, read_rows
-from jat_graph.looking.viz.figures import PAGE, new_figure
+from jat_graph.looking.probes.drawing import draw_rows
+from jat_graph.looking.probes.findings import Findings, Floats, resampled_mean, with_ends
+from jat_graph.looking.probes.treebank import ROOT, Sentence, related_pairs
+from jat_graph.looking.probes.words import WordReader, check_maps, read_pairs, readable
 
 OFFSETS = np.array([step for step in range(-20, 21) if step])  # words
 WAYS = ("dependent looks", "head looks")
@@ -45,10 +43,8 @@ def best_heads(
     scored on the other.
 
     Args:
-        reader: A model, and where what it gives is kept.
+        reader, maps: As for :func:`attention_probe`.
         sentences: Sentences with their trees.
-        maps: What heads give: ``"attention"``; of jump heads also ``"scores"``, ``"propagated"``
-            or ``"graph"``. (default: ``"attention"``)
         least: Relations with fewer words among those scored are left out. (default: 50)
         seed: Of the halves. (default: 0)
 
@@ -62,29 +58,25 @@ def best_heads(
     Reference:
         Clark et al., *What Does BERT Look At? An Analysis of BERT's Attention*, 2019, Table 1.
     """
-    check_sentences(sentences=sentences)
+    (read,) = readable(reader, sentences=sentences)
     check_integer("least", least, least=1)
     check_integer("seed", seed, least=0)
-    reader = replace(reader, maps=maps)
-    trees = [np.array(sentence.heads) for sentence in sentences]
-    counts = [len(heads) for heads in trees]
-    found = read_rows(
-        reader,
-        [sentence.words for sentence in sentences],
-        # Of scores, 0 is as good as others.
-        lambda row, _, own: head_hits(own, trees[row], maps in (ATTENTION, GRAPH)),
-        counts,
-        (2, len(reader.heads)),
-        ["heads", [heads.tolist() for heads in trees]],
-    )
-    rows = np.repeat(np.arange(len(trees)), counts)
-    kept = (np.concatenate(trees) != ROOT) & ~np.isin(rows, found.left_out)
-    hits = np.concatenate(list(found.values), axis=1)[kept]  # [N, 2 · C]
-    guesses = [(np.arange(size)[:, None] + OFFSETS).clip(0, size - 1) for size in counts]
-    offsets = (np.concatenate(guesses) == np.concatenate(trees)[:, None])[kept]  # [N, offsets]
-    relation = pd.Series([one for sentence in sentences for one in sentence.relations])[kept]
-    chosen_on = choosing_half(len(sentences), seed)
-    chosen, row_of = chosen_on[rows[kept]], (~chosen_on).cumsum() - 1  # among those scored
+    known = check_maps(reader, maps)
+    sizes = list(map(len, read))
+    given = read_pairs(reader, read, related_pairs(read), maps)  # [2, pairs, C]
+    parts = np.split(given, np.cumsum([n * (n - 1) // 2 for n in sizes])[:-1], axis=1)
+    nothing_is_none = maps in (ATTENTION, GRAPH)  # of scores, 0 is as good as others
+    both = zip(read, parts, strict=True)
+    found = [head_hits(sentence, own, nothing_is_none) for sentence, own in both]
+    trees = np.concatenate([sentence.heads for sentence in read])
+    guesses = [(np.arange(size)[:, None] + OFFSETS).clip(0, size - 1) for size in sizes]
+    kept = trees != ROOT
+    hits = np.concatenate(found)[kept]  # [N, 2 · C]
+    offsets = (np.concatenate(guesses) == trees[:, None])[kept]  # [N, offsets]
+    rows = np.repeat(np.arange(len(read)), sizes)[kept]
+    relation = pd.Series([one for sentence in read for one in sentence.relations])[kept]
+    chosen_on = choosing_half(len(read), seed)
+    chosen, row_of = chosen_on[rows], (~chosen_on).cumsum() - 1  # among those scored
     scored = relation[~chosen].value_counts()
     often = scored[scored.index.isin(relation[chosen]) & (scored >= least)]
     if often.empty:
@@ -96,20 +88,23 @@ def best_heads(
     for name in [ALL, *often.sort_index().sort_values(ascending=False, kind="stable").index]:
         own = (relation.eq(name) | (name == ALL)).to_numpy()
         index, step = (int(one[own & chosen].mean(0).argmax()) for one in (hits, offsets))
-        way, column = divmod(index, len(reader.heads))
+        way, column = divmod(index, len(known))
         right = np.stack([hits[:, index], offsets[:, step]], 1)[own & ~chosen]
         right = np.column_stack([right, right[:, 0] - right[:, 1]])
-        at = row_of[rows[kept][own & ~chosen]]
+        at = row_of[rows[own & ~chosen]]
         best, offset, gain = np.stack(resampled_mean(right, at, int((~chosen_on).sum())), 1)
-        layer, head = reader.heads[column]
+        layer, head = known[column]
         line: dict[str, Any] = {"relation": name, "words": len(right), "layer": layer}
         line |= {"head": head, "way": WAYS[way], **with_ends("accuracy", best, "")}
         line |= {"offset": int(OFFSETS[step]), **with_ends("offset accuracy", offset, "offset ")}
         lines.append(line | with_ends("gain", gain))
     table = pd.DataFrame(lines)
-    settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(sentences)}
+    settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"least": least, "seed": seed}
-    return Findings("heads", CAPTION, table, settings, {"heads": _draw(table)}, ("relation",))
+    series = {"best head": (table, "accuracy"), "best fixed offset": (table, "offset accuracy")}
+    label = "share of words whose head is found"
+    figures = {"heads": draw_rows(series, ("relation", "layer", "head", "offset"), label)}
+    return Findings("heads", CAPTION, table, settings, figures, ("relation",))
 
 
 def choosing_half(number: int, seed: int) -> Any:  # [S] bool
@@ -117,29 +112,16 @@ def choosing_half(number: int, seed: int) -> Any:  # [S] bool
     return np.random.default_rng(seed).permutation(number) < number // 2
 
 
-def head_hits(maps: Floats, heads: Integers, nothing_is_none: bool) -> Any:  # [2, W, C]
+def head_hits(tree: Sentence, given: Floats, nothing_is_none: bool) -> Any:  # [W, 2 · C]
     """Tell for each word, way and head of the model whether its head in the tree was found."""
-    words = np.arange(len(heads))
-    both = np.stack([maps, maps.swapaxes(1, 2)])  # [2, C, W, W]; -∞ where nothing is given at all
+    size = len(tree)
+    one, other = np.triu_indices(size, 1)
+    maps = np.full((size, size, given.shape[-1]), -np.inf)  # where nothing is given at all
+    maps[one, other], maps[other, one] = given
+    both = np.stack([maps, maps.swapaxes(0, 1)])  # [2, W, W, C]
     if nothing_is_none:
         both[both <= 0] = -np.inf
-    both[:, :, words, words] = -np.inf
-    best = both.max(-1)
-    ties = (both == best[..., None]).sum(-1)
-    hits = (both[:, :, words, heads] == best) & np.isfinite(best) & (heads != ROOT)
-    return (hits / ties).swapaxes(1, 2)
-
-
-def _draw(table: pd.DataFrame) -> Figure:
-    """Draw the best head of each relation beside the best offset."""
-    figure = new_figure(PAGE, 1.2 + ROW * len(table))
-    axis = figure.subplots()
-    names = [f"{row.relation}: {row.layer}-{row.head}, {row.way}" for row in table.itertuples()]
-    both = {"best head": (table, "accuracy"), "best fixed offset": (table, "offset accuracy")}
-    draw_rows(axis, both, names, "share of words whose head is found")
-    signed = axis.secondary_yaxis("right")
-    signed.set_yticks(range(len(table)), [f"{step:+d}" for step in table["offset"]], fontsize=8)
-    signed.set_ylabel("offset", fontsize=9)
-    axis.set_xlim(0.0, 1.0)
-    axis.set_title("relation: layer-head, which of the two looks", fontsize=9, loc="left")
-    return add_legend(figure, axis)
+    best = both.max(2)
+    ties = (both == best[:, :, None]).sum(2)
+    right = both[:, np.arange(size), tree.heads] == best
+    return np.concatenate(right * np.isfinite(best) / ties, axis=1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -30,10 +30,19 @@ from jat_graph.looking.probes.findings import (
     resampled_ratio,
     with_ends,
 )
-from jat_graph.looking.probes.treebank import Sentence, check_sentences
-from jat_graph.looking.probes.trees import draw_tree_arcs, spanning_tree, squared_distances
-from jat_graph.looking.probes.words import WordReader, check_layers, random_weights, read_states
+from jat_graph.looking.probes.treebank import Edges, Sentence
+from jat_graph.looking.probes.words import (
+    WordReader,
+    check_layers,
+    random_weights,
+    read_states,
+    readable,
+)
 from jat_graph.looking.viz.figures import PAGE, new_figure
+
+# States [B, L, D] of sentences of about one length; their distances [B, L, L] or depths [B, L]; and
+# 1 over how many pairs or words a sentence has, 0 in padding.
+Batch: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 DISTANCE, DEPTH = "distance", "depth"
 # As in the source's code.
@@ -43,9 +52,8 @@ MARGIN, PATIENCE = 1e-4, 5  # by how much the loss must fall, and for how many e
 MODEL, OFF, RANDOM, CHAIN = "model", "jumps off", "random weights", "words in a line"
 UUAS, DSPR, ROOT, NSPR = MEASURES = ("UUAS", "DSpr", "root accuracy", "NSpr")
 LENGTHS = np.arange(5, 51)  # of sentences whose correlations count
-DRAWN = range(8, 15)  # words of a sentence that is drawn
 
-VERSION = 1  # of how probes are trained
+VERSION = 2  # of how probes are trained
 
 CAPTION = (
     "Trees in the distances between words, found by linear maps of a model's states. Layer 0 has "
@@ -92,8 +100,8 @@ def structural_probe(
             takes as long as the model. (default: True)
 
     Returns:
-        A row for each model and layer, with 95 % intervals over sentences; pictures
-        ``tree-layers``, and of a usual sentence of 8 to 14 words ``tree-arcs``.
+        A row for each model and layer, with 95 % intervals over sentences, and a
+        picture ``tree-layers``.
 
     Raises:
         ValueError: If a set is empty, or a number is not in its range.
@@ -103,20 +111,20 @@ def structural_probe(
     """
     asked, chosen = check_layers(reader, layers), check_indices("seeds", seeds)
     check_flag("controls", controls)
-    sets = train, dev, test
-    studies = {MODEL: TreeStudy(reader, *sets, rank=rank, epochs=epochs)}
+    sets = {"train": train, "dev": dev, "test": test}
+    study = TreeStudy(reader, sets, rank, epochs)
+    studies = {MODEL: study}
     if controls and attached_config(reader.model) is not None:
         with disabled(reader.model):
-            studies[OFF] = TreeStudy(reader, *sets, rank=rank, epochs=epochs)
+            studies[OFF] = TreeStudy(reader, sets, rank, epochs)
     if controls:
         twin = replace(reader, model=random_weights(reader.model))
-        studies[RANDOM] = TreeStudy(twin, *sets, rank=rank, epochs=epochs)
+        studies[RANDOM] = TreeStudy(twin, sets, rank, epochs)
     scores: dict[tuple[str, int | None], Floats] = {}
     for name, own in studies.items():
         for layer in track_progress(asked, f"Training probes, {name}", len(asked)):
             scores[name, layer] = own.scores(layer, chosen)
-    study = studies[MODEL]
-    trees, hits = study.trees[-1], [scores[MODEL, layer][:, 0] for layer in asked]
+    trees = study.trees[-1]
     lines = [np.arange(len(tree), dtype=float) for tree in trees]
     both = zip(trees, lines, strict=True)
     chain = [tree_scores(tree, np.abs(line[:, None] - line), line) for tree, line in both]
@@ -128,17 +136,8 @@ def structural_probe(
         for (name, layer), own in scores.items()
     ]
     table = pd.DataFrame(rows).astype({"layer": "Int64"})
-    best = int(np.sum(hits, axis=1).argmax())
-    edges = np.array([len(tree.shown_edges) for tree in trees])
-    odd = np.abs(hits[best] / np.maximum(edges, 1) - hits[best].sum() / max(edges.sum(), 1))
-    lengths = [len(tree.shown) not in DRAWN for tree in trees]
-    row = int(np.lexsort((odd, lengths))[0])  # the one that is most like all
-    points = study.points(asked[best], study.probe(DISTANCE, asked[best], chosen[0]))[row]
-    figures = {
-        "tree-layers": _draw(table),
-        "tree-arcs": draw_tree_arcs(trees[row], squared_distances(points)),
-    }
     settings = study.settings | {"layers": list(asked), "seeds": list(chosen)}
+    figures = {"tree-layers": _draw(table)}
     return Findings("tree", CAPTION, table, settings, figures, ("model", "layer"))
 
 
@@ -146,59 +145,46 @@ class TreeStudy:
     """What a model makes of trees to train on, to stop by and to score, and the probes of it."""
 
     def __init__(
-        self, reader: WordReader, *sets: Sequence[Sentence], rank: int | None, epochs: int
+        self, reader: WordReader, sets: dict[str, Any], rank: int | None, epochs: int
     ) -> None:
-        self.epochs = check_integer("epochs", epochs, least=1)
+        self.reader, self.epochs = reader, check_integer("epochs", epochs, least=1)
         width = reader.model.config.hidden_size
         self.rank = width if rank is None else min(check_integer("rank", rank, least=1), width)
-        self.folder, self.device = Path(reader.folder), reader.model.device
-        names = ("train", "dev", "test")
-        check_sentences(**dict(zip(names, sets, strict=True)))
-        self.rows = [read_states(reader, [sentence.words for sentence in own]) for own in sets]
-        self.trees = [  # that the model can read
-            [sentence for row, sentence in enumerate(own) if row not in rows.left_out]
-            for own, rows in zip(sets, self.rows, strict=True)
-        ]
-        self.settings: dict[str, Any] = {  # in JSON types
-            "sentences": dict(zip(names, map(len, self.trees), strict=True)),
-            "left_out": {n: len(rows.left_out) for n, rows in zip(names, self.rows, strict=True)},
-            "rank": self.rank,
-            "epochs": epochs,
-        }
+        self.trees = readable(reader, **sets)
+        self.rows = [read_states(reader, own) for own in self.trees]
+        sizes = dict(zip(sets, map(len, self.trees), strict=True))
+        left_out = {name: len(own) - sizes[name] for name, own in sets.items()}
+        self.settings: dict[str, Any] = {"sentences": sizes, "left_out": left_out}
+        self.settings |= {"rank": self.rank, "epochs": epochs}  # in JSON types
 
-    def states(self, part: int, layer: int) -> list[Tensor]:  # [n, D] each
-        """Return the states of each tree of a set after a layer, 0 for the embeddings."""
-        rows = self.rows[part]
-        every = torch.tensor(rows.values[layer], device=self.device).tensor_split(rows.starts[1:-1])
-        return [states for row, states in enumerate(every) if row not in rows.left_out]
+    def points(self, part: int, layer: int, projection: Tensor | None = None) -> list[Tensor]:
+        """Return the states of each tree of a set after a layer, or these in a probe's space."""
+        states = torch.tensor(self.rows[part][layer], device=self.reader.model.device)
+        states = states if projection is None else states @ projection
+        return list(torch.split(states, list(map(len, self.trees[part]))))  # [n, D] or [n, R]
 
     def probe(self, kind: str, layer: int, seed: int, power: float = 2.0) -> Tensor:  # [D, R]
         """Return the trained probe, from the folder if it is there."""
         made_of = [VERSION, self.epochs, self.rank, kind, layer, seed, power]
         trees = [[tree.heads for tree in own] for own in self.trees[:2]]
-        name = digest([made_of, trees, [rows.name for rows in self.rows[:2]]])[:16]
-        path = self.folder / f"probe-{name}.npy"
+        name = digest([made_of, trees, [Path(rows.filename).stem for rows in self.rows[:2]]])[:16]
+        path = Path(self.reader.folder) / f"probe-{name}.npy"
         if path.exists():
-            return torch.from_numpy(np.load(path, allow_pickle=False)).to(self.device)
+            return torch.from_numpy(np.load(path, allow_pickle=False)).to(self.reader.model.device)
         train, dev = (
-            tree_batches(self.states(part, layer), self.trees[part], kind, seed) for part in (0, 1)
+            tree_batches(self.points(part, layer), self.trees[part], kind, seed) for part in (0, 1)
         )
         found = train_probe(train, dev, power, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
 
-    def points(self, layer: int, projection: Tensor | None) -> list[Tensor]:  # [n, R] each
-        """Return the words of each sentence of the test set in the space of a probe, or in none."""
-        own = self.states(-1, layer)
-        return own if projection is None else [states @ projection for states in own]
-
     def scores(self, layer: int, seeds: Sequence[int]) -> Any:  # [S, 4]
         """Return the scores of a layer's two probes on the test set, means over seeds."""
         values = []
         for seed in seeds:
             near, deep = (
-                self.points(layer, self.probe(kind, layer, seed)) for kind in (DISTANCE, DEPTH)
+                self.points(-1, layer, self.probe(kind, layer, seed)) for kind in (DISTANCE, DEPTH)
             )
             found = []
             for tree, one, other in zip(self.trees[-1], near, deep, strict=True):
@@ -208,28 +194,9 @@ class TreeStudy:
         return np.mean(values, axis=0)
 
 
-class TreeBatch(NamedTuple):
-    """Sentences of about one length."""
-
-    states: Tensor  # [B, L, D]
-    target: Tensor  # [B, L, L] distances, or [B, L] depths
-    weight: Tensor  # 1 over how many pairs or words the sentence has, 0 in padding
-
-    def loss(self, projection: Tensor, power: float) -> Tensor:
-        """The sum over sentences of the mean absolute error."""
-        points = self.states @ projection
-        if self.target.dim() == 2:
-            found = points.square().sum(-1)
-        else:
-            found = squared_distances(points)
-            # The slope of a root is kept finite at 0.
-            found = found if power == 2 else (found + 1e-6) ** (power / 2)
-        return ((found - self.target).abs() * self.weight).sum()
-
-
 def tree_batches(
     states: Sequence[Tensor], trees: Sequence[Sentence], kind: str, seed: int
-) -> list[TreeBatch]:
+) -> list[Batch]:
     """Batch sentences of about one length, which of them together is left to chance."""
     chance = np.random.default_rng(seed).random(len(trees))
     order = np.lexsort((chance, np.array([len(tree) for tree in trees])))
@@ -244,14 +211,24 @@ def tree_batches(
             padding = (0, padded.shape[1] - len(tree)) * target.dim()
             targets.append(F.pad(target, padding))
             weights.append(F.pad(asked / target.numel(), padding))
-        both = (torch.stack(part).to(padded.device) for part in (targets, weights))
-        found.append(TreeBatch(padded, *both))
+        device = padded.device
+        found.append((padded, torch.stack(targets).to(device), torch.stack(weights).to(device)))
     return found
 
 
+def tree_loss(batch: Batch, projection: Tensor, power: float) -> Tensor:
+    """Return the sum over sentences of the mean absolute error."""
+    states, target, weight = batch
+    points = states @ projection
+    found = points.square().sum(-1) if target.dim() == 2 else squared_distances(points)
+    if power != 2:  # the slope of a root is kept finite at 0
+        found = (found + 1e-6) ** (power / 2)
+    return ((found - target).abs() * weight).sum()
+
+
 def train_probe(
-    train: Sequence[TreeBatch],
-    dev: Sequence[TreeBatch],
+    train: Sequence[Batch],
+    dev: Sequence[Batch],
     power: float,
     rank: int,
     epochs: int,
@@ -259,7 +236,7 @@ def train_probe(
 ) -> Tensor:  # B transposed, [D, R]
     """Train a probe as Hewitt and Manning 2019 do, until the loss on ``dev`` falls no more."""
     generator = torch.Generator().manual_seed(seed)
-    states = train[0].states
+    states = train[0][0]
     start = torch.empty(states.shape[-1], rank).uniform_(-START, START, generator=generator)
     projection = start.to(states.device).requires_grad_()
     optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
@@ -268,18 +245,36 @@ def train_probe(
     for _ in range(epochs):
         for index in torch.randperm(len(train), generator=generator).tolist():
             optimizer.zero_grad()
-            mean = train[index].loss(projection, power) / len(train[index].states)
-            mean.backward()
+            loss = tree_loss(train[index], projection, power) / len(train[index][0])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
-            total = sum(float(batch.loss(projection, power)) for batch in dev)
-        loss = total / sum(len(batch.states) for batch in dev)
-        scheduler.step(loss)
-        if loss < least - MARGIN:
-            best, least, waited = projection.detach().clone(), loss, 0
+            total = sum(float(tree_loss(batch, projection, power)) for batch in dev)
+        mean = total / sum(len(states) for states, _, _ in dev)
+        scheduler.step(mean)
+        if mean < least - MARGIN:
+            best, least, waited = projection.detach().clone(), mean, 0
         elif (waited := waited + 1) == PATIENCE:
             break
     return best
+
+
+def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
+    """Join some words by the edges that are shortest together."""
+    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
+    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
+    own = distances[np.ix_(among, among)] + 1.0
+    rows, columns = minimum_spanning_tree(own).nonzero()
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
+
+
+def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
+    """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
+    centred = points - points.mean(-2, keepdim=True)
+    norms = centred.square().sum(-1)
+    found = norms[..., :, None] + norms[..., None, :] - 2 * centred @ centred.mT
+    return found.clamp(min=0.0)
 
 
 def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
@@ -302,18 +297,18 @@ def rank_correlation(one: Floats, other: Floats) -> Any:  # [..., n] -> [...]
 
 def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  # [S, 4]
     """Return each measure of scores, or of their differences, with the ends of its interval."""
+    own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
 
     def mean_of_lengths(sums: Floats) -> Any:  # [n, lengths, 2] -> [n]
         ratios = sums[..., 0] / sums[..., 1]
         there = ~np.isnan(ratios)
         return np.where(there, ratios, 0.0).sum(-1) / there.sum(-1)
 
-    own = np.array([len(tree) for tree in trees])[:, None] == LENGTHS  # [S, lengths]
+    row: dict[str, float] = {}
     totals: dict[str, Any] = {
         UUAS: [len(tree.shown_edges) for tree in trees],
         ROOT: [bool(tree.shown) for tree in trees],
     }
-    row: dict[str, float] = {}
     for name, column in zip(MEASURES, values.T, strict=True):
         if name in totals:
             row |= with_ends(name, resampled_ratio(column, totals[name]))

@@ -172,16 +172,6 @@ def check_tree(heads: Sequence[int], where: str) -> None:
         raise ValueError(f"{where}: a tree must have no cycle, got one at word {word}") from None
 
 
-def check_sentences(**parts: Any) -> None:
-    """Refuse what are no sequences of sentences with trees."""
-    for name, sentences in parts.items():
-        if not isinstance(sentences, Sequence) or not sentences:
-            raise ValueError(f"{name} must be one or more sentences, got {sentences!r}")
-        wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
-        if wrong is not None:
-            raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
-
-
 def frequent_relations(sentences: Sequence[Sentence]) -> dict[str, int]:
     """Return relations of words to heads and how often there are, the most frequent first."""
     names = sorted(own.relations[word] for own in sentences for word, _ in own.edges)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from jat_graph.looking.data.reading import (
     MAPS,
     PROPAGATED,
     SCORES,
+    EncodedTexts,
     Head,
     attention_heads,
     digest,
@@ -37,18 +38,11 @@ from jat_graph.looking.data.reading import (
     pool_words,
     read_texts,
 )
+from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.findings import Floats
+from jat_graph.looking.probes.treebank import Sentence
 
-VERSION = 2  # of what is written, and how it is made
-
-
-class Rows(NamedTuple):
-    """Numbers of all sentences, one sentence after the other."""
-
-    values: Floats  # mapped from a file, [P, N, …]: P parts, as layers are, of N rows each
-    starts: Sequence[int]  # where the rows of each sentence begin, and where the last ones end
-    left_out: tuple[int, ...]  # sentences that the model cannot read whole, whose rows are 0
-    name: str  # a digest of what made them
+VERSION = 3  # of what is written, and how it is made
 
 
 @dataclass(frozen=True)
@@ -59,33 +53,22 @@ class WordReader:
         model: A model of transformers, with jump heads or without; it reads in evaluation mode.
         tokenizer: Its tokenizer, a fast one.
         folder: Where states, what heads give, and trained probes are kept and found again. States
-            take 1.5 KB for each word and layer at a width of 384.
+            take 1.5 KB for each word and layer at a width of 384; what heads give takes 8 bytes for
+            each pair of words of a sentence and head.
         batch_size: Most sentences that the model reads at a time. (default: 32)
-        maps: What is read of heads, which probes say themselves. (default: None, states alone)
 
     Raises:
-        ValueError: If a number is not in its range, or the model has no such heads.
+        ValueError: If ``batch_size`` is not in its range.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: str | Path
     batch_size: int = 32
-    maps: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the model does not have."""
+        """Refuse batches of nothing."""
         check_integer("batch_size", self.batch_size, least=1)
-        if self.maps is not None:
-            check_choice("maps", self.maps, MAPS)
-            self.heads  # noqa: B018  # refuses a model without them
-
-    @property
-    def heads(self) -> tuple[Head, ...]:
-        """Layer and head of each map."""
-        if self.maps is None:
-            return ()
-        return attention_heads(self.model) if self.maps == ATTENTION else jump_heads(self.model)
 
 
 def check_layers(reader: WordReader, layers: Sequence[int] | None) -> tuple[int, ...]:
@@ -97,66 +80,98 @@ def check_layers(reader: WordReader, layers: Sequence[int] | None) -> tuple[int,
     return found
 
 
+def check_maps(reader: WordReader, maps: str) -> tuple[Head, ...]:
+    """Return layer and head of each map, or refuse maps that the model does not have."""
+    check_choice("maps", maps, MAPS)
+    return attention_heads(reader.model) if maps == ATTENTION else jump_heads(reader.model)
+
+
+def readable(reader: WordReader, **parts: Any) -> list[list[Sentence]]:
+    """Return the sentences of each part that the model can take whole; refuse what are none."""
+    found = []
+    for name, sentences in parts.items():
+        if not isinstance(sentences, Sequence) or not sentences:
+            raise ValueError(f"{name} must be one or more sentences, got {sentences!r}")
+        wrong = next((entry for entry in sentences if not isinstance(entry, Sentence)), None)
+        if wrong is not None:
+            raise ValueError(f"{name} must hold sentences of a treebank, got {wrong!r}")
+        _, words = _encode(reader, sentences)
+        both = zip(sentences, words, strict=True)
+        fits = [sentence for sentence, own in both if len(set(own) - {-1}) == len(sentence)]
+        if not fits:
+            raise ValueError("sentences must fit the model, got none that it can take whole")
+        found.append(fits)
+    return found
+
+
+def _encode(
+    reader: WordReader, sentences: Sequence[Sentence]
+) -> tuple[EncodedTexts, list[list[int]]]:
+    """Cut sentences into tokens, and say of which word each is, -1 for none."""
+    texts = [sentence.words for sentence in sentences]
+    encoded = encode_texts(texts, reader.model, reader.tokenizer, None, by_words=True)
+    assert encoded.words is not None
+    return encoded, encoded.words
+
+
+def read_states(reader: WordReader, sentences: Sequence[Sentence]) -> Any:
+    """Keep the states of all words after each layer, [layers + 1, N, D]."""
+    shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
+    counts = list(map(len, sentences))
+    return _read_rows(reader, sentences, None, lambda _, states, __: states, counts, shape, None)
+
+
+def read_pairs(
+    reader: WordReader, sentences: Sequence[Sentence], pairs: pd.DataFrame, maps: str
+) -> Any:
+    """Keep what heads give from the earlier word of each pair to the later, and back: [2, N, C]."""
+    counts = np.bincount(pairs["row"], minlength=len(sentences)).tolist()  # rows are in order
+    words = np.split(pairs[["one", "other"]].to_numpy(), np.cumsum(counts)[:-1])
+    hides = maps in (SCORES, PROPAGATED)  # those of words that a decoder never looks at
+    hides &= any(entry.is_causal for entry in attention_modules(reader.model))
+
+    def both_ways(row: int, _: Floats, own: Floats) -> Floats:
+        one, other = words[row].T
+        later, earlier = own[:, one, other].T, own[:, other, one].T
+        return np.stack([np.full_like(later, -np.inf) if hides else later, earlier])
+
+    shape, made_of = (2, len(check_maps(reader, maps))), [own.tolist() for own in words]
+    return _read_rows(reader, sentences, maps, both_ways, counts, shape, made_of)
+
+
 # Of a sentence's row, states [layers + 1, W, D] and maps [C, W, W], rows_of makes [P, n, …].
-def read_rows(
+def _read_rows(
     reader: WordReader,
-    sentences: Sequence[Sequence[str]],
+    sentences: Sequence[Sentence],
+    maps: str | None,
     rows_of: Callable[[int, Floats, Floats], Floats],
     counts: Sequence[int],  # of rows for each sentence
     shape: tuple[int, ...],  # of the whole without its rows, (P, …)
     made_of: Any,  # what the rows depend on beside model and sentences
-) -> Rows:
+) -> Any:  # mapped from a file, whose name is a digest of what made them
     """Read sentences once, and keep some rows of each; the same call finds them again."""
-    encoded = encode_texts(sentences, reader.model, reader.tokenizer, None, by_words=True)
-    assert encoded.words is not None
-    fits = [
-        len(set(own) - {-1}) == len(words)
-        for own, words in zip(encoded.words, sentences, strict=True)
-    ]
-    read, left_out = (np.flatnonzero(own).tolist() for own in (fits, np.logical_not(fits)))
-    if not read:
-        raise ValueError("sentences must fit the model, got none that it can take whole")
     starts = [0, *np.cumsum(counts).tolist()]
-    model = [model_digest(reader.model), is_jumping(reader.model), reader.maps]
-    name = digest([VERSION, model, [list(words) for words in sentences], starts, made_of])[:16]
-    path = Path(reader.folder) / f"{name}.npy"
+    model = [model_digest(reader.model), is_jumping(reader.model), maps]
+    texts = [sentence.words for sentence in sentences]
+    path = Path(reader.folder) / f"{digest([VERSION, model, texts, starts, made_of])[:16]}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        read.sort(key=lambda row: -encoded.lengths[row])  # what is too large fails at once
-        options = reader.batch_size, reader.maps, reader.heads
-        found = read_texts(reader.model, encoded, read, *options)
-        scores = reader.maps in (SCORES, PROPAGATED)
-        hides = scores and any(entry.is_causal for entry in attention_modules(reader.model))
+        encoded, words = _encode(reader, sentences)
+        read = sorted(np.flatnonzero(counts).tolist(), key=lambda row: -encoded.lengths[row])
+        heads = () if maps is None else check_maps(reader, maps)
+        # What is too large fails at once.
+        found = read_texts(reader.model, encoded, read, reader.batch_size, maps, heads)
+        both_mean = maps in (SCORES, PROPAGATED)
         size = shape[0], starts[-1], *shape[1:]
         with replacing(path) as temporary:
             kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
-            for row, states, maps in track_progress(found, "Reading sentences", len(read)):
-                words = torch.tensor(encoded.words[row], device=states.device)
-                _, states, maps = pool_words(words, states, maps, both_mean=scores)
-                if hides:  # scores of words that a decoder never looks at
-                    later = torch.ones_like(maps[0], dtype=torch.bool).triu(1)
-                    maps = maps.masked_fill(later, -torch.inf)
-                both = (part.float().cpu().numpy() for part in (states, maps))
+            for row, states, own in track_progress(found, "Reading sentences", len(read)):
+                tokens = torch.tensor(words[row], device=states.device)
+                _, states, own = pool_words(tokens, states, own, both_mean)
+                both = (part.float().cpu().numpy() for part in (states, own))
                 kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
             kept.flush()
-    values = np.load(path, mmap_mode="r", allow_pickle=False)
-    return Rows(values, starts, tuple(left_out), name)
-
-
-def read_states(
-    reader: WordReader,
-    sentences: Sequence[Sequence[str]],
-    keep: Sequence[Sequence[Sequence[int]]] | None = None,
-) -> Rows:  # values [layers + 1, N, D]
-    """Keep the states of words after each layer: of all, or the means over groups of indices."""
-    kept = [[[n] for n in range(len(words))] for words in sentences] if keep is None else list(keep)
-    shape = reader.model.config.num_hidden_layers + 1, reader.model.config.hidden_size
-
-    def means(row: int, states: Floats, _: Floats) -> Floats:
-        found = [states[:, list(group)].mean(1) for group in kept[row]]
-        return np.array(found).reshape(-1, *shape).swapaxes(0, 1)
-
-    return read_rows(reader, sentences, means, [len(groups) for groups in kept], shape, kept)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False) -> PreTrainedModel:
