@@ -12,9 +12,8 @@ LONG = "--model {tiny} --file {folder}/long.txt --lengths 24 96 --texts 2 --roun
 BYTES = "--data-dir {folder} --length 24 --model"
 # A script, words that would do, and some that do not.
 WRONG = [
-    ("biblosa", "", "--data-dir nowhere", "nowhere"),
-    ("biblosa", "--data-dir {folder}", "--epochs 0", "epochs must be at least 1, got 0"),
-    ("biblosa", "--data-dir {folder}", "--block-length -1", "block_length must be at least 1, got"),
+    ("jat_graph_transformer", "", "--data-dir nowhere", "nowhere"),
+    ("jat_graph_transformer", "--data-dir {folder}", "--epochs 0", "epochs must be at least 1, got"),
     ("byte_models", f"{BYTES} area_transformer", "--length 5000", "length must be 2 to .*, got 50"),
     ("byte_models", f"{BYTES} area_transformer", "--max-width 0", "max_width must be at least 1"),
     ("byte_models", f"{BYTES} area_transformer", "--steps 0", "steps must be at least 1, got 0"),
@@ -52,8 +51,6 @@ WRONG = [
 def test_wrong_use_is_one_line(
     name: str, words: str, wrong: str, message: str, tiny_model: str, tmp_path: Path, call: Call
 ) -> None:
-    for file in ("train.tsv", "dev.tsv"):
-        (tmp_path / file).write_text("sentence\tlabel\na fine film\t1\nit is dull\t0\n")
     (tmp_path / "input.txt").write_text("to be or not to be\n" * 60)
     (tmp_path / "long.txt").write_text(" ".join(WORDS * 30))
     given = f"{words} {wrong}".replace("{tiny}", tiny_model).replace("{folder}", str(tmp_path))
