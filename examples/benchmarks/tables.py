@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import cycle, groupby
+from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
@@ -125,15 +125,12 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
         f"Measured on {', '.join(machines)}. Whole lines: this library; dashed: the other sides."
     )
     figure.suptitle("\n".join(wrap(where, 40 * columns)), fontsize=8)
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    for axis, (title, label, lines) in zip(axes, panels, strict=False):
-        for colour, (name, (lengths, values, look)) in zip(
-            cycle(COLOURS), lines.items(), strict=False
-        ):
+    for place, (title, label, lines) in enumerate(panels, start=1):
+        axis = figure.add_subplot(rows, columns, place)
+        axis.set_prop_cycle(color=COLOURS)
+        for name, (lengths, values, look) in lines.items():
             words = "\n".join(wrap(name, 28))
-            axis.plot(lengths, values, look, marker=".", ms=4, lw=1.0, color=colour, label=words)
+            axis.plot(lengths, values, look, marker=".", ms=4, lw=1.0, label=words)
         axis.set_title(title, fontsize=8)
         axis.set_xlabel("tokens L", fontsize=8)
         axis.set_ylabel(label, fontsize=8)
