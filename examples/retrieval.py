@@ -140,14 +140,14 @@ def read_documents(args: Options) -> list[Document]:
 
 def measure(every: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
     """Yield what is not done: the runs of each length and seed, and what lengths cost."""
-    known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
-    for length, seed, way in product(args.lengths, range(args.seeds), WAYS):
-        wanted = (length, way, seed, length <= args.longest_training)
-        if wanted not in done and (way == DENSE or length >= CLUSTERED):
+    for length, way in product(args.lengths, WAYS):
+        learns = length <= args.longest_training
+        seeds = [seed for seed in range(args.seeds) if (length, way, seed, learns) not in done]
+        if seeds and (way == DENSE or length >= CLUSTERED):
             lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
-            if (length, way) not in known:
-                known[length, way] = encode_all(load(args.model, length, WAYS[way]), every, lengths)
-            yield run(every, known[length, way], lengths, way, seed, args)
+            known = encode_all(load(args.model, length, WAYS[way]), every, lengths)
+            for seed in seeds:
+                yield run(every, known, lengths, way, seed, args)
     for length in args.lengths if args.costs else ():
         if (length, COSTS, None, True) not in done:
             yield [costs(args.model, length, args.lengths[0], x) for x in (False, True)]
@@ -185,13 +185,9 @@ def run(
     rows: list[Row] = []
     for trained, (texts, queries) in enumerate(found):
         for tokens, vectors in zip(lengths, texts, strict=True):
-            own = {
-                "tokens": tokens,
-                "read": way if tokens == lengths[0] else "pieces",
-                "seed": seed,
-            }
-            ranks = rank(vectors, queries, tested)
-            rows.append(own | {"trained": bool(trained), "ranks": ranks})
+            read = way if tokens == lengths[0] else "pieces"
+            row = {"tokens": tokens, "read": read, "seed": seed, "trained": bool(trained)}
+            rows.append(row | {"ranks": rank(vectors, queries, tested)})
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Compare ways to choose the keys that a token reads, on the heads of pretrained models.
+"""Compare ways to choose the keys that a token reads, on the heads of a pretrained encoder.
 
 ``python -m examples.where_to_look --data-dir DIR`` lets all-MiniLM-L6-v2 read three articles of
 WikiText-2, and takes its queries, keys and values. With each method a token reads as many keys,
@@ -44,7 +44,7 @@ DASHED = ("tree, nothing elsewhere", "oracle")
 class Options:
     """What is asked for."""
 
-    model: list[str] = option(f"folders or Hub names; {MINILM} is in its package", [MINILM])
+    model: str = option(f"folder or Hub name of an encoder; {MINILM} is in its package", MINILM)
     data_dir: Path | None = option("folder with WikiText-2", None)
     file: Path | None = option("a long text instead, .txt or .gz", None)
     texts: int = 3
@@ -221,34 +221,31 @@ METHODS: dict[str, Method] = {
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
-    """Compare on each model; yield a table for each."""
+    """Compare; yield a table."""
     if args.length < 2 * SAMPLED or args.length % BLOCK:
         raise ValueError(f"length must be a multiple of {BLOCK} from 64 on, got {args.length}")
     sizes = [round(share * args.length) for share in args.shares]
     if not all(2 * FIRST <= keys <= args.length // 2 for keys in sizes):
         most = f"{2 * FIRST} to {args.length // 2} of {args.length} keys"
         raise ValueError(f"shares must give {most}, got {args.shares}")
-    found: dict[str, DataFrame] = {}
-    for path in args.model:
-        torch.manual_seed(args.seed)
-        name = Path(path).name
-        found[name] = compare(path, sizes, args)
-        if args.json is not None:
-            own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
-            models = {name: by_method(frame) for name, frame in found.items()}
-            content = {"settings": own | {"model": [*found]}, "models": models}
-            write_text(args.json, json.dumps(content) + "\n")
-        if args.plot is not None:
-            save_figure(draw(found, args.length), args.plot)
-        groups = found[name].groupby(["method", "keys"], sort=False)
-        means = groups.mean().assign(deviation=groups["error"].std()).unstack("keys")
-        yield f"{name}\n{means[['error', 'deviation', 'mass']].to_string(float_format='%.3f')}"
+    torch.manual_seed(args.seed)
+    found, name = compare(sizes, args), Path(args.model).name
+    if args.json is not None:
+        own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+        content = {"settings": own | {"model": [name]}, "models": {name: by_method(found)}}
+        write_text(args.json, json.dumps(content) + "\n")
+    if args.plot is not None:
+        save_figure(draw(found, args.length), args.plot)
+    groups = found.groupby(["method", "keys"], sort=False)
+    means = groups.mean().assign(deviation=groups["error"].std()).unstack("keys")
+    shown = means.loc[[*METHODS], ["error", "deviation", "mass"]]
+    yield shown.to_string(float_format="%.3f")
 
 
-def compare(path: str, sizes: list[int], args: Options) -> DataFrame:
+def compare(sizes: list[int], args: Options) -> DataFrame:
     """Return means over heads and layers, a row for each text, method and number of keys."""
     rows = []
-    for layers in read_layers(path, args):
+    for layers in read_layers(args):
         for method, read in METHODS.items():
             found = [[measure(heads, read(heads, keys)) for keys in sizes] for heads in layers]
             for keys, means in zip(sizes, torch.tensor(found).mean(0).tolist(), strict=True):
@@ -263,9 +260,9 @@ def by_method(frame: DataFrame) -> dict[str, Any]:
     return {method: own.droplevel("method").to_dict("index") for method, own in groups}
 
 
-def read_layers(path: str, args: Options) -> Iterator[list[Heads]]:
+def read_layers(args: Options) -> Iterator[list[Heads]]:
     """Yield what the heads of all layers have, text by text."""
-    model, tokenizer = load(path, 1)
+    model, tokenizer = load(args.model, 1)
     most = model.config.max_position_embeddings
     if args.length > most:
         raise ValueError(f"length must be at most {most} for this model, got {args.length}")
@@ -300,26 +297,23 @@ def measure(heads: Heads, reading: Reading) -> list[float]:
     return [float(x.mean()) for x in (error, mass, exact.double())]
 
 
-def draw(models: dict[str, DataFrame], length: int) -> Figure:
-    """Draw the error of each method over the keys that are read, a panel a model."""
+def draw(found: DataFrame, length: int) -> Figure:
+    """Draw the error of each method over the keys that are read."""
     figure = Figure(figsize=(6.8, 4.6), layout="constrained")
-    axes = figure.subplots(1, len(models), squeeze=False)[0]
-    for axis, (model, frame) in zip(axes, models.items(), strict=True):
-        for method, rows in frame.groupby("method", sort=False):
-            errors = rows.groupby("keys")["error"].mean()
-            colour = COLOURS.get(method.split(",")[0], GREY)
-            look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
-            axis.plot(errors, ".--" if method in DASHED else ".-", label=method, **look)
-        axis.set(xscale="log", yscale="log", title=model)
-        axis.set(xlabel=f"keys that a token reads, of {length}")
-        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
-        for side, ticks in ((axis.xaxis, errors.index), (axis.yaxis, (0.05, 0.1, 0.2, 0.5, 1.0))):
-            side.set_ticks(ticks, [str(tick) for tick in ticks])
-            side.set_ticks([], minor=True)
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+    axis = figure.subplots()
+    for method, rows in found.groupby("method", sort=False):
+        errors = rows.groupby("keys")["error"].mean()
+        colour = COLOURS.get(method.split(",")[0], GREY)
+        look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
+        axis.plot(errors, ".--" if method in DASHED else ".-", label=method, **look)
+    axis.set(xscale="log", yscale="log", xlabel=f"keys that a token reads, of {length}")
+    axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
+    for side, ticks in ((axis.xaxis, errors.index), (axis.yaxis, (0.05, 0.1, 0.2, 0.5, 1.0))):
+        side.set_ticks(ticks, [str(tick) for tick in ticks])
+        side.set_ticks([], minor=True)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

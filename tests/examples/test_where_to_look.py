@@ -50,7 +50,7 @@ def test_a_model_is_compared_in_a_table_a_file_and_a_picture(
     file, picture = tmp_path / "a.json", tmp_path / "a.png"
     run("--model", tiny_model, "--texts", "2", "--json", file, "--plot", picture)
     lines = capsys.readouterr().out.splitlines()
-    assert all(line.startswith(name) for line, name in zip(lines[4:], METHODS, strict=True))
+    assert all(line.startswith(name) for line, name in zip(lines[3:], METHODS, strict=True))
     content = json.loads(file.read_text("utf-8"))
     (scores,) = content["models"].values()
     assert content["settings"]["texts"] == 2 and str(tmp_path) not in file.read_text("utf-8")
