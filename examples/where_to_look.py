@@ -69,14 +69,9 @@ class Heads:
         self.scores = query @ key.mT * scale  # [H, L, L]
         self.attention = self.scores.softmax(-1)
 
-    def split(self, keys: int) -> tuple[int, int]:
-        """Tokens of a block, if half of the keys are in a window, and keys outside of it."""
-        block = max(1, keys // 6)
-        return block, max(0, keys - 3 * block)
-
-    def window(self, block: int) -> Tensor:  # bool, [L, L]
-        """Which keys are in a token's own block, the one before or the one after."""
-        number = torch.arange(self.length) // block
+    def window(self, keys: int) -> Tensor:  # bool, [L, L]
+        """Which so many keys are in a token's own block, the one before or the one after."""
+        number = torch.arange(self.length) // (keys // 3)
         return (number[:, None] - number).abs() <= 1
 
     def best(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
@@ -87,8 +82,8 @@ class Heads:
 
     def half(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
         """Which keys are in a window of half of them, or the likeliest outside."""
-        block, others = self.split(keys)
-        near = self.window(block)
+        near = self.window(keys // 2)
+        others = keys - 3 * (keys // 6)
         return self.best(likely.masked_fill(near, -torch.inf), others) | near
 
     def read(self, exact: Tensor) -> Reading:
@@ -194,7 +189,7 @@ def nystromformer(heads: Heads, keys: int) -> Reading:
 def first_tokens(heads: Heads, keys: int) -> Reading:
     """Read a window, and the first tokens, as StreamingLLM has it."""
     first = torch.arange(heads.length) < FIRST
-    return heads.read(heads.window(heads.split(2 * (keys - FIRST))[0]) | first)
+    return heads.read(heads.window(keys - FIRST) | first)
 
 
 def likeliest(find: Callable[[Heads], Tensor]) -> Method:
@@ -203,7 +198,7 @@ def likeliest(find: Callable[[Heads], Tensor]) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "window": lambda heads, keys: heads.read(heads.window(heads.split(2 * keys)[0])),
+    "window": lambda heads, keys: heads.read(heads.window(keys)),
     "window, first tokens": first_tokens,
     "random keys": likeliest(lambda heads: torch.rand_like(heads.scores)),
     "pair graph": likeliest(pair_graph),
