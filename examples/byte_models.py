@@ -1,16 +1,10 @@
 """Train a language model of characters on Tiny Shakespeare, and print its bits per character.
 
 ``python -m examples.byte_models --model area_transformer --data-dir DIR`` trains on random pieces
-of the first nine tenths of the text, and prints one line: the bits for a character of the rest,
-read in pieces of the length it was trained on. The models are those of ``models/``:
-
-- ``jat_decoder``, with jump heads and without, on the same pieces in the same order, and how many
-  pairs of tokens they join. Scores of a model that is trained from scratch start near 0, where the
-  paper's threshold of 6 joins nothing, and a decoder cannot take its threshold from the whole
-  sequence (``vote_rate`` would look ahead): it is a small number.
-- ``sparse_transformer``; ``--pattern fixed:16:2`` has the other kind of heads.
-- ``area_transformer``; ``--max-width 1`` is ordinary attention.
-- ``memory_compressed``, T-DMCA.
+of the first nine tenths of the text, and reads the rest in pieces of the same length.
+``jat_decoder`` is trained with jump heads and without, on the same pieces in the same order. Its
+scores start near 0, where the paper's threshold of 6 joins nothing, and ``vote_rate`` would look
+ahead: its threshold is a small number.
 """
 
 from __future__ import annotations

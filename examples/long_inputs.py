@@ -1,9 +1,8 @@
 """Measure a model on long texts, on SDPA and on clusters: seconds, memory and fidelity.
 
 ``python -m examples.long_inputs --file text.txt`` lets all-MiniLM-L6-v2, its table of positions
-stretched, read pieces of a text of each length with each of some settings. Seconds are those of one
-piece, both sides in turns in one process; memory is the peak of a forward above what the model
-holds, in a process of its own; cosines are those of :func:`jat_graph.fidelity`.
+stretched, read pieces of a text. Seconds are those of one piece, both sides in turns; memory is the
+peak of a forward above what the model holds, in a process of its own.
 """
 
 from __future__ import annotations

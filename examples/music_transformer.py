@@ -1,9 +1,8 @@
 """Train a Music Transformer on Bach's chorales, with relative attention and without.
 
 ``python -m examples.music_transformer --data-dir DIR`` trains both models on the same pieces of the
-training chorales in the same order, each moved up or down by some semitones. It prints one line:
-the negative log likelihood that each gives the notes of chorales it has not seen, in nats for each
-note and for each time step of four notes.
+training chorales in the same order, each moved up or down by some semitones, and prints the
+negative log likelihood of unseen ones in nats, for each note and for a time step of four notes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Retrieve long texts by questions, over the length: with dense attention or clusters, and trained.
 
 ``python -m examples.retrieval --data-dir DIR --output FILE.jsonl`` looks for articles of COVID-QA,
-their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings by
-their queries. all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens
-of texts; half of the texts, drawn for each seed, train it to find the others, in the way it reads.
-Pieces are read by the model of the shortest length. What the file has is not run again.
+their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings.
+all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens of texts; half
+of the texts, drawn for each seed, train it to find the others, in the way it reads. Pieces are read
+by the model of the shortest length. What the file has is not run again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Compare ways to choose the keys that a token reads, on the heads of a pretrained encoder.
 
-``python -m examples.where_to_look --data-dir DIR`` lets all-MiniLM-L6-v2 read three articles of
-WikiText-2, and takes its queries, keys and values. With each method a token reads as many keys,
-given as shares of the text's length: half of them in blocks around it, if nothing else is said, and
-half where the method says. What counts is the error ‖o' − o‖ / ‖o‖ of a head's outputs against
-softmax over all keys, on average; the mass is the attention on keys that are read exactly.
-Everything is a dense formula, and what choosing costs is not counted.
+``python -m examples.where_to_look --data-dir DIR`` takes the queries, keys and values of
+all-MiniLM-L6-v2 on three articles of WikiText-2. With each method a token reads as many keys: half
+of them in blocks around it, if nothing else is said, and half where the method says. What counts is
+the error ‖o' − o‖ / ‖o‖ of a head's outputs against softmax over all keys, on average; the mass is
+the attention on keys that are read exactly. All are dense formulas; choosing is not counted.
 """
 
 from __future__ import annotations
