@@ -2,8 +2,7 @@
 
 ``python -m examples.attention_changes --model PATH --output changes.png`` shows the sixth layer on
 the sentence of the JAT paper's Figure 5. A model that was saved with jump heads keeps them; in any
-other all heads jump, with thresholds by which each joins a share of the sentence's pairs. Rows are
-the words that look. Special tokens take part, and are not shown.
+other all heads jump. Rows are the words that look; special tokens take part, and are not shown.
 """
 
 from __future__ import annotations

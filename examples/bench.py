@@ -1,11 +1,9 @@
 """Measure every claim about speed and memory: ``python -m examples.bench NAME``.
 
-``clusters``, ``decoders``, ``kernels``, ``heads``, ``model``, ``memory``, ``graphs``, ``growth``,
-``long``, ``decoding`` and ``stones`` compare with something real (examples/benchmarks/cases.json
-has the cases). Each checks that both sides agree, times them in turns, prints a table, and writes
-its file after each point, so that it can be interrupted and started again. ``costs`` measures the
-prices that ``backend="auto"`` goes by, and ``tables FILE …`` prints files of results as the docs
-have them.
+``costs`` measures the prices that ``backend="auto"`` goes by, ``tables FILE …`` prints files of
+results as the docs have them, and the other names are those of examples/benchmarks/cases.json. Each
+of these checks that both sides agree, times them in turns, prints a table, and writes its file
+after each point, so that it can be interrupted and started again.
 """
 
 from __future__ import annotations

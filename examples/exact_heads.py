@@ -54,9 +54,8 @@ class Options:
 def main(args: Options) -> Iterator[str]:
     """Measure what the file lacks; yield a line for each reading, and then a table."""
     model, tokenizer = load(args.model, args.length)
-    asked = where_to_look.Options([], args.data_dir, args.file, 2 * args.texts * args.seeds)
-    asked.length = args.length
-    ids = torch.tensor(where_to_look.read_tokens(tokenizer.name_or_path, asked))
+    number = 2 * args.texts * args.seeds
+    ids = torch.tensor(where_to_look.read_tokens(tokenizer, args, number))
     sizes = {"texts": args.texts, "length": args.length}
 
     def wanted(row: questions.Row) -> bool:

@@ -32,7 +32,7 @@ def register(name: str) -> None:
         for item, parts in enumerate(zip(query, key, value, strict=True)):
             valid = slice(None) if mask is None else mask[item, 0].any(0)
             query, key, value = (x[:, valid].float() for x in parts)
-            own = Heads(query, key, value, more["scaling"], causal=False)
+            own = Heads(query, key, value, more["scaling"])
             output[item][:, valid] = read(own, method, share).to(output.dtype)
         return output.transpose(1, 2), None
 

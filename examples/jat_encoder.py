@@ -1,11 +1,9 @@
 """Train a classifier from scratch on ListOps: ordinary heads, jump heads, PyG layers in the heads.
 
 ``python -m examples.jat_encoder`` makes nested lists like ``[MAX 2 9 [MIN 4 7 ] 0 ]`` and trains
-models to say what they come to, on the same lists in the same order: one whose heads are plain, one
-whose heads jump along the graphs of their own attention, and one for each layer that ``--conv``
-names, which runs on those graphs in the place of the jump. A line for each says how many lists that
-were not seen get the right answer, and how many pairs of tokens the heads of the last seed join.
-What a digit means for the answer takes as many steps to find out as lists are nested.
+models to say what they come to, on the same lists in the same order. A line for each kind of heads
+says how many lists that were not seen get the right answer, and how many pairs of tokens the heads
+of the last seed join; each layer of ``--conv`` runs on such graphs in the place of the jump.
 """
 
 from __future__ import annotations

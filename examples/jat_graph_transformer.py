@@ -3,12 +3,8 @@
 ``python -m examples.jat_graph_transformer --data-dir DIR`` reads the dependency trees of
 UD English EWT as graphs. A node is a word, of which only the part of speech is known; an edge joins
 it with the word that it depends on. Words, their order, and which end of an edge is the head are
-hidden. What relation has each word to its head: subject, object, or is it the root?
-
-Four kinds of layers have the same budget and seeds: PyG's ``GPSConv``, the same recipe with
-:class:`jat_graph.nn.JumpSelfAttention`, that with PyG's ``GATv2Conv`` in the heads, on the graphs
-of their own attention, and that with no head jumping. A line for each says how many words of trees
-that were not seen get the right relation.
+hidden. What relation has each word to its head: subject, object, or is it the root? A line for each
+kind of layers says how many words of trees that were not seen get the right relation.
 """
 
 from __future__ import annotations

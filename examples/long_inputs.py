@@ -1,9 +1,8 @@
 """Measure a model on long texts, on SDPA and on clusters: seconds, memory and fidelity.
 
 ``python -m examples.long_inputs --file text.txt`` lets all-MiniLM-L6-v2, its table of positions
-stretched, read pieces of a text of each length with each of some settings. Seconds are those of one
-piece, both sides in turns in one process; memory is the peak of a forward above what the model
-holds, in a process of its own; cosines are those of :func:`jat_graph.fidelity`.
+stretched, read pieces of a text. Seconds are those of one piece, both sides in turns; memory is the
+peak of a forward above what the model holds, in a process of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModel, AutoTokenizer
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 from transformers.utils import logging
 
 from examples.benchmarks.measure import peak
 from examples.options import example, option
 from examples.tasks.base import reading
-from jat_graph.core.files import check_picture, check_target, read_text, write_text
+from jat_graph.core.files import check_picture, read_text
 from jat_graph.hf import register_clustered, resize_position_embeddings
 from jat_graph.looking.cli.options import read_values
 from jat_graph.looking.inspection.fidelity import compare_with_sdpa
@@ -49,14 +50,12 @@ class Options:
     texts: int = option("pieces for the cosines", 3)
     rounds: int = option("rounds of both sides in turns", 5)
     threads: int = 2
-    json: Path | None = option("file for all numbers", None)
     plot: Path | None = option("picture of the first of the settings", None)
 
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
     """Measure each length with all settings; yield a line of a table for each."""
-    check_target(args.json)
     if args.plot is not None:
         check_picture(args.plot, "plot")
     torch.set_num_threads(args.threads)
@@ -78,9 +77,6 @@ def main(args: Options) -> Iterator[str]:
                 forward = build_forward, args.model, name, length, args.threads
                 point[f"{side}_bytes"] = peak(*forward, device="cpu")
             found.append({"settings": given} | point)
-            if args.json is not None:
-                content = {"threads": args.threads, "points": found}
-                write_text(args.json, json.dumps(content) + "\n")
             yield row(found[-1])
     if args.plot is not None:
         draw_lengths([p for p in found if p["settings"] == args.settings[0]], args.plot)
@@ -104,6 +100,22 @@ def load(name: str, length: int, attention: str = "sdpa") -> tuple[Any, Any]:
         attention = register_clustered(**json.loads(attention))
     model.set_attn_implementation(attention)
     return model, tokenizer
+
+
+def record_heads(model: Any, ids: Tensor) -> list[tuple[nn.Module, Tensor, Tensor, Tensor, float]]:
+    """Return modules, queries, keys and values ``[1, H, L, D]`` and factors of all layers."""
+    found = []
+
+    def record(module: nn.Module, *parts: Any, scaling: float, **options: Any) -> Any:
+        found.append((module, *(x.clone() for x in parts[:3]), scaling))
+        return sdpa_attention_forward(module, *parts, scaling=scaling, **options)
+
+    AttentionInterface.register("recorded", record)
+    AttentionMaskInterface.register("recorded", sdpa_mask)
+    model.set_attn_implementation("recorded")
+    with torch.no_grad():
+        model(ids)
+    return found
 
 
 def build_forward(

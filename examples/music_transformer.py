@@ -1,9 +1,8 @@
 """Train a Music Transformer on Bach's chorales, with relative attention and without.
 
 ``python -m examples.music_transformer --data-dir DIR`` trains both models on the same pieces of the
-training chorales in the same order, each moved up or down by some semitones. It prints one line:
-the negative log likelihood that each gives the notes of chorales it has not seen, in nats for each
-note and for each time step of four notes.
+training chorales in the same order, each moved up or down by some semitones, and prints the
+negative log likelihood of unseen ones in nats, for each note and for a time step of four notes.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from examples.byte_models import NO_TARGET, evaluate, fit
 from examples.options import example, option
 from examples.tasks import get_task
 from examples.tasks.language import VOCABULARY_SIZE
@@ -24,7 +23,6 @@ from models.music_transformer import MusicTransformer
 
 VOICES, PITCHES = 4, 128
 SHIFTS = range(-5, 7)  # semitones, all twelve keys
-NO_TARGET = -100  # where cross_entropy counts no loss
 
 
 @dataclass
@@ -51,8 +49,8 @@ def main(args: Options) -> Iterator[str]:
         start = time.process_time()
         torch.manual_seed(args.seed)
         model = MusicTransformer(VOCABULARY_SIZE, relative=relative)
-        fit(model, train, args.steps, args.batch_size, args.learning_rate)
-        loss, seconds = evaluate(model, test), time.process_time() - start
+        fit(model, in_random_keys(train, args.batch_size), args)
+        loss, seconds = float(evaluate(model, test).mean()), time.process_time() - start
         results.append(f"{name} {loss:.3f} a note, {VOICES * loss:.2f} a step, {seconds:.0f} s")
     yield f"test nats: {'; '.join(results)} of CPU time; seed {args.seed}"
 
@@ -70,34 +68,13 @@ def cut(chorales: list[list[int]], length: int) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(pieces, batch_first=True, padding_value=NO_TARGET)
 
 
-def fit(model: MusicTransformer, pieces: Tensor, steps: int, batch: int, rate: float) -> None:
-    """Train on random pieces in random keys."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.1)
-    for _ in range(steps):
-        tokens = pieces[torch.randint(len(pieces), (batch,))]
-        shift = torch.tensor(SHIFTS)[torch.randint(len(SHIFTS), (batch, 1))]
+def in_random_keys(pieces: Tensor, size: int) -> Iterator[Tensor]:
+    """Yield batches of random pieces in random keys, without end."""
+    while True:
+        tokens = pieces[torch.randint(len(pieces), (size,))]
+        shift = torch.tensor(SHIFTS)[torch.randint(len(SHIFTS), (size, 1))]
         sounds = (tokens >= 0) & (tokens < PITCHES)
-        loss = losses(model, torch.where(sounds, tokens + shift, tokens)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-
-
-@torch.no_grad()
-def evaluate(model: MusicTransformer, pieces: Tensor) -> float:
-    """Return the mean negative log likelihood of a note."""
-    model.eval()
-    return float(torch.cat([losses(model, tokens) for tokens in pieces.split(16)]).mean())
-
-
-def losses(model: MusicTransformer, tokens: Tensor) -> Tensor:
-    """Return the loss of every token that has one."""
-    inputs, targets = tokens[:, :-1].clamp(min=0), tokens[:, 1:]  # [B, length]
-    loss = F.cross_entropy(model(inputs).mT, targets, ignore_index=NO_TARGET, reduction="none")
-    return loss[targets != NO_TARGET]
+        yield torch.where(sounds, tokens + shift, tokens)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Measure how real pretrained decoders read by another attention: next tokens, and pass keys.
 
 ``python -m examples.real_decoders --data-dir DIR --output FILE.jsonl --attention clustered`` lets
-SmolLM2 read texts densely and by each name of ``--attention``: what the tokens of the second half
-lose, and how many next tokens are others; and which pass keys of five digits, hidden in WikiText-2,
-it finds, the prompt read at once and the answer token by token, with a cache. Errors are standard
-ones of means of 64 tokens, as neighbours are alike. What the file has is not measured again.
+SmolLM2 read texts densely and by each name of ``--attention``: what tokens of the second half lose,
+and how many next tokens are others; and which pass keys, hidden in WikiText-2, it finds, the answer
+token by token with a cache. Errors are standard ones of means of 64 tokens, as neighbours are
+alike. What the file has is not measured again.
 """
 
 from __future__ import annotations

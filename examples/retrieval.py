@@ -1,10 +1,10 @@
 """Retrieve long texts by questions, over the length: with dense attention or clusters, and trained.
 
 ``python -m examples.retrieval --data-dir DIR --output FILE.jsonl`` looks for articles of COVID-QA,
-their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings by
-their queries. all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens
-of texts; half of the texts, drawn for each seed, train it to find the others, in the way it reads.
-Pieces are read by the model of the shortest length. What the file has is not run again.
+their titles taken off, by these and by their questions, or with ``--task qmsum`` for meetings.
+all-MiniLM-L6-v2, its table of positions stretched, makes vectors of the first tokens of texts; half
+of the texts, drawn for each seed, train it to find the others, in the way it reads. Pieces are read
+by the model of the shortest length. What the file has is not run again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from matplotlib.figure import Figure
 from pandas import DataFrame, Series
 from torch import Tensor
 
@@ -32,7 +31,6 @@ from examples.options import example, option
 from examples.questions import Row
 from examples.tasks import get_task
 from examples.tasks.documents import read_meetings
-from jat_graph.viz import save_figure
 
 SCALE, QUERY = 20.0, 64  # of cosines; tokens of a query
 DENSE, COSTS, WAYS = "dense", "costs", {"dense": "sdpa", "clusters": '{"dense_below": 0}'}
@@ -41,7 +39,6 @@ BORDERS = (512, 2048)  # tokens: questions are told apart by where their answers
 KINDS = ("titles", "questions", "answer near", "answer far", "answer farther")
 MEASURES = ["hit@1", "MRR"]
 SETTINGS = "task model epochs batch_size queries learning_rate limit".split()  # of one answer
-LOOKS, LINES = {"dense": "C0o", "clusters": "C1s", "pieces": "C2^"}, ("--", "-")  # as is; trained
 Asked: TypeAlias = tuple[str, int | None]  # a query, and the character at which its answer begins
 Encoded: TypeAlias = tuple[Tensor, list[Tensor]]  # vectors [lengths, texts, D]; queries by text
 
@@ -61,7 +58,6 @@ class Options:
     output: Path = option("file for the runs, one line each; finished runs are kept")
     task: str = option("covidqa or qmsum", "covidqa")
     data_dir: Path | None = option("folder with the task's files", None)
-    plot: Path | None = option("picture of all runs in the file", None)
     model: str = option(f"folder or Hub name; {MINILM} is in its package", MINILM)
     lengths: list[int] = option("tokens of a text; first those of pieces", [512, 1024, 2048, 4096])
     seeds: int = option("random draws of the texts to train on", 3)
@@ -90,10 +86,7 @@ def main(args: Options) -> Iterator[str]:
         questions.add_runs(args.output, [settings | row for row in rows])
         for row in rows:
             yield json.dumps({name: value for name, value in row.items() if name != "ranks"})
-    runs = read_runs(args.output, settings)
-    if args.plot is not None:
-        save_figure(draw(runs), args.plot)
-    yield from tables(runs)
+    yield from tables(read_runs(args.output, settings))
 
 
 def read_runs(path: Path, settings: Row) -> list[Row]:
@@ -147,14 +140,14 @@ def read_documents(args: Options) -> list[Document]:
 
 def measure(every: list[Document], done: Container[Any], args: Options) -> Iterator[list[Row]]:
     """Yield what is not done: the runs of each length and seed, and what lengths cost."""
-    known: dict[tuple[int, str], Encoded] = {}  # by the model as it is, which all seeds share
-    for length, seed, way in product(args.lengths, range(args.seeds), WAYS):
-        wanted = (length, way, seed, length <= args.longest_training)
-        if wanted not in done and (way == DENSE or length >= CLUSTERED):
+    for length, way in product(args.lengths, WAYS):
+        learns = length <= args.longest_training
+        seeds = [seed for seed in range(args.seeds) if (length, way, seed, learns) not in done]
+        if seeds and (way == DENSE or length >= CLUSTERED):
             lengths = args.lengths if (length, way) == (args.lengths[0], DENSE) else [length]
-            if (length, way) not in known:
-                known[length, way] = encode_all(load(args.model, length, WAYS[way]), every, lengths)
-            yield run(every, known[length, way], lengths, way, seed, args)
+            known = encode_all(load(args.model, length, WAYS[way]), every, lengths)
+            for seed in seeds:
+                yield run(every, known, lengths, way, seed, args)
     for length in args.lengths if args.costs else ():
         if (length, COSTS, None, True) not in done:
             yield [costs(args.model, length, args.lengths[0], x) for x in (False, True)]
@@ -192,13 +185,9 @@ def run(
     rows: list[Row] = []
     for trained, (texts, queries) in enumerate(found):
         for tokens, vectors in zip(lengths, texts, strict=True):
-            own = {
-                "tokens": tokens,
-                "read": way if tokens == lengths[0] else "pieces",
-                "seed": seed,
-            }
-            ranks = rank(vectors, queries, tested)
-            rows.append(own | {"trained": bool(trained), "ranks": ranks})
+            read = way if tokens == lengths[0] else "pieces"
+            row = {"tokens": tokens, "read": read, "seed": seed, "trained": bool(trained)}
+            rows.append(row | {"ranks": rank(vectors, queries, tested)})
     return rows
 
 
@@ -265,13 +254,6 @@ def scores(rows: list[Row]) -> Series[float]:
     return frame.groupby([*keys, "kind"]).mean().rename_axis(columns="measure").stack()
 
 
-def costs_of(rows: list[Row]) -> DataFrame:
-    """Return what texts cost by length: to be read, and to be trained on."""
-    columns = [f"{way} {what}" for what in ("seconds", "bytes") for way in WAYS]
-    found = [row for row in rows if row["read"] == COSTS]
-    return DataFrame(found, columns=["tokens", "trained", "ratio", "pieces ratio", *columns])
-
-
 def tables(rows: list[Row]) -> Iterator[str]:
     """Yield means over seeds, differences within seeds (lowest to highest), and what texts cost."""
     found = scores(rows)
@@ -284,30 +266,12 @@ def tables(rows: list[Row]) -> Iterator[str]:
         gains = wide.drop(columns=base).sub(wide[base], axis=0).stack().dropna().unstack("seed")
         cells = gains.apply(lambda x: f"{x.mean():+.3f} ({x.min():+.3f} to {x.max():+.3f})", axis=1)
         yield f"\nless {level} {base}\n{cells.unstack(['measure', 'kind']).to_string(na_rep='')}"
-    yield f"\n{costs_of(rows).to_string(index=False, float_format='%.2f')}"
-
-
-def draw(rows: list[Row]) -> Figure:
-    """Draw how questions are found over the length, a column a task, and what a text costs."""
-    found, spent = scores(rows).xs(KINDS[1], level="kind"), costs_of(rows)
-    tasks = found.index.unique("task")
-    figure = Figure(figsize=(6.8, 5), layout="constrained")
-    axes = figure.subplots(2, len(tasks) + 1)
-    for (column, task), (row, name) in product(enumerate(tasks), enumerate(MEASURES)):
-        runs = found.xs((task, name), level=("task", "measure")).unstack("seed")
-        means = runs.mean(axis=1).unstack(["read", "trained"])
-        looks = [LOOKS[read] + LINES[trained] for read, trained in means]
-        means.columns = [read + ", trained" * trained for read, trained in means]
-        means.plot(ax=axes[row, column], style=looks, legend=False, ylabel=f"{task}, {name}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    units = ("seconds", 1, "seconds for a text"), ("bytes", 2**20, "MiB for a text")
-    for axis, (name, unit, called) in zip(axes[:, -1], units, strict=True):
-        for way in WAYS if len(spent) else ():
-            own = spent.pivot(index="tokens", columns="trained", values=f"{way} {name}") / unit
-            looks = [LOOKS[way] + LINES[trained] for trained in own]
-            own.plot(ax=axis, style=looks, legend=False, ylabel=called)
-            axis.set_xlabel("tokens (solid: training)")
-    return figure
+    columns = [f"{way} {what}" for what in ("seconds", "bytes") for way in WAYS]
+    spent = DataFrame(
+        [row for row in rows if row["read"] == COSTS],
+        columns=["tokens", "trained", "ratio", "pieces ratio", *columns],
+    )
+    yield f"\n{spent.to_string(index=False, float_format='%.2f')}"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 ``python -m examples.run_language_modelling --model_name_or_path M --task_name tinyshakespeare
 --data_dir DIR --do_train --do_eval --output_dir O``, or with files of your own: ``--train_file
 mine.txt``, one document, or CSV or JSON lines with a document a row in ``--text_column``.
-Documents are cut into blocks of ``--max_length`` tokens. A block begins with the last token of the
-one before it, so that each token of a document but the first is said exactly once.
+Blocks of ``--max_length`` tokens begin with the last token of the one before, so that each token of
+a document but the first is said exactly once.
 """
 
 from __future__ import annotations

@@ -46,9 +46,6 @@ class QuestionArguments(DataArguments):
         "pattern=window:256+global.",
         False,
     )
-    max_answer_length: int | None = option(
-        "Tokens of an answer. Default: the task's, or 128.", None
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
@@ -67,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         "stride": data.doc_stride,
         "global_question": data.global_question,
     }
-    longest = data.max_answer_length or (task.longest_answer if task else 128)
+    longest = task.longest_answer if task else 128
     return run_trainer(
         *(model, data, args, AutoModelForQuestionAnswering, load_config(model)),
         encoded={name: encode_windows(rows, **cut) for name, rows in splits.items()},

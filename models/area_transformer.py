@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.nn import SequenceSelfAttention
-from models.blocks import LanguageModel, TransformerLayer
+from models.blocks import LanguageModel
 
 
 class AreaTransformer(LanguageModel):
@@ -26,9 +26,7 @@ class AreaTransformer(LanguageModel):
     Args:
         vocabulary_size: Number of different tokens V.
         max_width: Most tokens of a span.
-        channels: Size C of each token's features.
-        heads: Number of heads in each layer.
-        layers: Number of layers.
+        channels, heads, layers: Size C of each token's features, heads of a layer, and layers.
         dropout: Dropout probability in and after each part of a layer.
     """
 
@@ -41,19 +39,14 @@ class AreaTransformer(LanguageModel):
         layers: int = 3,
         dropout: float = 0.0,
     ) -> None:
-        layers_made = (
-            TransformerLayer(
-                AreaAttention(channels, heads, max_width, is_causal=True, dropout=dropout),
-                channels,
-                dropout,
-            )
-            for _ in range(layers)
+        attentions = (
+            AreaAttention(channels, heads, max_width, dropout=dropout) for _ in range(layers)
         )
-        super().__init__(vocabulary_size, channels, layers_made)
+        super().__init__(vocabulary_size, attentions, channels, dropout)
 
 
 class AreaAttention(SequenceSelfAttention):
-    r"""Multi-head attention over areas: all spans of neighbouring tokens.
+    r"""Causal multi-head attention over areas: all spans of neighbouring tokens.
 
     .. math::
         \mathrm{softmax}\left(\mathbf{q}\, \mathbf{k}_r^{\top} / \sqrt{D} \right)
@@ -61,39 +54,29 @@ class AreaAttention(SequenceSelfAttention):
         \mathbf{v}_r = \sum_{i \in r} \mathbf{v}_i
 
     for every span r of at most ``max_width`` tokens. A span can be read only if all its tokens can:
-    in a causal layer, if none of them is later than the query.
+    if none of them is later than the query, or padding.
 
     Args:
         channels: Size C of each input and output sample.
         heads: Number of heads H of D = C / H features.
         max_width: Most tokens of a span; 1 is ordinary attention.
-        is_causal: Whether no span with a later token is read.
         dropout: Dropout probability of the attention weights and of the output.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        max_width: int,
-        is_causal: bool = False,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, channels: int, heads: int, max_width: int, dropout: float = 0.0) -> None:
         super().__init__(channels, heads, dropout=dropout)
         if max_width < 1:
             raise ValueError(f"max_width must be at least 1, got {max_width}")
-        self.max_width, self.is_causal = max_width, is_causal
+        self.max_width = max_width
 
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = self.project(x, x)  # [B, H, L, D]
         length = x.size(1)
-        visible = x.new_ones(1, 1, length, dtype=torch.bool)
+        visible = x.new_ones(1, length, length, dtype=torch.bool).tril()
         if mask is not None:
-            visible = mask.unsqueeze(1)  # [B, 1, L]
-        if self.is_causal:
-            visible = visible & visible.new_ones(length, length).tril()  # [B, L, L]
+            visible = visible & mask.unsqueeze(1)  # [B, L, L]
         hidden = (~visible).unsqueeze(-1).int()
-        readable = self._sums(hidden).squeeze(-1) == 0  # [B, 1 or L, A]
+        readable = self._sums(hidden).squeeze(-1) == 0  # [1 or B, L, A]
         widths = self._sums(x.new_ones(length, 1, dtype=torch.float32))  # [A, 1]
         wide = torch.promote_types(x.dtype, torch.float32)
         keys = (self._sums(key.to(wide)) / widths).to(key.dtype)  # [B, H, A, D]

@@ -20,23 +20,39 @@ class LanguageModel(nn.Module):
 
     Args:
         vocabulary_size: Number of different tokens V.
+        attentions: The attention of each layer, which may be made one after the other, as their
+            weights are drawn.
         channels: Size C of each token's features.
-        layers: Its layers, which may be made one after the other, as their weights are drawn.
+        dropout: Dropout probability after each part of a layer.
+        activation: Of the linear layers.
     """
 
-    def __init__(self, vocabulary_size: int, channels: int, layers: Iterable[nn.Module]) -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        attentions: Iterable[nn.Module],
+        channels: int,
+        dropout: float,
+        activation: type[nn.Module] = nn.GELU,
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary_size, channels)
         nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.layers = nn.ModuleList(layers)
+        self.layers = nn.ModuleList(
+            TransformerLayer(attention, channels, dropout, activation) for attention in attentions
+        )
         self.norm: nn.Module = nn.LayerNorm(channels)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return logits ``[B, L, V]`` for tokens ``[B, L]``; the mask is True for real ones."""
+    def read(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return features ``[B, L, C]`` for tokens ``[B, L]``; the mask is True for real ones."""
         x = embed(self.embedding, tokens)
         for layer in self.layers:
             x = layer(x, mask)
-        return self.norm(x) @ self.embedding.weight.T  # [B, L, V]
+        return self.norm(x)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return logits ``[B, L, V]``."""
+        return self.read(tokens, mask) @ self.embedding.weight.T
 
 
 class TransformerLayer(nn.Module):

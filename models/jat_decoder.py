@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from jat_graph import JatConfig
 from jat_graph.nn import DecoderSelfAttention
-from models.blocks import LanguageModel, TransformerLayer
+from models.blocks import LanguageModel
 
 
 class JatDecoder(LanguageModel):
@@ -23,9 +23,7 @@ class JatDecoder(LanguageModel):
         vocabulary_size: Number of different tokens V.
         config: The settings of the jump heads of every layer; None if no head jumps. Scores start
             near 0, where the default threshold joins nothing: take a small one.
-        channels: Size C of each token's features.
-        heads: Number of heads in each layer.
-        layers: Number of layers.
+        channels, heads, layers: Size C of each token's features, heads of a layer, and layers.
         dropout: Dropout probability after each part of a layer.
     """
 
@@ -38,10 +36,7 @@ class JatDecoder(LanguageModel):
         layers: int = 4,
         dropout: float = 0.1,
     ) -> None:
-        layers_made = (
-            TransformerLayer(
-                DecoderSelfAttention(channels, heads, config, dropout=dropout), channels, dropout
-            )
-            for _ in range(layers)
+        attentions = (
+            DecoderSelfAttention(channels, heads, config, dropout=dropout) for _ in range(layers)
         )
-        super().__init__(vocabulary_size, channels, layers_made)
+        super().__init__(vocabulary_size, attentions, channels, dropout)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from jat_graph import JatConfig
 from jat_graph.nn import EncoderSelfAttention
-from models.blocks import TransformerLayer, embed
+from models.blocks import LanguageModel
 
 
-class JatEncoder(nn.Module):
+class JatEncoder(LanguageModel):
     """Logits of the class of each sequence, read from its first token.
 
     Args:
@@ -26,9 +26,7 @@ class JatEncoder(nn.Module):
         config: The settings of the jump heads of every layer, with ``conv`` of layers in them; None
             if no head jumps. Scores start near 0, where the default threshold joins nothing: take
             ``standardize``, a small one, or stones.
-        channels: Size C of each token's features.
-        heads: Number of heads in each layer.
-        layers: Number of layers.
+        channels, heads, layers: Size C of each token's features, heads of a layer, and layers.
         dropout: Dropout probability after each part of a layer.
     """
 
@@ -42,21 +40,12 @@ class JatEncoder(nn.Module):
         layers: int = 4,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary_size, channels)
-        nn.init.normal_(self.embedding.weight, std=channels**-0.5)
-        self.layers = nn.ModuleList(
-            TransformerLayer(
-                EncoderSelfAttention(channels, heads, config, dropout=dropout), channels, dropout
-            )
-            for _ in range(layers)
+        attentions = (
+            EncoderSelfAttention(channels, heads, config, dropout=dropout) for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(channels)
+        super().__init__(vocabulary_size, attentions, channels, dropout)
         self.classifier = nn.Linear(channels, classes)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return logits ``[B, classes]`` for tokens ``[B, L]``; the mask is True for real ones."""
-        x = embed(self.embedding, tokens)  # [B, L, C]
-        for layer in self.layers:
-            x = layer(x, mask)
-        return self.classifier(self.norm(x[:, 0]))
+        return self.classifier(self.read(tokens, mask)[:, 0])

@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from jat_graph import JatConfig
 from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
 from jat_graph.patterns import LocalBlocks
-from models.blocks import LanguageModel, TransformerLayer
+from models.blocks import LanguageModel
+
+WINDOW = 3  # tokens that the convolution makes one
 
 
 class MemoryCompressedModel(LanguageModel):
@@ -29,8 +31,7 @@ class MemoryCompressedModel(LanguageModel):
 
     Args:
         vocabulary_size: Number of different tokens V.
-        channels: Size C of each token's features.
-        heads: Number of heads in each layer.
+        channels, heads: Size C of each token's features, and heads of a layer.
         layers: Number of layers: local, compressed, local …; the paper has five.
         block: Tokens of a block in the local layers.
         dropout: Dropout probability after each part of a layer.
@@ -53,25 +54,22 @@ class MemoryCompressedModel(LanguageModel):
         def far() -> nn.Module:
             return MemoryCompressedAttention(channels, heads, dropout=dropout)
 
-        made = (
-            TransformerLayer(make(), channels, dropout, nn.ReLU)
-            for make in islice(cycle((near, far)), layers)
-        )
-        super().__init__(vocabulary_size, channels, made)
+        attentions = (make() for make in islice(cycle((near, far)), layers))
+        super().__init__(vocabulary_size, attentions, channels, dropout, nn.ReLU)
 
 
 class MemoryCompressedAttention(SequenceSelfAttention):
-    r"""Causal multi-head self-attention to every third token, or so.
+    r"""Causal multi-head self-attention to what a convolution makes of every three tokens.
 
     .. math::
         \mathrm{softmax}\left(\mathbf{Q} \mathbf{K}^{\top} / \sqrt{D} \right) \mathbf{V},
         \qquad \mathbf{K}, \mathbf{V} \text{ from } \big[\mathbf{x}_0 \,\Vert\,
         \mathrm{Conv}(\mathbf{x})\big]
 
-    The convolution turns a window of k tokens into one slot of the memory, a window at every
-    multiple of the stride. The memory begins with the first token itself, so that there is always
-    something to read. Places count valid tokens: a slot exists where its window begins with a valid
-    token, and padding adds nothing to it.
+    The convolution turns a window of three tokens into one slot of the memory. The memory begins
+    with the first token itself, so that there is always something to read. Places count valid
+    tokens: a slot exists where its window begins with a valid token, and padding adds nothing to
+    it.
 
     A query reads the first token, and the slots whose whole window lies before it. So the last
     tokens before a query, and the query itself, reach it only past this layer: take turns with
@@ -80,36 +78,21 @@ class MemoryCompressedAttention(SequenceSelfAttention):
     Args:
         channels: Size C of each input and output sample.
         heads: Number of heads H of D = C / H features.
-        kernel_size: Length k of a window.
-        stride: Distance of the windows, at most k.
         dropout: Dropout probability of the output.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        kernel_size: int = 3,
-        stride: int = 3,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, channels: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__(channels, heads, dropout=dropout)
-        if not 1 <= stride <= kernel_size:
-            raise ValueError(
-                f"stride must be from 1 to kernel_size={kernel_size}, or tokens between windows "
-                f"are lost; got {stride}"
-            )
-        self.kernel_size, self.stride = kernel_size, stride
-        self.compress = nn.Conv1d(channels, channels, kernel_size, stride)
+        self.compress = nn.Conv1d(channels, channels, WINDOW, WINDOW)
 
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return what the heads read, ``[B, H, N, D]``; valid tokens come first, others are 0."""
         index = torch.arange(x.size(1), device=x.device)
-        starts = index[:: self.stride]  # M = ⌈N / stride⌉ slots
-        padded = F.pad(x.mT, (0, self.kernel_size - 1))  # the last window may reach past the end
+        starts = index[::WINDOW]  # M = ⌈N / 3⌉ slots
+        padded = F.pad(x.mT, (0, WINDOW - 1))  # the last window may reach past the end
         slots = self.compress(padded).mT  # [B, M, C]
         memory = torch.cat([x[:, :1], slots], dim=1)  # [B, 1 + M, C]
-        ends = F.pad(starts + self.kernel_size, (1, 0))
+        ends = F.pad(starts + WINDOW, (1, 0))
         visible = ends <= index[:, None]  # [N, 1 + M]
         if mask is not None:
             begins = F.pad(starts, (1, 0)) < mask.sum(-1, keepdim=True)  # [B, 1 + M]

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
-from models.blocks import LanguageModel, TransformerLayer
+from models.blocks import LanguageModel
 
 
 class MusicTransformer(LanguageModel):
@@ -23,9 +23,7 @@ class MusicTransformer(LanguageModel):
 
     Args:
         vocabulary_size: Number of different tokens V.
-        channels: Size C of each token's features.
-        heads: Number of heads in each layer.
-        layers: Number of layers.
+        channels, heads, layers: Size C of each token's features, heads of a layer, and layers.
         max_distance: Distances with a relative score of their own; farther tokens have none.
         relative: Whether there are relative scores at all.
         dropout: Dropout probability after each part of a layer.
@@ -41,14 +39,13 @@ class MusicTransformer(LanguageModel):
         relative: bool = True,
         dropout: float = 0.1,
     ) -> None:
-        def make_layer() -> nn.Module:
+        def attention() -> nn.Module:
             if relative:
-                attention: nn.Module = RelativeAttention(channels, heads, max_distance, dropout)
-            else:
-                attention = DecoderSelfAttention(channels, heads, dropout=dropout)
-            return TransformerLayer(attention, channels, dropout, nn.ReLU)
+                return RelativeAttention(channels, heads, max_distance, dropout)
+            return DecoderSelfAttention(channels, heads, dropout=dropout)
 
-        super().__init__(vocabulary_size, channels, (make_layer() for _ in range(layers)))
+        attentions = (attention() for _ in range(layers))
+        super().__init__(vocabulary_size, attentions, channels, dropout, nn.ReLU)
 
 
 class RelativeAttention(SequenceSelfAttention):

@@ -19,6 +19,7 @@ import math
 from torch import Tensor, nn
 
 from jat_graph.patterns import Pattern, pattern_attention
+from models.blocks import TransformerLayer
 
 
 class SparseTransformer(nn.Module):
@@ -28,9 +29,7 @@ class SparseTransformer(nn.Module):
         vocabulary_size: Number of different tokens V.
         pattern: Which tokens each head reads, such as ``Strided(16)`` or ``Fixed(16)``.
         length: Largest number of tokens L.
-        channels: Size C of each token's features.
-        heads: Number of heads H in each layer.
-        layers: Number of layers.
+        channels, heads, layers: Size C of each token's features, heads of a layer, and layers.
         dropout: Dropout probability of what each part of a layer adds.
     """
 
@@ -50,10 +49,11 @@ class SparseTransformer(nn.Module):
         for table in (self.token, self.place):
             nn.init.normal_(table.weight, std=0.125 / math.sqrt(channels))
         self.layers = nn.ModuleList(
-            SparseLayer(channels, heads, pattern, dropout) for _ in range(layers)
+            TransformerLayer(PatternAttention(channels, heads, pattern, dropout), channels, dropout)
+            for _ in range(layers)
         )
         for layer in self.layers:
-            for last in (layer.output, layer.feed_forward[-2]):
+            for last in (layer.attention.output, layer.feed_forward[-2]):
                 nn.init.normal_(last.weight, std=1 / math.sqrt(2 * layers * last.in_features))
         self.norm = nn.LayerNorm(channels)
         self.logits = nn.Linear(channels, vocabulary_size)
@@ -63,32 +63,23 @@ class SparseTransformer(nn.Module):
         """Return logits ``[B, L, V]`` for tokens ``[B, L]``."""
         x = self.token(tokens) + self.place.weight[: tokens.size(1)]  # [B, L, C]
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, None)
         return self.logits(self.norm(x))  # [B, L, V]
 
 
-class SparseLayer(nn.Module):
-    """Sparse attention, then two linear layers, each added to what came in."""
+class PatternAttention(nn.Module):
+    """Causal attention within a pattern."""
 
     def __init__(self, channels: int, heads: int, pattern: Pattern, dropout: float) -> None:
         super().__init__()
         self.heads, self.pattern = heads, pattern
-        self.norm = nn.LayerNorm(channels)
         self.project = nn.Linear(channels, 3 * channels)
         self.output = nn.Linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(channels),
-            nn.Linear(channels, 4 * channels),
-            nn.GELU(),
-            nn.Linear(4 * channels, channels),
-            nn.Dropout(dropout),
-        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features of the same shape, ``[B, L, C]``."""
-        heads = self.project(self.norm(x)).unflatten(-1, (3, self.heads, -1))  # [B, L, 3, H, D]
+    def forward(self, x: Tensor, _: None) -> Tensor:
+        """Return what the heads read, ``[B, L, C]``; there is no mask."""
+        heads = self.project(x).unflatten(-1, (3, self.heads, -1))  # [B, L, 3, H, D]
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, L, D] each
         read = pattern_attention(query, key, value, pattern=self.pattern, is_causal=True)
-        x = x + self.dropout(self.output(read.transpose(1, 2).flatten(2)))
-        return x + self.feed_forward(x)
+        return self.dropout(self.output(read.transpose(1, 2).flatten(2)))

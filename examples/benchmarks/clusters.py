@@ -12,16 +12,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
+from transformers import AttentionInterface, AutoModelForSequenceClassification, AutoTokenizer
 
 from examples.benchmarks import long, measure, models
-from examples.benchmarks.inputs import DIM, HEADS, Heads, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, Step, agree, backward, leaves
+from examples.benchmarks.measure import HEADS, Heads, Outcome, Settings, Step, agree, draw_heads
 from examples.benchmarks.models import TrainingStep
 from jat_graph import ClusterGraph, clustered_attention
 from jat_graph.hf import register_clustered, resize_position_embeddings
@@ -39,38 +33,30 @@ def head(
 ) -> Outcome:  # fmt: skip
     """Some heads, forward or with backward, against SDPA."""
     heads = draw_heads(length, HEADS, settings)
-    check(Heads(*(x[:, :, :CHECKED] for x in heads)), training, some_of_ours, by_formula)
-    attend = partial(clustered_attention, dense_below=dense_below)
-    inputs = leaves(*heads) if training else heads
-    same = torch.equal(attend(*inputs), F.scaled_dot_product_attention(*inputs))
+    check(heads, CHECKED, training)
+    dense, attend = F.scaled_dot_product_attention, partial(OURS, dense_below=dense_below)
+    ours, theirs = (measure.run(side, heads, training)[0] for side in (attend, dense))
+    same = torch.equal(ours, theirs)
     if not same and dense_below is None:
-        agree(attend(*inputs), clustered_attention(*inputs, dense_below=0))
-    both = (partial(x, dropout_p=dropout) for x in (attend, F.scaled_dot_product_attention))
-    sides = (partial(run, side, heads, training) for side in both)
-    return measure.in_turns(*sides, settings, runs="SDPA" if same else "clusters")
+        agree(ours, OURS(*heads))
+    steps = (
+        partial(measure.run, partial(side, dropout_p=dropout), heads, training)
+        for side in (attend, dense)
+    )
+    return measure.in_turns(*steps, settings, runs="SDPA" if same else "clusters")
 
 
-def run(attend: Callable[..., Tensor], heads: Heads, training: bool) -> None:
-    """Run heads, forward or with backward."""
-    if training:
-        backward(attend(*leaves(*heads)))
-    else:
-        attend(*heads)
+def check(
+    heads: Heads, tokens: int, training: bool, attend: Callable[..., Tensor] = OURS, **how: bool
+) -> None:
+    """Refuse heads whose first tokens are not the formula, or whose gradients are not its own."""
+    first = [x[:, :, :tokens] for x in heads]
 
+    def some(*inputs: Tensor) -> Tensor:
+        return attend(*inputs)[:, :, ::EVERY]
 
-def check(heads: Heads, training: bool, *attends: Callable[..., Tensor]) -> None:
-    """Refuse heads that are not the formula, or whose gradients are not its own."""
-    found = []
-    for attend in attends:
-        inputs = leaves(*heads)
-        output = attend(*inputs)
-        found.append([output, *(torch.autograd.grad(output.sum(), inputs) if training else ())])
-    agree(*found)
-
-
-def some_of_ours(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return what some tokens read."""
-    return OURS(query, key, value)[:, :, ::EVERY]
+    sides = (some, partial(by_formula, **how))
+    agree(*(measure.run(side, first, training) for side in sides))
 
 
 def by_formula(query: Tensor, key: Tensor, value: Tensor, causal: bool = False) -> Tensor:
@@ -114,25 +100,20 @@ def encoder(length: int, settings: Settings, theirs: str) -> Outcome:
 
 def _with_its_weights(kind: str, step: TrainingStep) -> TrainingStep:
     """A step of Longformer, whose first token is global, or of BigBird, with a BERT's weights."""
-    base, batch = step.model.base_model, dict(step.batch)
-    rows = base.config.max_position_embeddings
+    base = step.model.base_model
+    names = (*long.SHAPE, "hidden_act", "max_position_embeddings")
+    shape = {name: getattr(base.config, name) for name in names}
+    other = long.make_encoder(kind, step.batch, shape)
     weights = dict(base.state_dict())
-    options = {name: getattr(base.config, name) for name in (*long.SHAPE, "hidden_act")}
-    options |= long.NO_DROPOUT | long.KINDS[kind]
     if kind == "longformer":
-        batch["global_attention_mask"] = torch.zeros_like(batch["input_ids"])
-        batch["global_attention_mask"][:, 0] = 1
         own = {name: x for name, x in weights.items() if ".self." in name}
         weights |= {re.sub(r"\.(\w+)$", r"_global.\1", name): x for name, x in own.items()}
         place = "embeddings.position_embeddings.weight"  # counted from 2
         weights[place] = F.pad(weights[place], (0, 0, 2, 0))
-        rows += 2
-    config = AutoConfig.for_model(kind, max_position_embeddings=rows, **options)
-    model = AutoModelForSequenceClassification.from_config(config).to(step.model.device)
-    found = model.base_model.load_state_dict(weights, strict=False)
+    found = other.model.base_model.load_state_dict(weights, strict=False)
     if any("pooler" not in name for name in (*found.missing_keys, *found.unexpected_keys)):
         raise ValueError(f"{kind} must take the weights of a BERT, got {found}")
-    return TrainingStep(model, batch)
+    return other
 
 
 def _cosine(step: TrainingStep, other: TrainingStep) -> float:
@@ -179,20 +160,18 @@ def _minilm(length: int, settings: Settings) -> list[TrainingStep]:
     model = AutoModelForSequenceClassification.from_pretrained(path, **options)
     resize_position_embeddings(model, max(length, model.config.max_position_embeddings))
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    tokenizer = AutoTokenizer.from_pretrained(path)
     limits = {"truncation": True, "max_length": length, "return_tensors": "pt"}
-    ids = tokenizer(text, **limits)["input_ids"]
-    batch = {"input_ids": ids, "labels": torch.zeros(1, dtype=torch.long)}
-    batch = {name: entry.to(settings.device) for name, entry in batch.items()}
+    ids = AutoTokenizer.from_pretrained(path)(text, **limits)["input_ids"].to(settings.device)
+    batch = {"input_ids": ids, "labels": torch.zeros_like(ids[:, 0])}
     model = model.to(settings.device)
     return [TrainingStep(each, batch) for each in (model, copy.deepcopy(model))]
 
 
 def memory(length: int, settings: Settings) -> Outcome:
     """The peak of a forward pass above Q, K and V, against the bytes of these and its output."""
-    check(draw_heads(min(length, CHECKED), HEADS, settings), False, some_of_ours, by_formula)
+    check(draw_heads(min(length, CHECKED), HEADS, settings), CHECKED, training=False)
     ours = measure.peak(_build, length, settings, device=settings.device)
-    return measure.outcome([ours], [4 * HEADS * length * DIM * settings.dtype.itemsize])
+    return measure.outcome([ours], [4 * HEADS * length * measure.DIM * settings.dtype.itemsize])
 
 
 def _build(length: int, settings: Settings) -> Step:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import time
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,19 @@ import torch.nn.functional as F
 import transformers
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from examples import pretrained_decoders
 from examples.benchmarks import clusters, measure
-from examples.benchmarks.inputs import DIM, Heads
-from examples.benchmarks.measure import NotMeasured, Outcome, Settings, agree
-from examples.benchmarks.models import LLAMA, random_batch, widen
-from jat_graph import ClusterGraph, clustered_attention
+from examples.benchmarks.measure import Heads, Outcome, Settings, agree
+from examples.benchmarks.models import random_batch, widen
+from examples.long_inputs import record_heads
+from jat_graph import ClusterGraph, JatConfig, attach, calibrate, clustered_attention
 from jat_graph.clusters import naive
 from jat_graph.clusters.attend import read_next
 from jat_graph.clusters.choice import empty_choice, wide
 
+LLAMA: dict[str, Any] = {"vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 2}
+LLAMA |= {"num_attention_heads": 4, "intermediate_size": 512}
 # Of SmolLM2-135M, which shares each head of keys among three of queries, 4 of its 30 layers.
 SHAPES: dict[str, dict[str, Any]] = {"Llama": LLAMA, "SmolLM2": {"num_hidden_layers": 4}}
 SHAPES["SmolLM2"] |= {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536}
@@ -38,45 +38,39 @@ BEGIN = 2048  # the first token along a tree, so that trees are measured at 8192
 OURS = partial(clustered_attention, is_causal=True, enable_gqa=True, dense_below=BEGIN)
 
 
+def load_pretrained() -> tuple[Any, Any]:
+    """SmolLM2 and its tokenizer, where they are installed."""
+    try:
+        return pretrained_decoders.load(PRETRAINED)
+    except ImportError as error:
+        raise measure.NotMeasured(str(error)) from None
+
+
 @cache
 def real_heads(length: int) -> Heads:
     """Nine heads of queries on three of keys: those of a layer of SmolLM2 on Python's own code."""
-    try:
-        model, tokenizer = pretrained_decoders.load(PRETRAINED)
-    except ImportError as error:
-        raise NotMeasured(str(error)) from None
+    model, tokenizer = load_pretrained()
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    text, found = "".join(file.read_text("utf-8") for file in files[: length // 256]), []
-
-    def attend(module: Any, *parts: Any, **options: Any) -> Any:
-        found[:] = [x.clone() for x in parts[:3]]
-        return sdpa_attention_forward(module, *parts, **options)
-
-    AttentionInterface.register("recorded", attend)
-    AttentionMaskInterface.register("recorded", sdpa_mask)
+    text = "".join(file.read_text("utf-8") for file in files[: length // 256])
     model.model.layers = model.model.layers[:LAYERS]
-    model.set_attn_implementation("recorded")
-    with torch.inference_mode():
-        model.model(tokenizer(text, return_tensors="pt").input_ids[:, :length], use_cache=False)
-    return Heads(*(x.clone() for x in found))
+    ids = tokenizer(text, return_tensors="pt").input_ids[:, :length]
+    return Heads(*record_heads(model.model, ids)[-1][1:4])
 
 
 def heads(length: int, settings: Settings, training: bool = False) -> Outcome:
     """Real heads, forward or with backward, against SDPA."""
     own = Heads(*(x.to(settings.device, settings.dtype) for x in real_heads(length)))
-    first = Heads(*(x[:, :, :CHECKED] for x in own))
-    ours = lambda *x: OURS(*x, dense_below=0)[:, :, :: clusters.EVERY]  # noqa: E731
-    clusters.check(first, training, ours, partial(clusters.by_formula, causal=True))
+    clusters.check(own, CHECKED, training, partial(OURS, dense_below=0), causal=True)
     theirs = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
-    sides = (partial(clusters.run, attend, own, training) for attend in (OURS, theirs))
-    return measure.in_turns(*sides, settings)
+    steps = (partial(measure.run, attend, own, training) for attend in (OURS, theirs))
+    return measure.in_turns(*steps, settings)
 
 
 def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
     """A new token in these heads, whose tree is there, against SDPA."""
     own = [x.to(settings.device, getattr(torch, dtype, settings.dtype)) for x in real_heads(length)]
     (query, key, value), new = (x[0] for x in own), own[0][:, :, -1:]
-    rule, scale = ClusterGraph(dense_below=BEGIN).rule(causal=True), DIM**-0.5
+    rule, scale = ClusterGraph(dense_below=BEGIN).rule(causal=True), measure.DIM**-0.5
     with torch.inference_mode():
         before = query[:, :-1], key[:, :-1], value[:, :-1]
         _, state = read_next(*before, rule, scale)
@@ -93,24 +87,36 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
 
 
 class Reader:
-    """A decoder with random weights that reads a prompt, and tokens of it after that."""
+    """A decoder that reads random tokens by an attention: a prompt, and more of them after that."""
 
-    def __init__(self, length: int, settings: Settings, shape: str, name: str) -> None:
-        torch.manual_seed(0)
-        positions = {"max_position_embeddings": 2 * length}
-        config = transformers.LlamaConfig(**SHAPES[shape], **positions, attn_implementation=name)
-        model = widen(transformers.LlamaForCausalLM(config)).eval()
+    def __init__(
+        self, length: int, settings: Settings, shape: str | None, name: str = "sdpa",
+        jumps: JatConfig | None = None,
+    ) -> None:  # fmt: skip
+        if shape is None:
+            model, _ = load_pretrained()
+        else:
+            torch.manual_seed(0)
+            config = transformers.LlamaConfig(**SHAPES[shape], max_position_embeddings=2 * length)
+            model = widen(transformers.LlamaForCausalLM(config)).eval()
         self.model: Any = model.to(settings.device, settings.dtype)
-        self.name = name
-        self.tokens = random_batch(1, length, config.vocab_size, settings.device)["input_ids"]
+        self.model.config.clustered = {"dense_below": BEGIN}
+        self.model.set_attn_implementation(name)
+        vocabulary = self.model.config.vocab_size
+        self.tokens = random_batch(1, length, vocabulary, settings.device)["input_ids"]
         self.cache: Any = None
+        if jumps is not None and jumps.strength is None:  # that of stones fits all heads as it is
+            batch = {"input_ids": self.tokens.flip(-1)[:, :256]}
+            jumps = calibrate(self.model, [batch], density=0.5, config=jumps)
+        if jumps is not None:
+            attach(self.model, jumps)
+        self.read(self.tokens[:, :-2])  # a prompt in parts must be read as at once
+        self.read(self.tokens[:, -2:-1])
+        agree(self.read(self.tokens[:, -1:]), self.prefill())
 
     @torch.inference_mode()
     def read(self, tokens: Tensor) -> Tensor:
         """Read tokens, and return what comes next."""
-        self.model.config.clustered = {"dense_below": BEGIN}
-        if self.model.config._attn_implementation != self.name:
-            self.model.set_attn_implementation(self.name)
         options = {"past_key_values": self.cache, "use_cache": True, "logits_to_keep": 1}
         outputs = self.model(tokens, **options)
         self.cache = outputs.past_key_values
@@ -128,58 +134,61 @@ class Reader:
             self.read(token).argmax().item()
         return (time.perf_counter() - start) / NEW
 
+    @torch.inference_mode()
+    def start_again(self) -> float:
+        """Return the seconds that a new token takes without a cache."""
+        start = time.perf_counter()
+        self.model(self.tokens, use_cache=False, logits_to_keep=1).logits.argmax().item()
+        return time.perf_counter() - start
 
-def readers(length: int, settings: Settings, shape: str) -> list[Reader]:
-    """A decoder by clusters and on SDPA, each of which must read a prompt in parts as at once."""
-    both = [Reader(length, settings, shape, name) for name in ("clustered", "sdpa")]
-    for reader in both:
-        reader.read(reader.tokens[:, :-2])
-        reader.read(reader.tokens[:, -2:-1])
-        agree(reader.read(reader.tokens[:, -1:]), reader.prefill())
-    return both
+    def cached(self) -> int:
+        """Return the bytes of all keys and values."""
+        return sum(x.nbytes for layer in self.cache.layers for x in (layer.keys, layer.values))
 
 
 def prefill(length: int, settings: Settings, shape: str) -> Outcome:
     """A prompt into a cache, by clusters against SDPA."""
-    sides = [reader.prefill for reader in readers(length, settings, shape)]
+    sides = [Reader(length, settings, shape, name).prefill for name in ("clustered", "sdpa")]
     return measure.in_turns(*sides, settings, heavy=True)
 
 
-def new_token(length: int, settings: Settings, shape: str) -> Outcome:
-    """A new token after a prompt, the cache growing on, and the bytes that are read of it."""
-    sides = readers(length, settings, shape)
-    taken = [[side.go_on() for side in sides] for _ in range(settings.repeats + 1)]
-    return measure.outcome(*zip(*taken[1:], strict=True), their_read_bytes=cached(sides[1]))
+def new_token(length: int, settings: Settings, shape: str | None = None) -> Outcome:
+    """A new token after a prompt, the cache growing on, and the bytes that are read of it.
+
+    Without a shape the decoder is SmolLM2 itself, the whole model.
+    """
+    ours, theirs = (Reader(length, settings, shape, name) for name in ("clustered", "sdpa"))
+    return take_turns(ours.go_on, theirs.go_on, settings, their_read_bytes=theirs.cached())
 
 
-def pretrained_token(length: int, settings: Settings) -> Outcome:
-    """A new token of SmolLM2 itself, the whole model, after a prompt."""
-    try:
-        model, _ = pretrained_decoders.load(PRETRAINED)
-    except ImportError as error:
-        raise NotMeasured(str(error)) from None
-    sides = []
-    for name in ("clustered", "sdpa"):
-        side = object.__new__(Reader)
-        side.model, side.name, side.cache = model.to(settings.dtype), name, None
-        side.tokens = random_batch(1, length, model.config.vocab_size, settings.device)["input_ids"]
-        side.prefill()
-        sides.append(side)
-    taken = [[side.go_on() for side in sides] for _ in range(settings.repeats + 1)]
-    return measure.outcome(*zip(*taken[1:], strict=True))
+def jumping_token(
+    length: int, settings: Settings, graph: str | None = None, selection: str = "all"
+) -> Outcome:
+    """A new token where heads jump, against one without a cache; along stones, without jumps."""
+    jumps = None
+    if graph is not None:
+        step = 64 if selection == "strided" else None
+        jumps = getattr(JatConfig, graph)(heads="all", key_selection=selection, key_step=step)
+    if graph == "stones":
+        jumps = jumps.replace(strength=0.5)
+    ours = Reader(length, settings, "Llama", jumps=jumps)
+    theirs = Reader(length, settings, "Llama").go_on if graph == "stones" else ours.start_again
+    return take_turns(ours.go_on, theirs, settings, layers=LLAMA["num_hidden_layers"])
+
+
+def take_turns(
+    ours: Callable[[], float], theirs: Callable[[], float], settings: Settings, **facts: Any
+) -> Outcome:
+    """Compare two sides that time themselves, after each has done so once for nothing."""
+    taken = [(ours(), theirs()) for _ in range(settings.repeats + 1)]
+    return measure.outcome(*zip(*taken[1:], strict=True), **facts)
 
 
 def state(length: int, settings: Settings, shape: str) -> Outcome:
     """The bytes of what stands beside a cache, against those of the cache."""
     reader = Reader(length, settings, shape, "clustered")
-    reader.prefill()
     reader.go_on()
     held = tree_leaves([vars(layer.past) for layer in reader.cache.layers])
     found = [x.untyped_storage() for x in held if isinstance(x, Tensor)]
     beside = sum({each.data_ptr(): each.nbytes() for each in found}.values())
-    return measure.outcome([beside], [cached(reader)])
-
-
-def cached(reader: Reader) -> int:
-    """Return the bytes of all keys and values."""
-    return sum(x.nbytes for layer in reader.cache.layers for x in (layer.keys, layer.values))
+    return measure.outcome([beside], [reader.cached()])

@@ -8,41 +8,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from examples.benchmarks import inputs, measure
-from examples.benchmarks.inputs import HEADS, THRESHOLD, Heads, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, Step, agree, backward, leaves
+from examples.benchmarks import measure
+from examples.benchmarks.measure import HEADS, Heads, Outcome, Settings, Step, agree, draw_heads
 from jat_graph import JatConfig, jump_attention, jump_operator
 
 SELF_WEIGHT = 0.1  # of stones
-BLOCK = 64  # tokens that a causal product takes at a time
 
 
 def pairs(selection: str, backend: str = "auto") -> JatConfig:
     """The paper's vote by some keys."""
-    return JatConfig.paper(threshold=THRESHOLD, key_selection=selection, backend=backend)
+    return JatConfig.paper(threshold=measure.THRESHOLD, key_selection=selection, backend=backend)
 
 
 def stones(length: int, pattern: str | None = None) -> JatConfig:
     """U = ⌈5 ln L⌉ stones that suit causal order, too; everything goes as far as they lead."""
-    options = {"key_selection": "strided", "key_step": -(-length // inputs.number_of_keys(length))}
+    options = {"key_selection": "strided", "key_step": -(-length // measure.number_of_keys(length))}
     return JatConfig.stones(strength=1.0, self_weight=SELF_WEIGHT, pattern=pattern, **options)
 
 
-def attend(heads: Heads) -> None:
-    """Run ordinary heads, forward and backward."""
-    backward(F.scaled_dot_product_attention(*leaves(*heads)))
+def ordinary(heads: Heads) -> Step:
+    """Ordinary heads, forward and backward."""
+    return partial(measure.run, F.scaled_dot_product_attention, heads)
 
 
-def jump(heads: Heads, config: JatConfig, is_causal: bool = False) -> None:
-    """Run jump heads, forward and backward."""
-    backward(jump_attention(*leaves(*heads), config=config, is_causal=is_causal))
+def jumping(heads: Heads, config: JatConfig, is_causal: bool = False) -> Step:
+    """Jump heads, forward and backward."""
+    return partial(measure.run, partial(jump_attention, config=config, is_causal=is_causal), heads)
 
 
-def propagate(heads: Heads, config: JatConfig, is_causal: bool = False) -> None:
-    """Propagate queries and keys alone, forward and backward."""
-    query, key = leaves(*heads[:2])
-    operator = jump_operator(query, key, config=config, is_causal=is_causal)
-    backward(operator.matmul(torch.cat([query, key], dim=-1)))
+def propagating(heads: Heads, config: JatConfig, is_causal: bool = False) -> Step:
+    """The propagation of queries and keys alone, forward and backward."""
+
+    def propagate(query: Tensor, key: Tensor) -> Tensor:
+        operator = jump_operator(query, key, config=config, is_causal=is_causal)
+        return operator.matmul(torch.cat([query, key], dim=-1))
+
+    return partial(measure.run, propagate, heads[:2])
 
 
 def check(heads: Heads, selection: str) -> tuple[Heads, dict[str, object]]:
@@ -54,41 +55,40 @@ def check(heads: Heads, selection: str) -> tuple[Heads, dict[str, object]]:
     if heads.query.size(2) <= 2048:  # by another backend, too
         dense = jump_operator(*heads[:2], config=pairs(selection, "dense"))
         agree(far.query, dense.matmul(heads.query))
-    return far, {**inputs.require_work(heads), "backend": choice.backend}
+    return far, {**measure.require_work(heads), "backend": choice.backend}
 
 
 def one_head(length: int, settings: Settings, selection: str) -> Outcome:
     """One jump head against an ordinary one."""
     heads = draw_heads(length, 1, settings)
     _, facts = check(heads, selection)
-    ours = partial(jump, heads, pairs(selection))
-    return measure.in_turns(ours, partial(attend, heads), settings, **facts)
+    return measure.in_turns(jumping(heads, pairs(selection)), ordinary(heads), settings, **facts)
 
 
 def propagation(length: int, settings: Settings) -> Outcome:
     """The two parts of jump heads: what the graph costs, and what attention costs."""
-    heads, config = draw_heads(length, HEADS, settings), pairs("strided")
+    heads = draw_heads(length, HEADS, settings)
     far, facts = check(heads, "strided")
     if settings.device == "cuda":
         facts["peak_bytes"] = measure.peak(build_layer, "strided", length, settings, device="cuda")
-    ours, theirs = partial(propagate, heads, config), partial(attend, far)
-    return measure.in_turns(ours, theirs, settings, **facts)
+    ours = propagating(heads, pairs("strided"))
+    return measure.in_turns(ours, ordinary(far), settings, **facts)
 
 
 def build_layer(kind: str, length: int, settings: Settings) -> Step:
     """A layer of some heads with its kernels compiled and its pools full."""
 
-    def run(heads: inputs.Heads) -> None:
+    def build(length: int) -> Step:
+        heads = draw_heads(length, HEADS, settings)
         if kind == "ordinary":
-            attend(heads)
-        elif kind == "stones":  # its softmax sees so little that propagation takes all the memory
-            jump(heads, stones(heads.query.size(2), "window:16"), is_causal=True)
-        else:
-            jump(heads, pairs(kind))
+            return ordinary(heads)
+        if kind == "stones":  # its softmax sees so little that propagation takes all the memory
+            return jumping(heads, stones(length, "window:16"), is_causal=True)
+        return jumping(heads, pairs(kind))
 
     for warm_up in (64, 1024):
-        run(draw_heads(warm_up, HEADS, settings))
-    return partial(run, draw_heads(length, HEADS, settings))
+        build(warm_up)()
+    return build(length)
 
 
 def layer_memory(length: int, settings: Settings) -> Outcome:
@@ -98,8 +98,8 @@ def layer_memory(length: int, settings: Settings) -> Outcome:
         measure.peak(build_layer, kind, length, settings, device=settings.device)
         for kind in ("significance", "ordinary")
     )
-    features = 2 * inputs.DIM * settings.dtype.itemsize
-    own = HEADS * length * (features + 4 * inputs.number_of_keys(length))
+    features = 2 * measure.DIM * settings.dtype.itemsize
+    own = HEADS * length * (features + 4 * measure.number_of_keys(length))
     facts |= {"extra_bytes": float(ours - theirs), "multiple": (ours - theirs) / own}
     return measure.outcome([ours], [theirs], **facts)
 
@@ -116,41 +116,30 @@ def walk(length: int, settings: Settings, ours: str, theirs: str) -> Outcome:
     agree(operator.matmul(x)[:, :, -1:], wanted)
     facts = {"linked": float((links > 0).float().mean()), "stones": links.size(-1)}
     if theirs == "pairs":
-        facts["joined"] = inputs.require_work(heads)["joined"]
+        facts["joined"] = measure.require_work(heads)["joined"]
     sides = {
-        "stones": partial(propagate, heads, config),
-        "causal": partial(propagate, heads, config, is_causal=True),
-        "pairs": partial(propagate, heads, pairs("strided")),
+        "stones": propagating(heads, config),
+        "causal": propagating(heads, config, is_causal=True),
+        "pairs": propagating(heads, pairs("strided")),
         "products": partial(_products, heads, links[0]),
-        "products of blocks": partial(_products, heads, links[0], in_blocks=True),
     }
     return measure.in_turns(sides[ours], sides[theirs], settings, **facts)
 
 
-def _products(heads: Heads, links: Tensor, in_blocks: bool = False) -> None:
+def _products(heads: Heads, links: Tensor) -> None:
     """Take the matrix products that no other way of writing a walk could leave out."""
     query, key = heads.query[0].float(), heads.key[0].float()
     scores = links[..., : links.size(-1) // 2]  # as many numbers as those of one side
     stones, x = key[:, : scores.size(-1)], torch.cat([query, key], dim=-1)
     _ = query.mT @ query, key.mT @ key, query @ stones.mT  # standard scores
     _ = scores @ stones, scores.mT @ query  # and backward
-    if not in_blocks:
-        means = links.mT @ x
-        y = links @ means
-        shared = links.mT @ y  # and backward
-        _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
-        return
-    padding = (0, 0, 0, -x.size(1) % BLOCK)
-    cut = (F.pad(tensor, padding).unflatten(1, (-1, BLOCK)) for tensor in (links, x))
-    for b, y in zip(*cut, strict=True):
-        sums = b.mT @ y
-        _ = (b @ b.mT) @ y, b @ sums
-        inside = y @ y.mT  # and backward
-        _ = b.mT @ inside, b.mT @ inside, b.mT @ y, b.mT @ y
-        _ = sums @ y.mT, sums @ y.mT, (b @ b.mT) @ y, b @ sums
+    means = links.mT @ x
+    y = links @ means
+    shared = links.mT @ y  # and backward
+    _ = links @ shared, torch.baddbmm(means @ y.mT, shared, x.mT)
 
 
 def walk_memory(length: int, settings: Settings) -> Outcome:
     """The peak of a causal layer of stones with values against the bytes of Q, K and V."""
     ours = measure.peak(build_layer, "stones", length, settings, device=settings.device)
-    return measure.outcome([ours], [3 * HEADS * length * inputs.DIM * settings.dtype.itemsize])
+    return measure.outcome([ours], [3 * HEADS * length * measure.DIM * settings.dtype.itemsize])

@@ -16,82 +16,68 @@ from torch import Tensor
 from torch._dynamo.exc import TorchDynamoException
 from torch_geometric.utils import scatter
 
-from examples.benchmarks import inputs, measure
-from examples.benchmarks.inputs import HEADS, THRESHOLD, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, Step, agree, seconds
+from examples.benchmarks import measure
+from examples.benchmarks.measure import HEADS, Outcome, Settings, Step, agree, draw_heads, seconds
 from jat_graph import JatConfig, jump_operator
 from jat_graph.core.files import read_object, write_text
 from jat_graph.jumps.kernels import count_votes, rank_tokens, sum_joined
 from jat_graph.jumps.kernels.stone_means import StoneScores, share_out
 
-# The sum over keys of X_ij X_kj > ρ as it may be put to the compiler. How fast the loop is that it
-# makes of each depends on what is summed, and along which dimension.
-FORMULAS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "keys last, sum of bools": lambda scores, columns: (
-        scores[:, :, None, :] * scores[:, None, :, :] > THRESHOLD
-    ).sum(-1),
-    "keys last, sum of floats": lambda scores, columns: (
-        (scores[:, :, None, :] * scores[:, None, :, :] > THRESHOLD).float().sum(-1)
-    ),
-    "keys first, sum of int32": lambda scores, columns: (
-        columns[:, :, :, None] * columns[:, :, None, :] > THRESHOLD
-    ).sum(1, dtype=torch.int32),
-}
 
-
-def count(length: int, settings: Settings, formulas: int = 0) -> Outcome:
-    """Counting of all keys, against attention or the fastest of so many compiled formulas."""
+def count(length: int, settings: Settings, compiled: bool = False) -> Outcome:
+    """Counting of all keys, against attention or what torch.compile makes of the formula."""
     heads = draw_heads(length, HEADS, settings)
-    facts, scores = inputs.require_work(heads), inputs.key_scores(*heads[:2], length)
-    flat, columns = scores[0], scores[0].mT.contiguous()
-    ours, found = partial(count_votes, *inputs.votes(scores)), {}
-    few = FORMULAS["keys last, sum of floats"](flat[:, :8], columns)
-    agree(ours()[0, :, :8, :8], few)
-    for name in list(FORMULAS)[:formulas]:
-        compiled = torch.compile(FORMULAS[name], fullgraph=True, dynamic=False)
-        found[name] = partial(compiled, flat, columns)
-        try:
-            agree(ours()[0], found[name]().float())
-        except TorchDynamoException as error:
-            raise measure.NotMeasured(f"torch.compile fails: {error}".splitlines()[0]) from None
-    if not found:
-        theirs = partial(F.scaled_dot_product_attention, *heads)
+    facts, scores = measure.require_work(heads), measure.key_scores(*heads[:2], length)
+    ours = partial(count_votes, *measure.votes(scores))
+
+    def formula(rows: Tensor, columns: Tensor) -> Tensor:
+        joined = rows[:, :, None, :] * columns[:, None, :, :] > measure.THRESHOLD
+        return joined.sum(-1)
+
+    agree(ours()[0, :, :8, :8], formula(scores[0, :, :8], scores[0, :, :8]).float())
+    if not compiled:
+        theirs: Step = partial(F.scaled_dot_product_attention, *heads)
         return measure.in_turns(ours, theirs, settings, **facts)
-    fastest = min(found, key=lambda name: seconds(found[name]))
-    return measure.in_turns(ours, found[fastest], settings, **facts, formulation=fastest)
+    fast = torch.compile(formula, fullgraph=True, dynamic=False)
+    theirs = partial(fast, scores[0], scores[0])
+    try:
+        agree(ours()[0], theirs().float())
+    except TorchDynamoException as error:
+        raise measure.NotMeasured(f"torch.compile fails: {error}".splitlines()[0]) from None
+    return measure.in_turns(ours, theirs, settings, **facts)
 
 
 def adjacency(length: int, settings: Settings) -> Outcome:
     """A from Q and K by the rule of the authors' code, which divides by the key's norm."""
     query, key, _ = (tensor.float() for tensor in draw_heads(length, HEADS, settings))
-    norm, scores = key.norm(dim=-1).clamp(min=1.0), inputs.key_scores(query, key, length)
-    threshold = float(inputs.wanted_threshold(scores / norm.sqrt().unsqueeze(2)).min())
+    norm, scores = key.norm(dim=-1).clamp(min=1.0), measure.key_scores(query, key, length)
+    threshold = float(measure.wanted_threshold(scores / norm.sqrt().unsqueeze(2)).min())
     rule = {"inclusive": True, "normalize_keys": True, "backend": "dense"}
     config = JatConfig.paper(threshold=threshold, **rule)
 
     def released() -> Tensor:
-        raw, divisor = query @ key.mT, norm[:, :, None, None] * inputs.DIM
+        raw, divisor = query @ key.mT, norm[:, :, None, None] * measure.DIM
         counts = (raw[:, :, :, None] * raw[:, :, None] / divisor >= threshold).sum(-1)
         return (counts / length).diagonal_scatter(torch.ones_like(norm), dim1=-2, dim2=-1)
 
     ours = partial(jump_operator, query, key, config=config)
     agree(ours().base.to_dense() + torch.eye(length).to(query), released())
-    counting = seconds(partial(count_votes, *inputs.votes(scores)))
+    counting = seconds(partial(count_votes, *measure.votes(scores)))
     return measure.in_turns(ours, released, settings, count_seconds=counting)
 
 
 def product(length: int, settings: Settings, against: str) -> Outcome:
     """Ranking and multiplying, against attention, fewer keys, or a product with explicit edges."""
     heads = draw_heads(length, HEADS, settings)
-    facts, features = inputs.require_work(heads), heads.value.float()
-    few = inputs.votes(inputs.key_scores(*heads[:2]))
+    facts, features = measure.require_work(heads), heads.value.float()
+    few = measure.votes(measure.key_scores(*heads[:2]))
     ours, ranking = partial(_ranked_product, features, *few), rank_tokens(*few)
     agree(ours()[:, :, :16], count_votes(*few, slice(0, 16)) @ features)
     if against == "attention":
         theirs: Step = partial(F.scaled_dot_product_attention, *heads)
     elif against == "fixed keys":
         facts["keys"] = few[0].size(2)
-        fixed = inputs.votes(inputs.key_scores(*heads[:2], 50))
+        fixed = measure.votes(measure.key_scores(*heads[:2], 50))
         theirs = partial(_ranked_product, features, *fixed)
     else:
         matrix = torch.block_diag(*count_votes(*few)[0])
@@ -147,8 +133,8 @@ def measure_costs(
 def _loops(length: int, settings: Settings) -> dict[str, tuple[Step, float]]:
     """Each loop of the cost model with its units of work."""
     query, key, _ = (tensor.float() for tensor in draw_heads(length, HEADS, settings))
-    scores, every = inputs.key_scores(query, key), inputs.key_scores(query, key, length)
-    few, features = inputs.votes(scores), torch.cat([query, key], dim=-1)
+    scores, every = measure.key_scores(query, key), measure.key_scores(query, key, length)
+    few, features = measure.votes(scores), torch.cat([query, key], dim=-1)
     matrix, ranking, x = count_votes(*few), rank_tokens(*few), features.flatten(0, 1)
     tokens, pairs, width = scores.numel(), HEADS * length**2, features.size(-1)
 
@@ -161,13 +147,13 @@ def _loops(length: int, settings: Settings) -> dict[str, tuple[Step, float]]:
         return both.sub_(1.0).relu_().flatten(2, 3).mT.sum(-1)
 
     return {
-        "vote": (partial(count_votes, *inputs.votes(every)), pairs * length / 2),
+        "vote": (partial(count_votes, *measure.votes(every)), pairs * length / 2),
         "entry": (lambda: matrix.clone().div_(2.0).sum(-1), pairs),
         "multiply": (lambda: matrix @ features, pairs * width),
         "rank": (partial(rank_tokens, *few), tokens),
         "row": (partial(sum_joined, features, ranking), tokens * width),
         "incidence": (incidence, 2 * pairs),
         # No token is on any stone, or every token is on the stone of one side.
-        "search": (lambda: walk(inputs.key_scores(query, key, length), torch.inf), 2 * pairs),
+        "search": (lambda: walk(measure.key_scores(query, key, length), torch.inf), 2 * pairs),
         "link": (partial(walk, every, 0.0), 2 * pairs * width),
     }

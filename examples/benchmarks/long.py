@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from examples.benchmarks import measure
-from examples.benchmarks.inputs import HEADS
-from examples.benchmarks.measure import Outcome, Settings, agree, backward, leaves
+from examples.benchmarks.measure import HEADS, Outcome, Settings, agree
 from examples.benchmarks.models import TrainingStep, random_batch, widen
 from jat_graph import JatConfig, attach, detach
 from jat_graph.hf import attached_config
@@ -22,7 +22,7 @@ SHAPE: dict[str, Any] = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_la
 SHAPE |= {"num_attention_heads": 12, "intermediate_size": 1536}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WINDOW = 256  # to each side, the token itself included
-PATTERN = f"window:{WINDOW}+global:1"
+PATTERN = parse_pattern(f"window:{WINDOW}+global:1")
 # A step on so many tokens compiles kernels and fills the optimizer's state. With fewer than 705,
 # BigBird would give up its sparse attention for good. The pattern is checked on as many.
 WARM_UP_TOKENS = 1024
@@ -68,37 +68,49 @@ def in_turns(step: TrainingStep, other: TrainingStep, settings: Settings, **fact
     return found
 
 
+def allowed_pairs(rows: Tensor, length: int) -> Tensor:  # bool, [rows, length]
+    """Which of all keys the pattern lets the queries of some rows read."""
+    keys = torch.arange(length, device=rows.device)
+    return PATTERN.mask_mod(rows[:1] * 0, rows[:1] * 0, rows[:, None], keys)
+
+
 def check_pattern(step: TrainingStep) -> None:
     """Refuse an encoder within its pattern that is not stock BERT under the dense mask of it."""
     whole, step.batch = step.batch, step.begun(WARM_UP_TOKENS)
-    ours = step.loss()
+    ours, length = step.loss(), step.batch["input_ids"].size(1)
     detach(step.model)
-    index = torch.arange(step.batch["input_ids"].size(1), device=step.model.device)
-    dense = parse_pattern(PATTERN).mask_mod(index[:1] * 0, index[:1] * 0, index[:, None], index)
+    dense = allowed_pairs(torch.arange(length, device=step.model.device), length)
     step.batch = {**step.batch, "attention_mask": dense.expand(1, 1, -1, -1)}
     agree(ours, step.loss())
     step.batch = whole
 
 
+def make_encoder(kind: str, batch: dict[str, Tensor], shape: dict[str, Any]) -> TrainingStep:
+    """A step of an encoder of ``KINDS``, or of BERT; the first token of Longformer is global."""
+    settings = {**shape, **NO_DROPOUT, **KINDS.get(kind, {})}
+    if kind == "longformer":
+        settings["max_position_embeddings"] += 2  # counted from 2, as RoBERTa's
+        mask = torch.zeros_like(batch["input_ids"])
+        mask[:, 0] = 1
+        batch = {**batch, "global_attention_mask": mask}
+    config = AutoConfig.for_model(kind if kind in KINDS else "bert", **settings)
+    model = widen(AutoModelForSequenceClassification.from_config(config))
+    return TrainingStep(model.to(batch["input_ids"].device), batch)
+
+
 def _open(side: str, length: int, settings: Settings) -> tuple[TrainingStep, dict[str, float]]:
     """A step of one sequence, after one on its beginning, and what its graphs have to do."""
-    positions = length + 2 if side == "longformer" else length  # counted from 2, as RoBERTa's
-    options = {**SHAPE, **NO_DROPOUT, **KINDS.get(side, {}), "max_position_embeddings": positions}
-    config = AutoConfig.for_model(side if side in KINDS else "bert", **options)
     torch.manual_seed(0)
-    model = widen(AutoModelForSequenceClassification.from_config(config)).to(settings.device)
     batch = random_batch(1, length, SHAPE["vocab_size"], settings.device)
-    if side == "longformer":
-        batch["global_attention_mask"] = torch.zeros_like(batch["input_ids"])
-        batch["global_attention_mask"][:, 0] = 1
-    step, facts = TrainingStep(model, batch), {}
+    step = make_encoder(side, batch, SHAPE | {"max_position_embeddings": length})
+    whole, facts = step.batch, {}
     if side in ("significance", "sampled"):
         facts = step.jump(CONFIGS[side], tokens=2048)
     elif side in CONFIGS:
-        attach(model, CONFIGS[side])
+        attach(step.model, CONFIGS[side])
     step.batch = step.begun(WARM_UP_TOKENS)
     step()
-    step.batch = batch
+    step.batch = whole
     return step, facts
 
 
@@ -113,14 +125,11 @@ def layer(length: int, settings: Settings) -> Outcome:
     heads, width = SHAPE["num_attention_heads"], SHAPE["hidden_size"]
     drawn = torch.randn(3, 1, heads, length, width // heads, generator=generator)
     query, key, value = drawn.to(settings.device, settings.dtype)
-    within = partial(pattern_attention, pattern=parse_pattern(PATTERN))
+    within = partial(pattern_attention, pattern=PATTERN)
     rows = torch.arange(0, length, -(-length // 16), device=query.device)
-    keys, zero = torch.arange(length, device=query.device), rows[:1] * 0
-    allowed = parse_pattern(PATTERN).mask_mod(zero, zero, rows[:, None], keys)
-    wanted = F.scaled_dot_product_attention(query[:, :, rows], key, value, attn_mask=allowed)
+    mask = allowed_pairs(rows, length)
+    wanted = F.scaled_dot_product_attention(query[:, :, rows], key, value, attn_mask=mask)
     agree(within(query, key, value)[:, :, rows], wanted)
-    return measure.in_turns(
-        lambda: backward(within(*leaves(query, key, value))),
-        lambda: backward(F.scaled_dot_product_attention(*leaves(query, key, value))),
-        settings,
-    )
+    sides = (within, F.scaled_dot_product_attention)
+    steps = (partial(measure.run, side, (query, key, value)) for side in sides)
+    return measure.in_turns(*steps, settings)

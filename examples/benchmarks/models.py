@@ -18,8 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from examples.benchmarks import heads, measure
-from examples.benchmarks.inputs import HEADS, WANTED, draw_heads
-from examples.benchmarks.measure import Outcome, Settings, Step, agree
+from examples.benchmarks.measure import HEADS, Outcome, Settings, Step, agree, draw_heads
 from jat_graph import JatConfig, attach, attention_graph, calibrate, detach
 from jat_graph.data import AttentionGraphs
 from jat_graph.inspection import graph_statistics
@@ -30,8 +29,6 @@ SHAPE |= {"num_attention_heads": 12, "intermediate_size": 3072, "type_vocab_size
 TOKENS = {"cpu": 1024, "cuda": 32768}
 UNFUSED = "not meaningful: with dropout, SDPA on the CPU is not fused and several times slower"
 SPREAD = 4.0  # of queries and keys, whose products are next to nothing in an untrained model
-LLAMA: dict[str, Any] = {"vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 2}
-LLAMA |= {"num_attention_heads": 4, "intermediate_size": 512}
 NEIGHBOURS = 16  # of each token of one graph
 TEXT, LAYERS, KEPT = 512, 6, 8  # of a data set: tokens of a text, heads, and neighbours for each
 WIDTH, WORDS = 384, 1000  # MiniLM's width; words to draw from
@@ -65,7 +62,7 @@ class TrainingStep:
     def jump(self, config: JatConfig, tokens: int = 512) -> dict[str, float]:
         """Attach jump heads whose thresholds join the wanted share of the pairs, and return it."""
         batch = self.begun(tokens)
-        config = calibrate(self.model, [batch], density=WANTED[0], config=config)
+        config = calibrate(self.model, [batch], density=measure.WANTED[0], config=config)
         found = graph_statistics(attach(self.model, config), [batch])
         self.model.train()
         return {"joined": min(head.density for head in found)}
@@ -111,79 +108,28 @@ def steps(length: int, settings: Settings, dropout: float) -> list[TrainingStep]
     return [TrainingStep(each, batch) for each in (model, copy.deepcopy(model))]
 
 
-def step_with_pairs(
-    length: int, settings: Settings, selection: str, dropout: float = 0.0
-) -> Outcome:
+def step(
+    length: int, settings: Settings, selection: str, stones: bool = False, heads: int = HEADS,
+    layers: int = 6, dropout: float = 0.0,
+) -> Outcome:  # fmt: skip
     """A training step with jump heads in the first layers against one without."""
     jumping, stock = steps(length, settings, dropout)
-    common = {"heads": HEADS, "layers": tuple(range(6)), "key_selection": selection}
-    attach(jumping.model, JatConfig.paper(**common, threshold=math.inf))  # which joins nothing
+    make, facts = JatConfig.stones if stones else JatConfig.paper, {}
+    options = {"heads": heads, "layers": tuple(range(layers)), "key_selection": selection}
+    nothing = {} if stones else {"threshold": math.inf}  # with which heads do not jump yet
+    attach(jumping.model, make(**options, **nothing))
     agree(jumping.loss(), stock.loss(), rtol=0.0, atol=0.0)
-    detach(jumping.model)
-    facts = jumping.jump(JatConfig.paper(**common))
+    if stones:
+        for name, parameter in jumping.model.named_parameters():
+            if "strength" in name:
+                parameter.data.fill_(0.1)  # as if training had begun
+    else:
+        detach(jumping.model)
+        facts = jumping.jump(make(**options))
     jumping.require_change(stock.loss())
     note = UNFUSED if dropout and settings.device == "cpu" else ""
     sequences = len(jumping.batch["labels"])
     return measure.in_turns(jumping, stock, settings, note=note, **facts, sequences=sequences)
-
-
-def step_with_stones(
-    length: int, settings: Settings, heads: int, layers: int, selection: str
-) -> Outcome:
-    """A training step with stones in some heads against one without."""
-    ours, stock = steps(length, settings, 0.0)
-    options = {"heads": heads, "layers": tuple(range(layers)), "key_selection": selection}
-    attach(ours.model, JatConfig.stones(**options))
-    agree(ours.loss(), stock.loss(), rtol=0.0, atol=0.0)
-    for name, parameter in ours.model.named_parameters():
-        if "strength" in name:
-            parameter.data.fill_(0.1)  # as if training had begun
-    ours.require_change(stock.loss())
-    return measure.in_turns(ours, stock, settings, sequences=len(ours.batch["labels"]))
-
-
-def new_token(
-    length: int, settings: Settings, graph: str | None = None, selection: str = "all"
-) -> Outcome:
-    """One more token with a cache, against all of them again; with stones, against no jumps."""
-    chosen = {"key_selection": selection, "key_step": 64 if selection == "strided" else None}
-    config = None
-    if graph is not None:
-        own = {"strength": 0.5} if graph == "stones" else {}
-        config = getattr(JatConfig, graph)(heads=LLAMA["num_attention_heads"], **chosen, **own)
-    ours, theirs = _decoder(length, settings.device, config)
-    if graph == "stones":
-        theirs, _ = _decoder(length, settings.device, None)
-    return measure.in_turns(ours, theirs, settings, layers=LLAMA["num_hidden_layers"])
-
-
-def _decoder(length: int, device: str, config: JatConfig | None) -> tuple[Any, Any]:
-    """The logits of the next token after a prompt in a cache, and the same without a cache."""
-    torch.manual_seed(0)
-    llama = transformers.LlamaConfig(max_position_embeddings=2 * length, **LLAMA)
-    model = widen(transformers.LlamaForCausalLM(llama)).eval().to(device)
-    tokens = random_batch(1, length + 1, LLAMA["vocab_size"], device)["input_ids"]
-    if config is not None and config.strength is None:  # that of stones fits all heads as it is
-        batch = {"input_ids": tokens.flip(-1)[:, :256]}
-        config = calibrate(model, [batch], density=0.5, config=config)
-    if config is not None:
-        attach(model, config)
-    with torch.no_grad():
-        cache = model(tokens[:, :-1], use_cache=True).past_key_values
-
-    @torch.no_grad()
-    def next_token() -> Tensor:
-        spare = cache.get_seq_length() - length
-        if spare > length // 16:  # a cache grows by so much before it is cropped
-            cache.crop(-spare)
-        return model(tokens[:, -1:], past_key_values=cache).logits[:, -1]
-
-    @torch.no_grad()
-    def all_tokens() -> Tensor:
-        return model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]
-
-    agree(next_token().argmax(-1), all_tokens().argmax(-1))
-    return next_token, all_tokens
 
 
 def one_graph(length: int, settings: Settings) -> Outcome:

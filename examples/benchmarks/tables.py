@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import cycle, groupby
+from itertools import groupby
 from textwrap import wrap
 from typing import Any
 
@@ -105,14 +105,12 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
         for sides in benchmark.get("drawn", [("ours", "theirs")]):
             unit = "bytes" if sides[0].endswith("bytes") else benchmark.get("unit", "seconds")
             unit = "ratio" if sides == ["ratio"] else unit  # where one other side has many times
+            lines = {}
             looks = (("what", "-"), ("against", "--"))[: len(sides)]
-            lines = {
-                name: (line["length"], line[side] / SCALES[unit], look)
-                for side, (column, look) in zip(sides[::-1], looks[::-1], strict=True)
-                for name, points in numbers.groupby(column, sort=False)
-                for line in [points.dropna(subset=[side]).drop_duplicates("length")]
-                if len(line) > 1
-            }
+            for side, (column, look) in reversed([*zip(sides, looks, strict=True)]):
+                for name, points in numbers.groupby(column, sort=False):
+                    line = points.groupby("length")[side].first().dropna() / SCALES[unit]
+                    lines |= {name: (line, look)} if len(line) > 1 else {}
             panels += [(title, LABELS[unit], lines)] if lines else []
     if not panels:
         raise ValueError("--plot needs a comparison at two lengths or more, got none")
@@ -125,15 +123,12 @@ def draw(shown: Sequence[dict[str, Any]], benchmarks: dict[str, Any]) -> Figure:
         f"Measured on {', '.join(machines)}. Whole lines: this library; dashed: the other sides."
     )
     figure.suptitle("\n".join(wrap(where, 40 * columns)), fontsize=8)
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis in axes[len(panels) :]:
-        axis.remove()
-    for axis, (title, label, lines) in zip(axes, panels, strict=False):
-        for colour, (name, (lengths, values, look)) in zip(
-            cycle(COLOURS), lines.items(), strict=False
-        ):
+    for place, (title, label, lines) in enumerate(panels, start=1):
+        axis = figure.add_subplot(rows, columns, place)
+        axis.set_prop_cycle(color=COLOURS)
+        for name, (values, look) in lines.items():
             words = "\n".join(wrap(name, 28))
-            axis.plot(lengths, values, look, marker=".", ms=4, lw=1.0, color=colour, label=words)
+            axis.plot(values, look, marker=".", ms=4, lw=1.0, label=words)
         axis.set_title(title, fontsize=8)
         axis.set_xlabel("tokens L", fontsize=8)
         axis.set_ylabel(label, fontsize=8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples.byte_models import bits_per_character, fit, losses, main
+from examples.byte_models import bits_per_character, draw_pieces, fit, losses, main
 from jat_graph import JatConfig, PairGraph
 from jat_graph.patterns import parse_pattern
 from models.area_transformer import AreaTransformer
@@ -37,7 +37,7 @@ def test_training_learns(make: object) -> None:
     model = make()  # type: ignore[operator]
     before = bits_per_character(model, text, 16)
     args = argparse.Namespace(length=16, steps=60, batch_size=4, learning_rate=1e-2)
-    fit(model.train(), text, args)
+    fit(model.train(), draw_pieces(text, args), args)
     assert bits_per_character(model, text, 16) < 0.2 * before
 
 
@@ -45,7 +45,7 @@ def test_every_byte_of_a_whole_piece_is_measured_once() -> None:
     text = torch.arange(30)
     model = torch.nn.Embedding(30, 30)
     torch.nn.init.zeros_(model.weight)
-    assert losses(model, text[None]).shape == (1, 29)
+    assert losses(model, text[None]).shape == (29,)
     assert bits_per_character(model, text, 8) == pytest.approx(math.log2(30))
 
 
@@ -83,29 +83,3 @@ def test_it_prints_one_line(
     run(monkeypatch, model, tmp_path, "--length", "16", *words.split())
     line = capsys.readouterr().out
     assert re.fullmatch(f"validation: {found.replace('B', BITS)}; seed 3\n", line), line
-
-
-@pytest.mark.parametrize(
-    ("model", "text", "words", "message"),
-    [
-        ("jat_decoder", None, "", "must hold input.txt, itself or in lm/tinyshakespeare or t"),
-        ("sparse_transformer", None, "", "must hold input.txt, itself or in lm/tinyshakespeare"),
-        ("jat_decoder", TEXT, "--threshold -1", "threshold must be"),
-        ("jat_decoder", TEXT, "--key-step 0", "key_step must be"),
-        ("sparse_transformer", TEXT, "--pattern strided:0", "stride of strided"),
-        ("jat_decoder", TEXT[:19], "", r"length must be 2 to .* got 128$"),
-    ],
-)
-def test_bad_input_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    model: str,
-    text: str | None,
-    words: str,
-    message: str,
-) -> None:
-    if text is not None:
-        (tmp_path / "input.txt").write_text(text)
-    with pytest.raises(SystemExit, match=message) as caught:
-        run(monkeypatch, model, tmp_path, *words.split())
-    assert re.fullmatch("byte_models: error: [^\n]+", str(caught.value))

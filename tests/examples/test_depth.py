@@ -93,15 +93,6 @@ def test_a_head_on_top_stays() -> None:
         (tiny_jump_model("bert"), 2, "depth must be changed before heads are attached"),
         (nn.Linear(2, 2), 2, "model must be a model of transformers, or hold one, got Linear"),
     ],
-    ids=[
-        "zero",
-        "half",
-        "shared",
-        "two stacks",
-        "mixed",
-        "jump heads",
-        "no model",
-    ],
 )
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(
     model: nn.Module, depth: int, message: str

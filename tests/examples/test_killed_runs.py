@@ -27,10 +27,7 @@ SCRIPTS: dict[str, tuple[Rows, tuple[str, ...]]] = {
     "classification": (rows(48), JUMPS),
     "question_answering": (questions(48), ("--doc_stride", "8", *LEARNED)),
     "tagging": (tagged(48, spans=True), LEARNED),
-    "language_modelling": (
-        [{"text": text} for text in sentences(48)],
-        ("--jat_preset", "clustered"),
-    ),
+    "language_modelling": (TEXTS, ("--jat_preset", "clustered")),
 }
 FEW = ("classification", "language_modelling")
 
@@ -54,16 +51,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(
     own, heads = SCRIPTS[script]
     file, model = write("own.jsonl", own), tiny_decoder if "language" in script else tiny_model
     words = ["--model_name_or_path", model, "--train_file", file, "--max_length", "24"]
-    words += [
-        "--do_train",
-        "--use_cpu",
-        "--max_steps",
-        "40",
-        "--save_steps",
-        "1",
-        "--learning_rate",
-        "3e-3",
-    ]
+    words += "--do_train --use_cpu --max_steps 40 --save_steps 1 --learning_rate 3e-3".split()
     words += ["--resume_from_checkpoint", "last", *heads]
     whole, cut, draw = tmp_path / "whole", tmp_path / "cut", random.Random(script)
     assert started(script, whole, words).wait(timeout=300) == 0

@@ -1,6 +1,5 @@
 """The example that measures clusters over the length, on a tiny model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,24 @@ def test_each_length_is_measured_with_all_settings(
     def shape(build: Any, *arguments: Any, device: str) -> int:
         return int(build(*arguments)().size(1))  # where a peak in a process of its own would be
 
+    def record(point: dict[str, Any]) -> str:
+        points.append(point)
+        return row(point)
+
+    points, row = [], long_inputs.row
+    monkeypatch.setattr(long_inputs, "row", record)
     monkeypatch.setattr(long_inputs, "peak", shape)
-    text, file, picture = (tmp_path / name for name in ("text.txt", "a.json", "a.png"))
+    text, picture = tmp_path / "text.txt", tmp_path / "a.png"
     text.write_text(" ".join(WORDS[(3 * i + i // 7) % len(WORDS)] for i in range(300)))
     settings = "keys=4,size=2,segment=16,dense_below=0"
-    words = (
-        f"--model {tiny_model} --file {text} --json {file} --plot {picture} --texts 2 --rounds 1"
-    )
-    words += f" --texts 2 --rounds 1 --threads 1 --lengths 24 96 --settings default {settings}"
+    words = f"--model {tiny_model} --file {text} --plot {picture} --texts 2 --rounds 1"
+    words += f" --threads 1 --lengths 24 96 --settings default {settings}"
     call(long_inputs, *words.split())
     lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
     lengths = ["24", "24", "96", "96"]
     assert [[line[0][2:], line[1]] for line in lines] == [
         [length, name] for length, name in zip(lengths, ["default", settings] * 2, strict=True)
     ]
-    points = json.loads(file.read_text("utf-8"))["points"]
     for point, length in zip(points, lengths, strict=True):
         assert point["sdpa_bytes"] == point["clusters_bytes"] == point["tokens"] == int(length)
         assert point["sdpa"] > 0 and point["clusters"] > 0 and point["ratio"] > 0

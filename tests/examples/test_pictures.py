@@ -103,23 +103,3 @@ def test_pictures_and_numbers_are_written(
     words = ["--data_dir", str(data_dir), "--texts", "4", "--json", str(numbers)]
     assert run(definition, *words, "--model", tiny_model).read_bytes().startswith(b"\x89PNG")
     assert len(json.loads(numbers.read_text(encoding="utf-8"))["data"]) == 2 * len(SPREADS) * 2 * 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "words", "message"),
-    [
-        (sentence_graph, [*HEAD, "--model", "nowhere"], "load the files"),
-        (sentence_graph, [*HEAD, "--head", "99"], "head 99 must be a jump head"),
-        (sentence_graph, [*HEAD, "--output", "graph.jpg"], "ending in .png"),
-        (attention_changes, ["--model", "nowhere"], ""),
-        (attention_changes, ["--layer", "9"], "layer"),
-        (attention_changes, ["--output", "a.jpg"], r"\.png"),
-    ],
-)
-def test_bad_input_is_one_line_and_no_picture(
-    script: Any, words: list[str], message: str, run: Run, tmp_path: Path
-) -> None:
-    with pytest.raises(SystemExit, match=f"^{script.__name__[9:]}: error: .*{message}") as caught:
-        run(script, *words)
-    assert "\n" not in str(caught.value) and not (tmp_path / "picture.png").exists()

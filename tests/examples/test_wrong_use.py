@@ -7,18 +7,36 @@ import pytest
 
 from tests.examples.conftest import WORDS, Call
 
-PICTURE = "--model {tiny} --sentence book --layer 0 --head 0 --output {folder}/stones.png"
+PICTURE = "--model {tiny} --sentence book --layer 0 --head 0 --output {folder}/picture.png"
+LOOK = "--model {tiny} --file {folder}/long.txt --length 64 --shares 0.125 0.25"
+FIND = "--model {tiny} --lengths 32 320 --output {folder}/runs.jsonl"
 LONG = "--model {tiny} --file {folder}/long.txt --lengths 24 96 --texts 2 --rounds 1"
 BYTES = "--data-dir {folder} --length 24 --model"
 # A script, words that would do, and some that do not.
 WRONG = [
-    ("biblosa", "", "--data-dir nowhere", "nowhere"),
-    ("biblosa", "--data-dir {folder}", "--epochs 0", "epochs must be at least 1, got 0"),
-    ("biblosa", "--data-dir {folder}", "--block-length -1", "block_length must be at least 1, got"),
+    ("jat_graph_transformer", "", "--data-dir nowhere", "nowhere"),
+    (
+        "jat_graph_transformer",
+        "--data-dir {folder}",
+        "--epochs 0",
+        "epochs must be at least 1, got",
+    ),
     ("byte_models", f"{BYTES} area_transformer", "--length 5000", "length must be 2 to .*, got 50"),
     ("byte_models", f"{BYTES} area_transformer", "--max-width 0", "max_width must be at least 1"),
     ("byte_models", f"{BYTES} area_transformer", "--steps 0", "steps must be at least 1, got 0"),
     ("byte_models", f"{BYTES} memory_compressed", "--data-dir nowhere", "nowhere"),
+    (
+        "byte_models",
+        f"{BYTES} jat_decoder",
+        "--data-dir {folder}/empty",
+        "must hold input.txt, itself or in lm/tinyshakespeare or t",
+    ),
+    ("byte_models", f"{BYTES} jat_decoder", "--threshold -1", "threshold must be"),
+    ("byte_models", f"{BYTES} jat_decoder", "--key-step 0", "key_step must be"),
+    ("byte_models", f"{BYTES} sparse_transformer", "--pattern strided:0", "stride of strided"),
+    ("attention_changes", PICTURE, "--model nowhere", ""),
+    ("attention_changes", PICTURE, "--layer 9", "layer"),
+    ("attention_changes", PICTURE, "--output a.jpg", r"\.png"),
     ("jat_encoder", "", "--threshold -1", "threshold must be"),
     ("jat_encoder", "", "--min-length 9 --max-length 8", "min_length must be from 4 to max_length"),
     ("jat_encoder", "", "--train-size 0", "train must be 1 or more, got 0"),
@@ -41,22 +59,50 @@ WRONG = [
     ("long_inputs", LONG, "--file none.txt", "none.txt must be a file, got none"),
     ("music_transformer", "--data-dir {folder}", "--length 6", "length must be a multiple of 4"),
     ("music_transformer", "--data-dir {folder}", "", r"must hold jsb-chorales-16th\.json"),
+    ("retrieval", FIND, "--task squad", "task must be covidqa or qmsum, got 'squad'"),
+    ("retrieval", FIND, "--lengths 32 50", "lengths must be rising multiples of the first, got"),
+    ("retrieval", FIND, "--output none/a.jsonl", "none/a.jsonl must be a file in an existing f"),
+    ("retrieval", FIND, "--data_dir none", "data_dir must be a folder, got none"),
+    ("retrieval", FIND, "--epochs 0", "epochs must be at least 1, got 0"),
+    (
+        "retrieval",
+        f"{FIND} --data_dir {{data}}",
+        "--limit 3",
+        "limit must leave 2 texts for either half, got 3",
+    ),
+    ("sentence_graph", PICTURE, "--model nowhere", "load the files"),
+    ("sentence_graph", PICTURE, "--head 99", "head 99 must be a jump head"),
+    ("sentence_graph", PICTURE, "--output graph.jpg", "ending in .png"),
     ("stepping_stones", PICTURE, "--model nowhere", ""),
     ("stepping_stones", PICTURE, "--head 99", "head 99 must be a"),
     ("stepping_stones", PICTURE, "--threshold -1", "threshold"),
     ("stepping_stones", PICTURE, "--output stones.jpg", "ending in .png"),
+    ("where_to_look", LOOK, "--length 60", "length must be a multiple of 8 from 64 on, got 60"),
+    ("where_to_look", LOOK, "--length 72", "length must be at most 64 for this model, got 72"),
+    ("where_to_look", LOOK, "--shares 0.9", r"shares must give 8 to 32 of 64 keys, got \[0.9\]"),
+    ("where_to_look", LOOK, "--texts 0", "texts must be at least 1, got 0"),
+    ("where_to_look", LOOK, "--texts 9", "texts must be 9 of 64 tokens, got 0"),
+    ("where_to_look", LOOK, "--json none/a.json", "none/a.json must be a file in an existing f"),
 ]
 
 
 @pytest.mark.parametrize(("name", "words", "wrong", "message"), WRONG)
 def test_wrong_use_is_one_line(
-    name: str, words: str, wrong: str, message: str, tiny_model: str, tmp_path: Path, call: Call
+    name: str,
+    words: str,
+    wrong: str,
+    message: str,
+    tiny_model: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    call: Call,
 ) -> None:
-    for file in ("train.tsv", "dev.tsv"):
-        (tmp_path / file).write_text("sentence\tlabel\na fine film\t1\nit is dull\t0\n")
+    (tmp_path / "empty").mkdir()
     (tmp_path / "input.txt").write_text("to be or not to be\n" * 60)
     (tmp_path / "long.txt").write_text(" ".join(WORDS * 30))
     given = f"{words} {wrong}".replace("{tiny}", tiny_model).replace("{folder}", str(tmp_path))
+    if "{data}" in given:
+        given = given.replace("{data}", str(request.getfixturevalue("data_dir")))
     with pytest.raises(SystemExit, match=f"^{name}: error: .*{message}") as caught:
         call(import_module(f"examples.{name}"), *given.split())
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and not list(tmp_path.glob("*.png"))

@@ -23,9 +23,9 @@ from tests.oracles.areas import reference_area_attention
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def make_layer(max_width: int = 3, is_causal: bool = False) -> AreaAttention:
+def make_layer(max_width: int = 3) -> AreaAttention:
     torch.manual_seed(0)
-    return AreaAttention(CHANNELS, HEADS, max_width, is_causal=is_causal).double().eval()
+    return AreaAttention(CHANNELS, HEADS, max_width).double().eval()
 
 
 def heads(x: Tensor) -> Tensor:
@@ -35,9 +35,8 @@ def heads(x: Tensor) -> Tensor:
 def oracle(layer: AreaAttention, x: Tensor, mask: Tensor) -> Tensor:
     """The layer's output by loops, where padding is at the end."""
     length = x.size(1)
-    allowed = mask[:, None, None].expand(-1, HEADS, length, -1)
-    if layer.is_causal:
-        allowed = allowed & torch.ones(length, length, dtype=torch.bool).tril()
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    allowed = mask[:, None, None].expand(-1, HEADS, length, -1) & causal
     read = reference_area_attention(
         *(heads(part(x)) for part in (layer.q, layer.k, layer.v)),
         allowed,
@@ -47,18 +46,16 @@ def oracle(layer: AreaAttention, x: Tensor, mask: Tensor) -> Tensor:
     return layer.attn_out(read.transpose(1, 2).flatten(2)) * mask.unsqueeze(-1)
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("max_width", [1, 3, 9])
-def test_values_and_gradients_are_the_oracles(max_width: int, is_causal: bool) -> None:
-    layer, x = make_layer(max_width, is_causal), features(2, 8).requires_grad_()
+def test_values_and_gradients_are_the_oracles(max_width: int) -> None:
+    layer, x = make_layer(max_width), features(2, 8).requires_grad_()
     mask = torch.arange(8) < torch.tensor([[8], [5]])
     assert_same(layer(x, mask), oracle(layer, x, mask), (x, *layer.parameters()))
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("side", ["left", "right", "scattered"])
-def test_padding_changes_nothing_whatever_it_holds(side: str, is_causal: bool) -> None:
-    layer = make_layer(is_causal=is_causal)
+def test_padding_changes_nothing_whatever_it_holds(side: str) -> None:
+    layer = make_layer()
     mask = random_padding_mask(3, 7, side=side, min_valid=1, seed=4)
     x = features(3, 7).masked_fill(~mask.unsqueeze(-1), torch.nan)
     got = layer(x, mask)
@@ -70,7 +67,7 @@ def test_padding_changes_nothing_whatever_it_holds(side: str, is_causal: bool) -
 
 
 def test_causal_areas_end_at_the_query() -> None:
-    assert_leaks_nothing(make_layer(is_causal=True), features(2, 7))
+    assert_leaks_nothing(make_layer(), features(2, 7))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

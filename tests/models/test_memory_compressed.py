@@ -3,12 +3,11 @@
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from jat_graph.nn import DecoderSelfAttention, SelfAttention
 from models.blocks import embed
-from models.memory_compressed import MemoryCompressedAttention, MemoryCompressedModel
+from models.memory_compressed import WINDOW, MemoryCompressedAttention, MemoryCompressedModel
 from tests.nn.support import (
     CHANNELS,
     HEADS,
@@ -29,7 +28,6 @@ from tests.oracles.sequences import (
 )
 from tests.support import MemoryMeter
 
-WINDOWS = ((3, 3), (1, 1), (3, 2), (4, 1), (5, 4))
 BLOCK, WORDS = 4, 9
 
 
@@ -37,14 +35,14 @@ def oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
     """Return what each head reads of one sequence."""
     assert isinstance(layer, MemoryCompressedAttention)
     conv = layer.compress
-    memory = reference_compressed_memory(x, conv.weight, conv.bias, layer.stride)
-    visible = reference_compressed_visible(len(x), layer.kernel_size, layer.stride)
+    memory = reference_compressed_memory(x, conv.weight, conv.bias, WINDOW)
+    visible = reference_compressed_visible(len(x), WINDOW, WINDOW)
     return [reference_attention(*heads, visible) for heads in split(layer, x, memory)]
 
 
-def make(window: tuple[int, int] = (3, 3)) -> MemoryCompressedAttention:
+def make() -> MemoryCompressedAttention:
     torch.manual_seed(0)
-    return MemoryCompressedAttention(CHANNELS, HEADS, *window).double()
+    return MemoryCompressedAttention(CHANNELS, HEADS).double()
 
 
 def make_model(layers: int = 3, block: int = BLOCK) -> MemoryCompressedModel:
@@ -53,11 +51,9 @@ def make_model(layers: int = 3, block: int = BLOCK) -> MemoryCompressedModel:
     return model.double()
 
 
-@given(padded_features(), st.sampled_from(WINDOWS))
-def test_the_layer_follows_the_oracle(
-    case: tuple[Tensor, Tensor | None], window: tuple[int, int]
-) -> None:
-    assert_follows(make(window), *case, oracle)
+@given(padded_features())
+def test_the_layer_follows_the_oracle(case: tuple[Tensor, Tensor | None]) -> None:
+    assert_follows(make(), *case, oracle)
 
 
 def test_precision_and_padding() -> None:
@@ -66,25 +62,16 @@ def test_precision_and_padding() -> None:
     assert_precise(make(), features(2, 13), oracle)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_every_slot_before_a_token_is_read_and_none_after(window: tuple[int, int]) -> None:
+def test_every_slot_before_a_token_is_read_and_none_after() -> None:
     """A rule that hid more than it must would leak nothing, too."""
-    kernel, stride = window
-    layer, x = make(window), features(1, 11).requires_grad_()
+    layer, x = make(), features(1, 11).requires_grad_()
     assert_leaks_nothing(layer, features(2, 11))
     out = layer(x)
     for token in range(11):
         (grad,) = torch.autograd.grad(out[0, token].sum(), x, retain_graph=True)
         read = {place for place in range(11) if grad[0, place].any()} - {token}
-        whole = [start for start in range(0, 11, stride) if start + kernel <= token]
-        inside = {place for start in whole for place in range(start, start + kernel)}
+        inside = {*range(token // WINDOW * WINDOW)}
         assert read == (inside | {0}) - {token}
-
-
-@pytest.mark.parametrize("window", [(0, 1), (3, 0), (3, 4)])
-def test_windows_that_lose_tokens_are_refused(window: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="stride"):
-        make(window)
 
 
 def model_oracle(model: MemoryCompressedModel, tokens: Tensor) -> Tensor:
