@@ -13,8 +13,7 @@ from torch import nn
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.fields import EXTERNAL, layer_of_pyg
 from jat_graph.jumps.layers import HeadConvs
-from jat_graph.nn.jump_conv import JumpConv
-from jat_graph.nn.stone_conv import StoneConv
+from jat_graph.nn.convs import JumpConv, StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]] | type[nn.Module]

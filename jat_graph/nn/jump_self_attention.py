@@ -141,3 +141,46 @@ class JumpSelfAttention(SelfAttention):
         learned: dict[str, Any] = {"strength": strength, "layers": self.jump_conv}
         groups = head_groups(query, key, value, jumping, **options, **learned)
         return attend_groups(groups, jumping.pattern, dropout_p=0.0, **options)
+
+
+class EncoderSelfAttention(JumpSelfAttention):
+    """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
+
+    :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
+    without a ``config`` no head jumps.
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
+        JAT paper.
+    """
+
+    _is_decoder = False
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options, is_causal=self._is_decoder)
+
+
+class DecoderSelfAttention(EncoderSelfAttention):
+    """Masked self-attention of a decoder: a token reads itself and those before it.
+
+    Arguments and shapes are those of :class:`EncoderSelfAttention`. The votes keep to the same
+    rule, so that no token depends on later ones, whatever the number of hops. The keys that vote
+    must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
+    ``key_step``; and ``vote_rate`` raises.
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
+        the JAT paper.
+    """
+
+    _is_decoder = True
