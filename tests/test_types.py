@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 OF_PYG = (
     "looking.data.attention_graphs.AttentionGraphs",
     "graphs.pairs.StoneHypergraph",
-    "graphs.transforms.AttentionToGraph",
+    "transforms.AttentionToGraph",
     "nn.cluster_conv.ClusterConv",
     "nn.jump_conv.JumpConv",
     "nn.jump_conv.OneGraphConv",
