@@ -103,7 +103,7 @@ def attach(
     """
     base = transformer_of(model)
     check_config(config)
-    kind = next(kind for kind in KINDS if isinstance(config.graph, kind.graphs))
+    (kind,) = kinds_of(type(config.graph))
     if conv is not None and kind is not AttachedJumps:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
@@ -135,15 +135,13 @@ def _attach(
     found = attention_modules(base)
     inserted = kind.in_modules(found, config)
     if attachment is not None:
-        root: Attachment | None = vars(base).get(ROOT_ATTRIBUTE)
-        if root is not attachment:
+        if vars(base).get(ROOT_ATTRIBUTE) is not attachment:
             name = type(base).__name__
             raise ValueError(f"model must be the one with the other heads, got a {name}")
         _check_room(attachment, inserted, kind, config)
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for jat_graph, got {foreign!r}")
-    learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, config.excluded_token_ids)
     if attachment is None:
         ours = {module: len(heads.heads) for module, heads in inserted.items()}
@@ -152,8 +150,7 @@ def _attach(
             name = f"other heads of {type(base).__name__}, on clusters by name until now"
             warnings.warn(f"{name}, run on SDPA; attach clusters to them, too", stacklevel=3)
         attachment = switch_on(model, base, found, inserted, kind.word)
-    for module, name, made in learned:
-        setattr(module, name, made)
+    add_parameters(base, inserted, conv)
     for module, heads in inserted.items():
         getattr(module, STATE_ATTRIBUTE).heads += (heads,)
     attachment.configs[kind] = config
@@ -203,11 +200,11 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         'BertModel has no jump heads'
     """
     attachment = _require(model, config_class)
-    owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
-    base: Any = next(owners, None)
-    if base is None:
+    roots = [part for part in model_parts(model) if vars(part).get(ROOT_ATTRIBUTE) is attachment]
+    if not roots:
         name = type(model).__name__
         raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
+    base = roots[0]
     modules = [module for module in base.modules() if layer_state(module)]
     for kind in [kind for kind in kinds_of(config_class) if kind in attachment.configs]:
         for module in modules:
@@ -315,14 +312,15 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[Any, str, Any]]:
-    """Return what modules get to learn with their heads, by name; a loaded one has it already."""
-    found = []
+def add_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[nn.Module, str]]:
+    """Give modules what they get to learn with their heads, which a loaded one has; name it."""
+    added = []
     for module, heads in inserted.items():
         for name, build in heads.parameters(module, conv).items():
             if not hasattr(module, name):
-                found.append((module, name, build().to(*_place(base, module))))
-    return found
+                setattr(module, name, build().to(*_place(base, module)))
+                added.append((module, name))
+    return added
 
 
 def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
@@ -349,10 +347,7 @@ def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachm
 
 
 def _check_room(
-    attachment: Attachment,
-    inserted: HeadsByModule,
-    kind: type[AttachedHeads],
-    config: JatConfig,
+    attachment: Attachment, inserted: HeadsByModule, kind: type[AttachedHeads], config: JatConfig
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
     for module, heads in inserted.items():

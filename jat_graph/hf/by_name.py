@@ -22,13 +22,7 @@ from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
-from jat_graph.hf.inputs import (
-    INPUTS,
-    AttentionInputs,
-    hand_cache,
-    jat_mask,
-    window_of,
-)
+from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache, jat_mask, window_of
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
 from jat_graph.jumps.graph_config import change_graph, without_gone

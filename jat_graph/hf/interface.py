@@ -51,7 +51,7 @@ def start_forward(
         for table in tables:
             room = table.rows.num_embeddings - table.first
             if not isinstance(alone, Tensor) or alone.size(-1) > room:
-                table.check_length(module, args, kwargs)
+                table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 
 
@@ -92,15 +92,12 @@ def jat_attention_forward(
     runs = shared.enabled and (bool(kinds) or pattern is not None)
     recorded = shared.recorder is not None and bool(state.heads)
     _check_arguments(module, query, kwargs, state, runs or recorded)
-    marks = kwargs.pop(GLOBAL, None)
-    given = (
-        kwargs.pop(INPUTS, None),
-        kwargs.pop(ARGUMENT, None),
-        kwargs.pop(GRAPHS, None),
-        None if marks is None else _global_tokens(query, marks, state),
-    )
-    if pattern is not None and given[-1] is not None:
-        pattern = pattern.with_global(given[-1])
+    everywhere = kwargs.pop(GLOBAL, None)
+    if everywhere is not None:
+        everywhere = _global_tokens(query, everywhere, state)
+    if pattern is not None and everywhere is not None:
+        pattern = pattern.with_global(everywhere)
+    given = [kwargs.pop(name, None) for name in (INPUTS, ARGUMENT, GRAPHS)]
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
     causal = kwargs.get("is_causal")
@@ -110,7 +107,7 @@ def jat_attention_forward(
     causal = attention_mask is None and query.size(2) > 1 and bool(causal)  # a mask says it all
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     call = (module, query, key, value, attention_mask, causal, dropout, scale)
-    inputs = AttentionInputs(*call, *given)
+    inputs = AttentionInputs(*call, *given, everywhere)
     if state.takes_heads and inputs.cache is not None:
         inputs = inputs.without_room()
     if recorded and shared.recorder is not None:
@@ -130,15 +127,13 @@ def jat_attention_forward(
 
 def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | None:  # bool [B, L]
     """Return which tokens of a self-attention module are global, if a mask says so."""
-    if not state.takes_heads:
-        return None
     pattern = state.attachment.pattern
     within = pattern is not None and pattern.needs_global
-    if not within and AttachedClusters not in state.attachment.configs:
+    if state.takes_heads and not within and AttachedClusters not in state.attachment.configs:
         raise ValueError(
             f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
         )
-    return read_global(mask, query)
+    return read_global(mask, query) if state.takes_heads else None
 
 
 def run_heads(

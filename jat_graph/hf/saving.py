@@ -16,7 +16,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
-from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
+from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
 from jat_graph.hf.heads import ConfigsByKind
 from jat_graph.hf.modules import attention_modules, transformer_of
 from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
@@ -363,9 +363,7 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(self, kind.in_modules(found, config), conv):
-                setattr(module, name, made)
-                brought.append((module, name))
+            brought.extend(add_parameters(self, kind.in_modules(found, config), conv))
 
     # transformers fills the parameters that a class has once it is built: the new ones must be
     # among them, and the model must be of its own class again afterwards.

@@ -10,13 +10,7 @@ from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.inits import reset
 from torch_geometric.typing import Adj, OptTensor, SparseTensor
-from torch_geometric.utils import (
-    is_torch_sparse_tensor,
-    remove_self_loops,
-    scatter,
-    softmax,
-    spmm,
-)
+from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, scatter, softmax, spmm
 
 from jat_graph.core.numbers import check_finite, check_flag, check_integer
 from jat_graph.core.tensors import flat_weights, is_wide
