@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.core.tensors import is_wide
+from jat_graph.hf.arguments import token_hooks, with_excluded_tokens
 from jat_graph.hf.by_name import reads_by_name
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.heads import AttachedHeads, ConfigsByKind, HeadsByModule
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import (
+    AttachedHeads,
+    ConfigsByKind,
+    HeadsByModule,
     add_hooks,
     attention_modules,
     execution_device,
@@ -36,7 +39,6 @@ from jat_graph.hf.state import (
     saved_configs,
 )
 from jat_graph.hf.switching import all_or_nothing, switch_off, switch_on
-from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 from jat_graph.jumps.config import JatConfig, check_config
 from jat_graph.jumps.fields import EXTERNAL
 from jat_graph.jumps.graph_config import PairGraph

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from jat_graph.core.masks import TokenMask
 from jat_graph.hf.adapter import find_attachment, kinds_of
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.state import heads_of
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.layers import HeadConvs

@@ -14,9 +14,8 @@ from jat_graph.clusters.settings import MEASURED, NEVER, ClusterGraph
 from jat_graph.core.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.core.masks import TokenMask, split_additive
 from jat_graph.core.past import Past
-from jat_graph.hf.heads import AttachedHeads, HeadsByModule, spread
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, HeadsByModule, spread
 
 if TYPE_CHECKING:
     from jat_graph.clusters.attend import State

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.arguments import hand_graphs
 from jat_graph.hf.by_name import reads_by_name
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.graph_arguments import hand_graphs
 from jat_graph.hf.modules import (
     attention_modules,
     layers_around,

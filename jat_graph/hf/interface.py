@@ -13,14 +13,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.core.heads import HeadGroup, HeadOutput, merge_heads, split_heads
 from jat_graph.core.masks import shared_row
 from jat_graph.core.tensors import check_values, default_scale, read_global
+from jat_graph.hf.arguments import ARGUMENT, hold_graphs, take_graphs
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache
+from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.names import GLOBAL, NAME, NAMES, SDPA_IGNORES
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import GRAPHS, STATE_ATTRIBUTE, Attachment, LayerState, start_layer
-from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.jumps.heads import attend, attention_probabilities
 from jat_graph.jumps.patterns.backends import attend_within
 from jat_graph.jumps.patterns.base import Pattern

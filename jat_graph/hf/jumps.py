@@ -11,9 +11,15 @@ from torch import Tensor, nn
 
 from jat_graph.core.heads import HeadParts
 from jat_graph.core.masks import TokenMask, trust_causal
-from jat_graph.hf.heads import AttachedHeads, Builders, HeadsByModule, spread
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import AttentionModule, head_size
+from jat_graph.hf.modules import (
+    AttachedHeads,
+    AttentionModule,
+    Builders,
+    HeadsByModule,
+    head_size,
+    spread,
+)
 from jat_graph.hf.positions import most_positions
 from jat_graph.jumps.adjacency.keys import unsupported_selection
 from jat_graph.jumps.config import JatConfig, PairGraph, StoneGraph

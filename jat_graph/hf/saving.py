@@ -17,8 +17,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
-from jat_graph.hf.heads import ConfigsByKind
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.modules import ConfigsByKind, attention_modules, transformer_of
 from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
 

@@ -11,10 +11,10 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from jat_graph.hf.heads import HeadsByModule
 from jat_graph.hf.interface import end_forward, hand_inputs, start_forward
 from jat_graph.hf.modules import (
     AttentionModule,
+    HeadsByModule,
     add_hooks,
     model_parts,
     remove_hooks,
