@@ -82,9 +82,8 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         batch = attention_graph(**source, config=config, **self.options)
         known = data.x.size(0) if isinstance(data.x, Tensor) else data.get("num_nodes")
         if known is not None and known != batch.num_nodes:
-            raise ValueError(
-                f"data must have {batch.num_nodes} nodes like its attention, got {known}"
-            )
+            wanted = f"{batch.num_nodes} nodes like its attention"
+            raise ValueError(f"data must have {wanted}, got {known}")
         for name in list(data.keys()):
             if name in (*SOURCES, "adj_t") or name.startswith("edge_"):
                 del data[name]
@@ -101,10 +100,9 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
         """Return the number of heads, and the head's attention for :func:`attention_graph`."""
         found = [name for name in SOURCES if data.get(name) is not None]
         if found not in (["query", "key"], ["scores"], ["probabilities"]):
-            raise ValueError(
-                "data must hold query and key, or scores, or probabilities, "
-                f"got {' and '.join(found) or 'none of them'}"
-            )
+            wanted = "query and key, or scores, or probabilities"
+            got = " and ".join(found) or "none of them"
+            raise ValueError(f"data must hold {wanted}, got {got}")
         first = found[0]
         shape = data[first].shape
         axis, wanted = (1, "[N, H, D]") if first == "query" else (0, "[H, N, N]")

@@ -130,10 +130,8 @@ def _read_map(
     graph = config.jump_graph
     highest = max(graph.thresholds(scores.size(1)))
     if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:
-        raise ValueError(
-            "threshold must be in [0, 1) for probabilities, or use vote_rate; "
-            f"got {graph.threshold}"
-        )
+        wanted = "in [0, 1) for probabilities, or use vote_rate"
+        raise ValueError(f"threshold must be {wanted}; got {graph.threshold}")
     token_mask = resolve_mask(mask, is_causal, scores)
     allowed = token_mask.allowed(scores.size(2), scores.device)
     if allowed is not None:

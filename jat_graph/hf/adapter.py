@@ -356,10 +356,8 @@ def _check_room(
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))
             if both:
-                raise ValueError(
-                    f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be a "
-                    f"{kind.word} head, too; give each kind heads of its own"
-                )
+                got = f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be"
+                raise ValueError(f"{got} a {kind.word} head, too; give each kind heads of its own")
     within = attachment.pattern is not None or config.pattern is not None
     if within and AttachedClusters in (kind, *attachment.configs):
         raise ValueError("pattern must be None beside cluster heads, which read all keys")

@@ -49,10 +49,8 @@ def token_hooks(
     for part, own in modules_of.items():
         layers = layers_around(part, own)
         if not all(takes_any_argument(type(module)) for module in (*layers, *own)):
-            raise ValueError(
-                f"excluded_token_ids must be () for {type(part).__name__}, which passes no further "
-                f"arguments on to its attention, got {tokens}"
-            )
+            what = f"{type(part).__name__}, which passes no further arguments on to its attention"
+            raise ValueError(f"excluded_token_ids must be () for {what}, got {tokens}")
         groups = getattr(part.config, "num_hidden_groups", None)  # ALBERT's
         rounds = part.config.num_hidden_layers // groups if groups else 1
         hooks.append((part, partial(_start, rounds)))
@@ -99,10 +97,9 @@ def _look_up(tokens: tuple[int, ...], rounds: int, module: Any, args: Any, kwarg
 def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
     """Add to the arguments of a layer which tokens are excluded."""
     if not _forward.known:
-        raise ValueError(
-            f"{type(module).__name__} does not know which tokens are excluded: call the model with "
-            "input_ids, and attach heads after its embeddings were changed"
-        )
+        got = f"{type(module).__name__} does not know which tokens are excluded"
+        cure = "call the model with input_ids, and attach heads after its embeddings were changed"
+        raise ValueError(f"{got}: {cure}")
     excluded = _forward.excluded
     _forward.used = True
     _forward.rounds -= last

@@ -195,9 +195,8 @@ def _graph(saved: Any, settings: Mapping[str, Any]) -> ClusterGraph:
     graph = change_graph(ClusterGraph(), {**without_gone(saved), **settings})
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
-            raise ValueError(
-                f"{name} must be one number for all heads, got a table, which attach takes"
-            )
+            wanted = "one number for all heads"
+            raise ValueError(f"{name} must be {wanted}, got a table, which attach takes")
     return cast(ClusterGraph, graph)
 
 

@@ -63,10 +63,8 @@ class AttachedClusters(AttachedHeads):
             return super().in_module(entry, index, row, config)
         if config.layers is None:
             return None
-        raise ValueError(
-            f"layers must leave out {index}, whose {type(entry.module).__name__} reads within a "
-            f"window of its own, got {config.layers}"
-        )
+        what = f"{index}, whose {type(entry.module).__name__} reads within a window of its own"
+        raise ValueError(f"layers must leave out {what}, got {config.layers}")
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""

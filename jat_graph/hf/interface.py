@@ -66,10 +66,9 @@ def hand_inputs(
     """Hand on to attention what only its module gets; one that left our attention is refused."""
     current = module.config._attn_implementation  # type: ignore[union-attr]
     if current != NAME:
-        raise ValueError(
-            f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
-            f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
-        )
+        cure = "take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
+        got = f"{type(module).__name__} runs on {current!r}, but its model has heads that need"
+        raise ValueError(f"{got} {NAME!r}; {cure}")
     return hand_cache(NAME, module, args, kwargs) if hands_on else None
 
 
@@ -129,9 +128,8 @@ def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | N
     pattern = state.attachment.pattern
     within = pattern is not None and pattern.needs_global
     if state.takes_heads and not within and AttachedClusters not in state.attachment.configs:
-        raise ValueError(
-            f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
-        )
+        wanted = "cluster heads or a pattern with 'global'"
+        raise ValueError(f"{GLOBAL} needs {wanted}, got a model with neither")
     return read_global(mask, query) if state.takes_heads else None
 
 
@@ -191,17 +189,13 @@ def _check_arguments(
     if runs and not torch.compiler.is_compiling():
         if query.is_meta or torch.jit.is_tracing() or wrapped(query):  # type: ignore[attr-defined, no-untyped-call]
             check_values("query", query)
+    cure = "call the model, not a part of it"
     for heads in state.heads:
         if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
-            raise ValueError(
-                f"{name} does not know which tokens are excluded: load the model with "
-                "jat_graph.from_pretrained, and call the model, not a part of it"
-            )
+            cure = f"load the model with jat_graph.from_pretrained, and {cure}"
+            raise ValueError(f"{name} does not know which tokens are excluded: {cure}")
         if state.attachment.graphs is not None and GRAPHS not in kwargs:
-            raise ValueError(
-                f"{name} was not given the graphs of jat_graph.using_graphs: call the model, not "
-                "a part of it"
-            )
+            raise ValueError(f"{name} was not given the graphs of jat_graph.using_graphs: {cure}")
         if runs and query.size(1) != heads.num_heads:
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
 

@@ -62,10 +62,9 @@ class AttachedJumps(AttachedHeads):
                 what = "stones" if config.graph.kind == "stones" else "standard scores"
                 none = "which no layer of this model sees; pairs without standardize read within it"
                 cure = f": pass layers={whole}" if whole else f", {none}"
-                raise ValueError(
-                    f"{type(module).__name__} of layer {heads.index} sees a window of {window} "
-                    f"tokens (sliding_window), and {what} need all of them{cure}"
-                )
+                got = f"sees a window of {window} tokens (sliding_window)"
+                name = f"{type(module).__name__} of layer {heads.index}"
+                raise ValueError(f"{name} {got}, and {what} need all of them{cure}")
         return made
 
     @classmethod
@@ -78,9 +77,8 @@ class AttachedJumps(AttachedHeads):
         pattern = jump.jumping.pattern
         name = type(entry.module).__name__
         if entry.is_causal and pattern is not None and pattern.needs_global:
-            raise ValueError(
-                f"{name} is causal: pattern must have no 'global', got {config.pattern!r}"
-            )
+            got = repr(config.pattern)
+            raise ValueError(f"{name} is causal: pattern must have no 'global', got {got}")
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.graph.kind == "stones":

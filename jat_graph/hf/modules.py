@@ -90,10 +90,9 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
             continue
         for attribute, what in SDPA_LACKS.items():
             if getattr(module, attribute, None) is not None:
-                raise ValueError(
-                    f"{type(module).__name__} ({name}) cannot have jump heads: it {what}, "
-                    "which scaled dot product attention does not support"
-                )
+                why = f"it {what}, which scaled dot product attention does not support"
+                kind = type(module).__name__
+                raise ValueError(f"{kind} ({name}) cannot have jump heads: {why}")
         owners = [part for part in parts if part.config is module.config]
         on_sdpa = all(part._supports_sdpa for part in owners)
         reason = why_left_alone(module, name) if on_sdpa else NO_SDPA
@@ -203,10 +202,8 @@ class AttachedHeads(ABC):
         """Return the heads of each module that gets some; what needs no input is checked."""
         found = [entry for entry in modules if entry.left_alone is None]
         if config.layers is not None and serves_several_layers(found):
-            raise ValueError(
-                f"layers must be None, because one {type(found[0].module).__name__} serves "
-                f"several layers of this model, got {config.layers}"
-            )
+            why = f"one {type(found[0].module).__name__} serves several layers of this model"
+            raise ValueError(f"layers must be None, because {why}, got {config.layers}")
         layers = config.layer_indices(len(found))
         for name, table in config.graph.tables().items():
             if len(table) != len(layers):

@@ -252,10 +252,9 @@ def from_pretrained(
         'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):
-        raise ValueError(
-            f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
-            f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
-        )
+        example = f"from_pretrained(AutoModel, {str(path) or 'FOLDER'!r})"
+        wanted = f"a class of transformers and a folder, as in {example}"
+        raise ValueError(f"from_pretrained takes {wanted}, got {auto_class!r} and {str(path)!r}")
     check_model_name(str(path))
     at_hand = isinstance(auto_class, torch.nn.Module)
     adapter = None
@@ -269,10 +268,8 @@ def from_pretrained(
     saved = saved_configs(_config_of(path, kwargs))
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
-        raise ValueError(
-            f"{path} was saved without heads of jat_graph: load it by {auto_class.__name__}."
-            "from_pretrained, and attach some to it if it is to have them"
-        )
+        cure = f"load it by {auto_class.__name__}.from_pretrained, and attach some to it if it is"
+        raise ValueError(f"{path} was saved without heads of jat_graph: {cure} to have them")
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
     with built_plain():
@@ -312,18 +309,16 @@ def _load_adapter(
         elif configs:
             base = base.from_pretrained(name, **kwargs)
         else:
-            raise ValueError(
-                f"{path} has no {HEADS_FILE}, and its base model no heads: save it by "
-                "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
-            )
+            cure = "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
+            got = f"{path} has no {HEADS_FILE}, and its base model no heads"
+            raise ValueError(f"{got}: save it by {cure}")
     attachment = find_attachment(base)
     if attachment is None:
         attach_saved(base, configs, conv)
     elif configs and attachment.configs != configs:
-        raise ValueError(
-            f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
-            "with, got others; after jat_graph.detach, those of the adapter are attached"
-        )
+        wanted = f"{type(base).__name__} must have the heads that the adapter in {path} was trained"
+        cure = "after jat_graph.detach, those of the adapter are attached"
+        raise ValueError(f"{wanted} with, got others; {cure}")
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     if isinstance(base, PeftModel):  # which gets it beside those that it has
         base.add_adapter(name := options.pop("adapter_name", "default"), config)

@@ -43,10 +43,8 @@ def switch_on(
             config._attn_implementation = {"": name}
     for entry in found:
         if entry.module in inserted and entry.module.config._attn_implementation != NAME:
-            raise ValueError(
-                f"{type(base).__name__} cannot have {word} heads: transformers cannot "
-                f"change the attention of {type(entry.module).__name__}"
-            )
+            why = f"transformers cannot change the attention of {type(entry.module).__name__}"
+            raise ValueError(f"{type(base).__name__} cannot have {word} heads: {why}")
     attachment = Attachment(implementations)
     setattr(base, ROOT_ATTRIBUTE, attachment)
     hooks: list[tuple[nn.Module, Any]] = []

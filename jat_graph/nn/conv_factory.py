@@ -28,21 +28,17 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
         if config.conv == EXTERNAL:
             raise ValueError("conv must be given: the settings cannot build the layer of the heads")
         return config
+    wanted = "a factory that takes the size of a head"
     if isinstance(conv, nn.Module):
         name = type(conv).__name__
-        raise ValueError(
-            "conv must be a class, or a factory that takes the size of a head, such as "
-            f"`lambda size: {name}(size, size)`, got one {name}"
-        )
+        wanted = f"{wanted}, such as `lambda size: {name}(size, size)`"
+        raise ValueError(f"conv must be a class, or {wanted}, got one {name}")
     if not callable(conv):
-        raise ValueError(
-            f"conv must be a class or a factory, got {conv!r}; JatConfig(conv=...) takes names"
-        )
+        cure = "JatConfig(conv=...) takes names"
+        raise ValueError(f"conv must be a class or a factory, got {conv!r}; {cure}")
     if isinstance(conv, type) and _described(conv) is None:
-        raise ValueError(
-            "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "
-            f"the size of a head, got the class {conv.__name__}"
-        )
+        wanted = f"a layer of torch_geometric.nn or jat_graph.nn, or {wanted}"
+        raise ValueError(f"conv must be {wanted}, got the class {conv.__name__}")
     return config.replace(conv=_described(conv) or EXTERNAL)
 
 

@@ -352,15 +352,12 @@ def _without_loops(
     # A torch tensor becomes CSR, and keeps the entries of its loops as zeros.
     if isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
         if edge_weight is not None:
-            raise ValueError(
-                "edge_weight must be None with a sparse edge_index, which holds its own weights; "
-                f"got {list(edge_weight.shape)}"
-            )
-        if (edge_index.size(0), edge_index.size(1)) != (num_nodes, num_nodes):
-            raise ValueError(
-                f"a sparse edge_index must be [{num_nodes}, {num_nodes}] like the nodes of x, "
-                f"got [{edge_index.size(0)}, {edge_index.size(1)}]"
-            )
+            wanted = "None with a sparse edge_index, which holds its own weights"
+            raise ValueError(f"edge_weight must be {wanted}; got {list(edge_weight.shape)}")
+        size = [edge_index.size(0), edge_index.size(1)]
+        if size != [num_nodes, num_nodes]:
+            wanted = f"{[num_nodes, num_nodes]} like the nodes of x"
+            raise ValueError(f"a sparse edge_index must be {wanted}, got {size}")
         return _matrix_without_loops(edge_index, dtype), None
     check_index("edge_index", edge_index)
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))

@@ -34,10 +34,8 @@ class MultiHeadProjections(torch.nn.Module):
         self.channels = check_integer("channels", channels, least=1)
         self.heads = check_integer("heads", heads, least=1)
         if head_channels is None and channels % heads != 0:
-            raise ValueError(
-                f"channels must be a multiple of heads={heads} without head_channels, "
-                f"got {channels}"
-            )
+            wanted = f"a multiple of heads={heads} without head_channels"
+            raise ValueError(f"channels must be {wanted}, got {channels}")
         head_channels = channels // heads if head_channels is None else head_channels
         self.head_channels = check_integer("head_channels", head_channels, least=1)
         memory_channels = channels if memory_channels is None else memory_channels
@@ -145,9 +143,8 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() == 3:
             raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
         if batch.dtype != torch.long or batch.shape != x.shape[:1]:
-            raise ValueError(
-                f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
-            )
+            got = f"{batch.dtype} {list(batch.shape)}"
+            raise ValueError(f"batch must be torch.int64 [{x.size(0)}], got {got}")
         if bool((batch.diff() < 0).any()):
             raise ValueError("batch must be in rising order, got graphs that are interleaved")
 
@@ -249,9 +246,8 @@ def clean_tokens(
     """Check a batch of sequences and its mask, and set tokens that are not valid to 0."""
     name, mask_name = names
     if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        raise ValueError(
-            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
-        )
+        wanted = f"[B, N, {channels}] and not empty"
+        raise ValueError(f"{name} must be {wanted}, got {list(tokens.shape)}")
     check_values(name, tokens)
     wanted = tokens.shape[:2]
     if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
