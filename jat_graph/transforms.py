@@ -62,17 +62,14 @@ class AttentionToGraph(BaseTransform):  # type: ignore[misc]  # PyG is not typed
     def forward(self, data: Data) -> Data:
         """Return the data with the head's attention as its edges.
 
-        Called through the transform itself, it changes a shallow copy.
-
         Args:
-            data: One graph.
+            data: One graph. Called through the transform itself, it changes a shallow copy.
 
         Returns:
             The same object.
 
         Raises:
-            ValueError: If it is not one graph, holds no attention or too much, or a shape or a
-                value does not fit.
+            ValueError: If it is not one graph, holds no attention or too much, or does not fit.
         """
         if not isinstance(data, Data) or isinstance(data, Batch):
             raise ValueError(f"data must be the Data of one graph, got {type(data).__name__}")

@@ -283,11 +283,9 @@ def stone_graph(
     its ``hyperedge_weight``, a number for each hyperedge, alone.
 
     Args:
-        query, key, is_causal, scale: As for :func:`attention_graph`; no token stands on a later one
-            in causal order.
+        query, key, attention_mask, is_causal, scale: As for :func:`attention_graph`, but that the
+            mask is one of padding; no token stands on a later one in causal order.
         config: The settings, with a :class:`jat_graph.StoneGraph`; every head given gets a graph.
-        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``, that
-            says which tokens are padding. (default: None)
         excluded: Tokens that are never stones, bool ``[B, L]``. (default: None)
 
     Returns:

@@ -261,8 +261,7 @@ def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> An
 
     Args:
         model: The model, or a wrapper around it.
-        config_class: The kind of heads, by the class of their graph: ``ClusterGraph`` for those
-            that read by clusters. (default: ``JatConfig``, jump heads)
+        config_class: The kind of heads, as for :func:`detach`. (default: ``JatConfig``, jump heads)
 
     Returns:
         The config that :func:`attach` got; None if the model has no such heads.

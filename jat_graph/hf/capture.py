@@ -130,8 +130,7 @@ def capture_scores(
 
     Args:
         model: A model with jump heads, or a wrapper around it.
-        config_class: ``ClusterGraph`` for heads that read by clusters in their place.
-            (default: ``JatConfig``, jump heads)
+        config_class: The kind of heads, as for :func:`detach`. (default: ``JatConfig``, jump heads)
 
     Yields:
         A list that fills as the model runs: one entry for each layer that has such heads, in their

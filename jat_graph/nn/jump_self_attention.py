@@ -56,9 +56,7 @@ class JumpSelfAttention(SelfAttention):
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
 
     Shapes:
-        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
+        - **input, output:** as for :class:`SelfAttention`
 
     Reference:
         Eq. 7 and 9 of the JAT paper.
@@ -144,14 +142,10 @@ class JumpSelfAttention(SelfAttention):
 
 
 class EncoderSelfAttention(JumpSelfAttention):
-    """Self-attention of an encoder: every token reads all valid ones, some heads jumping.
-
-    :class:`JumpSelfAttention`, whose arguments and shapes these are, where jump heads are a choice:
-    without a ``config`` no head jumps.
+    """Self-attention of an encoder: :class:`JumpSelfAttention`, where no head jumps by default.
 
     Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; Eq. 7 and 9 of the
-        JAT paper.
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
     """
 
     _is_decoder = False
@@ -179,8 +173,7 @@ class DecoderSelfAttention(EncoderSelfAttention):
     ``key_step``; and ``vote_rate`` raises.
 
     Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3; section 3.2.1 of
-        the JAT paper.
+        Section 3.2.1 of the JAT paper.
     """
 
     _is_decoder = True
