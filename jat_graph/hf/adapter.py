@@ -211,10 +211,10 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
     for kind in [kind for kind in kinds_of(config_class) if kind in attachment.configs]:
         for module in modules:
             state = getattr(module, STATE_ATTRIBUTE)
-            gone = [heads for heads in state.heads if isinstance(heads, kind)]
-            for name in [name for heads in gone for name in heads.parameters(module)]:
-                delattr(module, name)
-            state.heads = tuple(heads for heads in state.heads if heads not in gone)
+            kept = tuple(heads for heads in state.heads if not isinstance(heads, kind))
+            for name in kind.learns if kept != state.heads else ():
+                module._modules.pop(name, None)
+            state.heads = kept
         del attachment.configs[kind]
         delattr(base.config, kind.name)
         if kind is AttachedJumps:
@@ -317,10 +317,9 @@ def add_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[
     """Give modules what they get to learn with their heads, which a loaded one has; name it."""
     added = []
     for module, heads in inserted.items():
-        for name, build in heads.parameters(module, conv).items():
-            if not hasattr(module, name):
-                setattr(module, name, build().to(*_place(base, module)))
-                added.append((module, name))
+        for name, made in heads.new_parameters(module, conv).items():
+            setattr(module, name, made.to(*_place(base, module)))
+            added.append((module, name))
     return added
 
 

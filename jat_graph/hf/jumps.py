@@ -15,7 +15,6 @@ from jat_graph.hf.inputs import AttentionInputs, window_of
 from jat_graph.hf.modules import (
     AttachedHeads,
     AttentionModule,
-    Builders,
     HeadsByModule,
     head_size,
     spread,
@@ -41,6 +40,7 @@ class AttachedJumps(AttachedHeads):
     graphs = (PairGraph, StoneGraph)
     name = "jat"
     word = "jump"
+    learns = ("strength", "jump_conv")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jumping", JumpHeads.everyone(self.config, len(self.heads)))
@@ -72,8 +72,7 @@ class AttachedJumps(AttachedHeads):
         cls, entry: AttentionModule, index: int, row: int, config: JatConfig
     ) -> AttachedJumps:
         """Return the jump heads of one module, which must not look ahead if it is causal."""
-        jump = super().in_module(entry, index, row, config)
-        assert isinstance(jump, AttachedJumps)
+        jump: Any = super().in_module(entry, index, row, config)
         pattern = jump.jumping.pattern
         name = type(entry.module).__name__
         if entry.is_causal and pattern is not None and pattern.needs_global:
@@ -85,26 +84,22 @@ class AttachedJumps(AttachedHeads):
                 reasons = [*reasons, "a layer on stones would use later tokens; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{name} is causal: {'; '.join(reasons)}")
-        return jump
+        return jump  # type: ignore[no-any-return]
 
-    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
+    def new_parameters(self, module: nn.Module, conv: Any) -> dict[str, nn.Module]:
         """Return the strengths, if they are learned, and layers of PyG."""
-
-        def strength() -> nn.Module:
-            theta = self.jumping.new_strength()
-            assert theta is not None
-            return JumpStrength(theta)
-
-        def layers() -> nn.Module:
+        made: dict[str, nn.Module] = {}
+        theta = self.jumping.new_strength()
+        if theta is not None and not hasattr(module, "strength"):
+            made["strength"] = JumpStrength(theta)
+        if self.config.conv is not None and not hasattr(module, "jump_conv"):
             from jat_graph.nn.conv_factory import build_layers  # PyG takes seconds to load
 
             # Drawn on the CPU, from a seed of their own.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(self.config.seed + self.index)
-                return build_layers(self.config, conv, head_size(module))
-
-        made = {"strength": strength} if self.learning else {}
-        return made | ({} if self.config.conv is None else {"jump_conv": layers})
+                made["jump_conv"] = build_layers(self.config, conv, head_size(module))
+        return made
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
@@ -119,14 +114,12 @@ class AttachedJumps(AttachedHeads):
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        config = self.config
-        graph = self.config.jump_graph
+        config, graph = self.config, self.config.jump_graph
         learned = self.learned(module)
         conv, weights = config.conv, config.hop_weights
-        if graph.vote_rate is None:
-            words = [graph.kind, f"threshold {spread(graph.threshold, form='.3g')}"]
-        else:
-            words = [graph.kind, f"vote rate {graph.vote_rate:g}"]
+        threshold = f"threshold {spread(graph.threshold, form='.3g')}"
+        rate = graph.vote_rate
+        words = [graph.kind, threshold if rate is None else f"vote rate {rate:g}"]
         words += [f"{graph.key_selection} keys"] if graph.key_selection != "all" else []
         words += [f"layer {conv if isinstance(conv, str) else conv['layer']}"] if conv else []
         words += [f"within {config.pattern}"] if config.pattern is not None else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -179,7 +179,6 @@ def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     return f"its attention ({names}) does not go through transformers' attention interface"
 
 
-Builders: TypeAlias = Mapping[str, Callable[[], nn.Module]]  # of what a module gets to learn
 HeadsByModule: TypeAlias = "dict[nn.Module, AttachedHeads]"
 ConfigsByKind: TypeAlias = "dict[type[AttachedHeads], JatConfig]"
 
@@ -196,6 +195,7 @@ class AttachedHeads(ABC):
     graphs: ClassVar[tuple[type[Any], ...]]  # of its settings
     name: ClassVar[str]  # where a model's configuration holds and saves the settings
     word: ClassVar[str]  # what the kind is called in messages
+    learns: ClassVar[tuple[str, ...]] = ()  # names of what their module may get to learn
 
     @classmethod
     def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> HeadsByModule:
@@ -224,8 +224,8 @@ class AttachedHeads(ABC):
         heads = config.head_indices(entry.num_heads)
         return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
 
-    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
-        """Return what the module gets to learn with these heads: by name, what makes it."""
+    def new_parameters(self, module: nn.Module, conv: Any) -> dict[str, nn.Module]:
+        """Return what the module gets to learn with these heads, and does not have yet, by name."""
         return {}
 
     @abstractmethod
