@@ -201,7 +201,7 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         >>> jat_graph.summary(jat_graph.detach(model))
         'BertModel has no jump heads'
     """
-    attachment = _require(model, config_class)
+    attachment = require_heads(model, kinds_of(config_class))
     roots = [part for part in model_parts(model) if vars(part).get(ROOT_ATTRIBUTE) is attachment]
     if not roots:
         name = type(model).__name__
@@ -247,7 +247,7 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         ...     jat_graph.summary(model).splitlines()[0]
         'BertModel has heads of jat_graph (switched off)'
     """
-    attachment = _require(model)
+    attachment = require_heads(model)
     previous = attachment.enabled
     attachment.enabled = False
     try:
@@ -335,12 +335,11 @@ def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
     return (execution_device(module) or device if device.type == "meta" else device), dtype
 
 
-def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
-    """Return what the attention modules of a model share, or say that there is nothing."""
+def require_heads(model: nn.Module, kinds: Sequence[type[AttachedHeads]] = KINDS) -> Attachment:
+    """Return what the attention modules of a model with heads of some kinds share."""
     attachment = find_attachment(model)
-    wanted = kinds_of(config_class)
-    if attachment is None or not any(kind in attachment.configs for kind in wanted):
-        words = " or ".join(kind.word for kind in wanted)
+    if attachment is None or not any(kind in attachment.configs for kind in kinds):
+        words = " or ".join(kind.word for kind in kinds)
         got = "plain " if attachment is None else ""
         raise ValueError(f"model must have {words} heads, got a {got}{type(model).__name__}")
     return attachment

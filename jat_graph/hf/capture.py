@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.core.masks import TokenMask
-from jat_graph.hf.adapter import find_attachment, kinds_of
+from jat_graph.hf.adapter import find_attachment, kinds_of, require_heads
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import AttachedHeads
@@ -101,10 +101,7 @@ def recording(
     model: nn.Module, kind: type[AttachedHeads], record: Callable[[CapturedLayer], None]
 ) -> Iterator[None]:
     """Show what heads of a kind see, call by call, of every forward inside the ``with``."""
-    attachment = find_attachment(model)
-    if attachment is None or kind not in attachment.configs:
-        got = f"a {type(model).__name__} without"
-        raise ValueError(f"model must have {kind.word} heads, got {got}")
+    attachment = require_heads(model, [kind])
 
     def show(kinds: tuple[AttachedHeads, ...], inputs: AttentionInputs) -> None:
         for heads in kinds:

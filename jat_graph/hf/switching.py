@@ -33,7 +33,7 @@ def switch_on(
     word: str,
 ) -> Attachment:
     """Give a model our attention function, without any heads yet."""
-    own_configs(model)
+    _own_configs(model)
     implementations = _current_implementations(base)
     base.set_attn_implementation(NAME)
     # Parts that cannot run on SDPA get their own attention, and its masks, back.
@@ -91,17 +91,13 @@ def all_or_nothing(model: nn.Module) -> Iterator[None]:
         raise
 
 
-def own_configs(model: nn.Module) -> None:
+def _own_configs(model: nn.Module) -> None:
     """Give a model copies of configurations that others may share."""
-    held = [
-        (module, name, value)
-        for module in model.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, PreTrainedConfig)
-    ]
     copies: dict[int, Any] = {}
-    for module, name, value in held:
-        setattr(module, name, deepcopy(value, copies))
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, PreTrainedConfig):
+                setattr(module, name, deepcopy(value, copies))
 
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:
