@@ -24,10 +24,10 @@ ROLES = ("cls", "sep", "bos", "eos", "pad")
 
 
 def with_excluded_tokens(
-    config: Any, tokenizer: PreTrainedTokenizerBase | Sequence[int] | None
-) -> Any:
+    config: JatConfig, tokenizer: PreTrainedTokenizerBase | Sequence[int] | None
+) -> JatConfig:
     """Return the settings with excluded tokens, if they have none; a tokenizer's are for stones."""
-    if tokenizer is None or not isinstance(config, JatConfig) or config.excluded_token_ids:
+    if tokenizer is None or config.excluded_token_ids:
         return config
     if isinstance(tokenizer, Sequence):
         return config.replace(excluded_token_ids=tuple(tokenizer))

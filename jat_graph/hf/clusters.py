@@ -15,7 +15,7 @@ from jat_graph.core.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.core.masks import TokenMask, split_additive
 from jat_graph.core.past import Past
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import AttachedHeads, AttentionModule, HeadsByModule, spread
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, spread
 
 if TYPE_CHECKING:
     from jat_graph.clusters.attend import State
@@ -44,15 +44,6 @@ class AttachedClusters(AttachedHeads):
         number = len(self.heads)
         rules = {causal: graph.rules(number, causal) for causal in (False, True)}
         object.__setattr__(self, "rules", rules)
-
-    @classmethod
-    def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> HeadsByModule:
-        """Return the heads of each module, one of which must not read within its own window."""
-        made = super().in_modules(modules, config)
-        if not made:
-            kind = next(type(e.module).__name__ for e in modules if e.left_alone is None)
-            raise ValueError(f"{kind} reads within a window in all layers, which needs no clusters")
-        return made
 
     @classmethod
     def in_module(

@@ -214,6 +214,9 @@ class AttachedHeads(ABC):
             heads = cls.in_module(found[index], index, row, config)
             if heads is not None:
                 made[found[index].module] = heads
+        if not made:
+            got = f"{type(found[0].module).__name__} reads within a window in all layers"
+            raise ValueError(f"{got}, which needs no {cls.word} heads")
         return made
 
     @classmethod
