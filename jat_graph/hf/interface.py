@@ -161,13 +161,12 @@ def run_heads(
     attn_mask, is_causal = None, False
     if groups and (wanted or pattern is None or not inputs.is_whole):
         attn_mask, is_causal = inputs.sdpa_mask(pattern)
-    if groups:
+    for group in groups:
         if pattern is not None and inputs.is_whole:
-            output = attend_within(pattern, groups, mask=inputs.token_mask(), **options)
+            output = attend_within(pattern, [group], mask=inputs.token_mask(), **options)
         else:
-            output = attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
-        every = tuple(sorted(head for group in groups for head in group.heads))
-        outputs.append(HeadOutput(every, output))
+            output = attend([group], attn_mask=attn_mask, is_causal=is_causal, **options)
+        outputs.append(HeadOutput(group.heads, output))
     output = merge_heads([part.heads for part in outputs], [part.output for part in outputs])
     output = output.transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
     masks: dict[str, Any] = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": inputs.scale}
