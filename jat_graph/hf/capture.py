@@ -158,7 +158,7 @@ def _captured(heads: AttachedHeads, inputs: AttentionInputs) -> CapturedLayer:
     seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
     if not isinstance(heads, AttachedJumps):
         if inputs.everywhere is not None:
-            raise ValueError("cluster heads must have no global tokens here, got a mask of some")
+            raise ValueError("captured cluster heads must have no global tokens, got a mask")
         return CapturedLayer(*seen, value=value)
     strength = heads.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()
