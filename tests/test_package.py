@@ -111,7 +111,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     package = ROOT / "jat_graph"
     kinds = ("*.py", "*.pyi", "*.toml", "looking/viewer/assets/*", "py.typed")
     files = {path for kind in kinds for path in package.rglob(kind)}
-    files.add(package / "jumps" / "operators" / "costs.json")
+    files |= {package / "hf" / "card.md", package / "jumps" / "operators" / "costs.json"}
     assert shipped == {str(path.relative_to(ROOT)) for path in files}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,40 +41,6 @@ This loads the base model, attaches the heads and adds the adapter, which PEFT a
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
 # Lines of the template that PEFT writes, which nobody has filled in.
 _EMPTY = ("# Model Card for Model ID", "[More Information Needed]")
-_TEXT = """\
----
-library_name: {library}
-tags:
-- jat_graph
-- jump-self-attention
----
-
-# {title}
-
-```text
-{summary}
-```
-
-## Load it
-
-```python
-from transformers import {architecture}
-
-import jat_graph
-
-model = jat_graph.from_pretrained({architecture}, "FOLDER")
-```
-
-{note}
-
-## Settings
-
-```json
-{settings}
-```
-
-{mark}
-"""
 
 
 def save_pretrained(model: nn.Module, folder: str | Path, **kwargs: Any) -> None:
@@ -141,7 +108,8 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
     settings, base = _settings(model), transformer_of(model)
     name = type(base).__name__
     what = "An adapter of PEFT for a " if adapter else "A "
-    return _TEXT.format(
+    template = files("jat_graph.hf").joinpath("card.md").read_text("utf-8")
+    return template.format(
         library="peft" if adapter else "transformers",
         title=f"{what}{name} with heads of jat_graph",
         summary=summary(base),
