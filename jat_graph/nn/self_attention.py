@@ -246,13 +246,13 @@ def clean_tokens(
     """Check a batch of sequences and its mask, and set tokens that are not valid to 0."""
     name, mask_name = names
     if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        wanted = f"[B, N, {channels}] and not empty"
-        raise ValueError(f"{name} must be {wanted}, got {list(tokens.shape)}")
+        got = list(tokens.shape)
+        raise ValueError(f"{name} must be [B, N, {channels}] and not empty, got {got}")
     check_values(name, tokens)
     wanted = tokens.shape[:2]
     if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
-        got = f"{mask.dtype} {list(mask.shape)}"
-        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {got}")
+        found = f"{mask.dtype} {list(mask.shape)}"
+        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {found}")
     valid = None if mask is None else mask.unsqueeze(1)
     (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
     return clean.squeeze(1)
