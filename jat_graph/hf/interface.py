@@ -95,7 +95,7 @@ def jat_attention_forward(
         everywhere = _global_tokens(query, everywhere, state)
     if pattern is not None and everywhere is not None:
         pattern = pattern.with_global(everywhere)
-    given = [kwargs.pop(name, None) for name in (INPUTS, ARGUMENT, GRAPHS)]
+    given = kwargs.pop(INPUTS, None), kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
     causal = kwargs.get("is_causal")

@@ -34,8 +34,9 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
         wanted = f"{wanted}, such as `lambda size: {name}(size, size)`"
         raise ValueError(f"conv must be a class, or {wanted}, got one {name}")
     if not callable(conv):
-        cure = "JatConfig(conv=...) takes names"
-        raise ValueError(f"conv must be a class or a factory, got {conv!r}; {cure}")
+        raise ValueError(
+            f"conv must be a class or a factory, got {conv!r}; JatConfig(conv=...) takes names"
+        )
     if isinstance(conv, type) and _described(conv) is None:
         wanted = f"a layer of torch_geometric.nn or jat_graph.nn, or {wanted}"
         raise ValueError(f"conv must be {wanted}, got the class {conv.__name__}")
