@@ -137,7 +137,8 @@ def _attach(
     found = attention_modules(base)
     inserted = kind.in_modules(found, config)
     if attachment is not None:
-        if vars(base).get(ROOT_ATTRIBUTE) is not attachment:
+        root: Attachment | None = vars(base).get(ROOT_ATTRIBUTE)
+        if root is not attachment:
             name = type(base).__name__
             raise ValueError(f"model must be the one with the other heads, got a {name}")
         _check_room(attachment, inserted, kind, config)
