@@ -46,7 +46,7 @@ class JumpSelfAttention(SelfAttention):
     Args:
         channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
             :class:`SelfAttention`.
-        config: The settings; None if no head jumps.
+        config: The settings. (default: None, no head jumps)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
@@ -78,7 +78,7 @@ class JumpSelfAttention(SelfAttention):
         self,
         channels: int,
         heads: int,
-        config: JatConfig | None,
+        config: JatConfig | None = None,
         head_channels: int | None = None,
         qkv_bias: bool = False,
         attn_out_bias: bool = True,
@@ -142,13 +142,24 @@ class JumpSelfAttention(SelfAttention):
 
 
 class EncoderSelfAttention(JumpSelfAttention):
-    """Self-attention of an encoder: :class:`JumpSelfAttention`, where no head jumps by default.
+    """Self-attention of an encoder: :class:`JumpSelfAttention`, under the name of its place.
 
     Reference:
         Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
     """
 
-    _is_decoder = False
+
+class DecoderSelfAttention(JumpSelfAttention):
+    """Masked self-attention of a decoder: a token reads itself and those before it.
+
+    Arguments and shapes are those of :class:`JumpSelfAttention`. The votes keep to the same rule,
+    so that no token depends on later ones, whatever the number of hops. The keys that vote must be
+    chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a ``key_step``; and
+    ``vote_rate`` raises.
+
+    Reference:
+        Vaswani et al., section 3.2.3; section 3.2.1 of the JAT paper.
+    """
 
     def __init__(
         self,
@@ -161,19 +172,4 @@ class EncoderSelfAttention(JumpSelfAttention):
         dropout: float = 0.0,
     ) -> None:
         options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options, is_causal=self._is_decoder)
-
-
-class DecoderSelfAttention(EncoderSelfAttention):
-    """Masked self-attention of a decoder: a token reads itself and those before it.
-
-    Arguments and shapes are those of :class:`EncoderSelfAttention`. The votes keep to the same
-    rule, so that no token depends on later ones, whatever the number of hops. The keys that vote
-    must be chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a
-    ``key_step``; and ``vote_rate`` raises.
-
-    Reference:
-        Section 3.2.1 of the JAT paper.
-    """
-
-    _is_decoder = True
+        super().__init__(channels, heads, config, *options, is_causal=True)
