@@ -17,11 +17,11 @@ BIN = Path(sys.executable).parent
 OF_PYG = (
     "looking.data.attention_graphs.AttentionGraphs",
     "graphs.pairs.StoneHypergraph",
-    "graphs.transforms.AttentionToGraph",
-    "nn.cluster_conv.ClusterConv",
-    "nn.jump_conv.JumpConv",
-    "nn.jump_conv.OneGraphConv",
-    "nn.stone_conv.StoneConv",
+    "transforms.AttentionToGraph",
+    "nn.convs.ClusterConv",
+    "nn.convs.JumpConv",
+    "nn.convs.OneGraphConv",
+    "nn.convs.StoneConv",
 )
 # An attribute has the type of what it is set to; no more is "partially unknown" without Unknown.
 INFERRED = r"Type is missing type annotation|Ambiguous base class|.* is partially unknown|No docstr"

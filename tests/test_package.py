@@ -111,7 +111,7 @@ def test_the_wheel_holds_every_module_and_says_what_it_is(tmp_path: Path) -> Non
     package = ROOT / "jat_graph"
     kinds = ("*.py", "*.pyi", "*.toml", "looking/viewer/assets/*", "py.typed")
     files = {path for kind in kinds for path in package.rglob(kind)}
-    files.add(package / "jumps" / "operators" / "costs.json")
+    files |= {package / "hf" / "card.md", package / "jumps" / "operators" / "costs.json"}
     assert shipped == {str(path.relative_to(ROOT)) for path in files}
 
     info = f"jat_graph-{jat_graph.__version__}.dist-info"

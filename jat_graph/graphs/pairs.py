@@ -130,10 +130,8 @@ def _read_map(
     graph = config.jump_graph
     highest = max(graph.thresholds(scores.size(1)))
     if kind == "probabilities" and highest >= 1 and graph.vote_rate is None:
-        raise ValueError(
-            "threshold must be in [0, 1) for probabilities, or use vote_rate; "
-            f"got {graph.threshold}"
-        )
+        wanted = "in [0, 1) for probabilities, or use vote_rate"
+        raise ValueError(f"threshold must be {wanted}; got {graph.threshold}")
     token_mask = resolve_mask(mask, is_causal, scores)
     allowed = token_mask.allowed(scores.size(2), scores.device)
     if allowed is not None:
@@ -285,11 +283,9 @@ def stone_graph(
     its ``hyperedge_weight``, a number for each hyperedge, alone.
 
     Args:
-        query, key, is_causal, scale: As for :func:`attention_graph`; no token stands on a later one
-            in causal order.
+        query, key, attention_mask, is_causal, scale: As for :func:`attention_graph`, but that the
+            mask is one of padding; no token stands on a later one in causal order.
         config: The settings, with a :class:`jat_graph.StoneGraph`; every head given gets a graph.
-        attention_mask: Bool (True = attend) or additive, ``[B, L]`` or ``[B|1, H|1, L, L]``, that
-            says which tokens are padding. (default: None)
         excluded: Tokens that are never stones, bool ``[B, L]``. (default: None)
 
     Returns:

@@ -13,11 +13,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from jat_graph.core.tensors import is_wide
+from jat_graph.hf.arguments import token_hooks, with_excluded_tokens
 from jat_graph.hf.by_name import reads_by_name
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.heads import AttachedHeads, ConfigsByKind, HeadsByModule
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import (
+    AttachedHeads,
+    ConfigsByKind,
+    HeadsByModule,
     add_hooks,
     attention_modules,
     execution_device,
@@ -36,7 +39,6 @@ from jat_graph.hf.state import (
     saved_configs,
 )
 from jat_graph.hf.switching import all_or_nothing, switch_off, switch_on
-from jat_graph.hf.token_masks import token_hooks, with_excluded_tokens
 from jat_graph.jumps.config import JatConfig, check_config
 from jat_graph.jumps.fields import EXTERNAL
 from jat_graph.jumps.graph_config import PairGraph
@@ -103,7 +105,7 @@ def attach(
     """
     base = transformer_of(model)
     check_config(config)
-    kind = next(kind for kind in KINDS if isinstance(config.graph, kind.graphs))
+    (kind,) = kinds_of(type(config.graph))
     if conv is not None and kind is not AttachedJumps:
         raise ValueError(f"conv needs a JatConfig of jump heads, got {kind.word} heads")
     config = with_layers(with_excluded_tokens(config, tokenizer), conv)
@@ -143,7 +145,6 @@ def _attach(
     foreign = getattr(base.config, kind.name, None)
     if foreign is not None and kind not in saved_configs({kind.name: foreign}):
         raise ValueError(f"config.{kind.name} must be free for jat_graph, got {foreign!r}")
-    learned = new_parameters(base, inserted, conv)  # should there be no room, nothing has changed
     hooks = token_hooks(base, inserted, config.excluded_token_ids)
     if attachment is None:
         ours = {module: len(heads.heads) for module, heads in inserted.items()}
@@ -152,8 +153,7 @@ def _attach(
             name = f"other heads of {type(base).__name__}, on clusters by name until now"
             warnings.warn(f"{name}, run on SDPA; attach clusters to them, too", stacklevel=3)
         attachment = switch_on(model, base, found, inserted, kind.word)
-    for module, name, made in learned:
-        setattr(module, name, made)
+    add_parameters(base, inserted, conv)
     for module, heads in inserted.items():
         getattr(module, STATE_ATTRIBUTE).heads += (heads,)
     attachment.configs[kind] = config
@@ -202,20 +202,20 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
         >>> jat_graph.summary(jat_graph.detach(model))
         'BertModel has no jump heads'
     """
-    attachment = _require(model, config_class)
-    owners = (part for part in model.modules() if vars(part).get(ROOT_ATTRIBUTE) is attachment)
-    base: Any = next(owners, None)
-    if base is None:
+    attachment = require_heads(model, kinds_of(config_class))
+    roots = [part for part in model_parts(model) if vars(part).get(ROOT_ATTRIBUTE) is attachment]
+    if not roots:
         name = type(model).__name__
         raise ValueError(f"model must be the whole model with the heads, got the {name} inside it")
+    base = roots[0]
     modules = [module for module in base.modules() if layer_state(module)]
     for kind in [kind for kind in kinds_of(config_class) if kind in attachment.configs]:
         for module in modules:
             state = getattr(module, STATE_ATTRIBUTE)
-            gone = [heads for heads in state.heads if isinstance(heads, kind)]
-            for name in [name for heads in gone for name in heads.parameters(module)]:
-                delattr(module, name)
-            state.heads = tuple(heads for heads in state.heads if heads not in gone)
+            kept = tuple(heads for heads in state.heads if not isinstance(heads, kind))
+            for name in kind.learns if kept != state.heads else ():
+                module._modules.pop(name, None)
+            state.heads = kept
         del attachment.configs[kind]
         delattr(base.config, kind.name)
         if kind is AttachedJumps:
@@ -248,7 +248,7 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         ...     jat_graph.summary(model).splitlines()[0]
         'BertModel has heads of jat_graph (switched off)'
     """
-    attachment = _require(model)
+    attachment = require_heads(model)
     previous = attachment.enabled
     attachment.enabled = False
     try:
@@ -262,8 +262,7 @@ def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> An
 
     Args:
         model: The model, or a wrapper around it.
-        config_class: The kind of heads, by the class of their graph: ``ClusterGraph`` for those
-            that read by clusters. (default: ``JatConfig``, jump heads)
+        config_class: The kind of heads, as for :func:`detach`. (default: ``JatConfig``, jump heads)
 
     Returns:
         The config that :func:`attach` got; None if the model has no such heads.
@@ -315,14 +314,14 @@ def with_layers(config: Any, conv: ConvFactory | None) -> Any:
     return with_conv(config, conv)
 
 
-def new_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[Any, str, Any]]:
-    """Return what modules get to learn with their heads, by name; a loaded one has it already."""
-    found = []
+def add_parameters(base: Any, inserted: HeadsByModule, conv: Any) -> list[tuple[nn.Module, str]]:
+    """Give modules what they get to learn with their heads, which a loaded one has; name it."""
+    added = []
     for module, heads in inserted.items():
-        for name, build in heads.parameters(module, conv).items():
-            if not hasattr(module, name):
-                found.append((module, name, build().to(*_place(base, module))))
-    return found
+        for name, made in heads.new_parameters(module, conv).items():
+            setattr(module, name, made.to(*_place(base, module)))
+            added.append((module, name))
+    return added
 
 
 def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
@@ -337,32 +336,26 @@ def _place(base: nn.Module, module: Any) -> tuple[torch.device, torch.dtype]:
     return (execution_device(module) or device if device.type == "meta" else device), dtype
 
 
-def _require(model: nn.Module, config_class: type[Any] | None = None) -> Attachment:
-    """Return what the attention modules of a model share, or say that there is nothing."""
+def require_heads(model: nn.Module, kinds: Sequence[type[AttachedHeads]] = KINDS) -> Attachment:
+    """Return what the attention modules of a model with heads of some kinds share."""
     attachment = find_attachment(model)
-    wanted = kinds_of(config_class)
-    if attachment is None or not any(kind in attachment.configs for kind in wanted):
-        words = " or ".join(kind.word for kind in wanted)
+    if attachment is None or not any(kind in attachment.configs for kind in kinds):
+        words = " or ".join(kind.word for kind in kinds)
         got = "plain " if attachment is None else ""
         raise ValueError(f"model must have {words} heads, got a {got}{type(model).__name__}")
     return attachment
 
 
 def _check_room(
-    attachment: Attachment,
-    inserted: HeadsByModule,
-    kind: type[AttachedHeads],
-    config: JatConfig,
+    attachment: Attachment, inserted: HeadsByModule, kind: type[AttachedHeads], config: JatConfig
 ) -> None:
     """Refuse heads that those of other kinds leave no room for."""
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
             both = sorted(set(heads.heads) & set(other.heads))
             if both:
-                raise ValueError(
-                    f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be a "
-                    f"{kind.word} head, too; give each kind heads of its own"
-                )
+                got = f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be"
+                raise ValueError(f"{got} a {kind.word} head, too; give each kind heads of its own")
     within = attachment.pattern is not None or config.pattern is not None
     if within and AttachedClusters in (kind, *attachment.configs):
         raise ValueError("pattern must be None beside cluster heads, which read all keys")

@@ -22,13 +22,7 @@ from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
-from jat_graph.hf.inputs import (
-    INPUTS,
-    AttentionInputs,
-    hand_cache,
-    jat_mask,
-    window_of,
-)
+from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache, jat_mask, window_of
 from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
 from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
 from jat_graph.jumps.graph_config import change_graph, without_gone
@@ -201,9 +195,8 @@ def _graph(saved: Any, settings: Mapping[str, Any]) -> ClusterGraph:
     graph = change_graph(ClusterGraph(), {**without_gone(saved), **settings})
     for name, value in vars(graph).items():
         if isinstance(value, tuple):
-            raise ValueError(
-                f"{name} must be one number for all heads, got a table, which attach takes"
-            )
+            wanted = "one number for all heads"
+            raise ValueError(f"{name} must be {wanted}, got a table, which attach takes")
     return cast(ClusterGraph, graph)
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph.core.masks import TokenMask
-from jat_graph.hf.adapter import find_attachment, kinds_of
-from jat_graph.hf.heads import AttachedHeads
+from jat_graph.hf.adapter import find_attachment, kinds_of, require_heads
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.state import heads_of
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.layers import HeadConvs
@@ -101,10 +101,7 @@ def recording(
     model: nn.Module, kind: type[AttachedHeads], record: Callable[[CapturedLayer], None]
 ) -> Iterator[None]:
     """Show what heads of a kind see, call by call, of every forward inside the ``with``."""
-    attachment = find_attachment(model)
-    if attachment is None or kind not in attachment.configs:
-        got = f"got a {type(model).__name__} without"
-        raise ValueError(f"model must have {kind.word} heads, {got}")
+    attachment = require_heads(model, [kind])
 
     def show(kinds: tuple[AttachedHeads, ...], inputs: AttentionInputs) -> None:
         for heads in kinds:
@@ -130,8 +127,7 @@ def capture_scores(
 
     Args:
         model: A model with jump heads, or a wrapper around it.
-        config_class: ``ClusterGraph`` for heads that read by clusters in their place.
-            (default: ``JatConfig``, jump heads)
+        config_class: The kind of heads, as for :func:`detach`. (default: ``JatConfig``, jump heads)
 
     Yields:
         A list that fills as the model runs: one entry for each layer that has such heads, in their
@@ -162,9 +158,7 @@ def _captured(heads: AttachedHeads, inputs: AttentionInputs) -> CapturedLayer:
     seen = (heads.index, heads.heads, query, key, heads.config, mask, inputs.scale)
     if not isinstance(heads, AttachedJumps):
         if inputs.everywhere is not None:
-            raise ValueError(
-                "captured cluster heads must have no global tokens, got a mask of some"
-            )
+            raise ValueError("captured cluster heads must have no global tokens, got a mask")
         return CapturedLayer(*seen, value=value)
     strength = heads.learned(inputs.module)
     strength = None if strength is None else strength.detach().clone()
@@ -176,13 +170,10 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
     both = (first, second)
     lengths = [layer.query.size(2) for layer in both]
     if lengths[0] != lengths[1]:
-        raise ValueError(
-            "capture_scores joins forwards of one length only, "
-            f"got {lengths[0]} and {lengths[1]} tokens; use a new `with` for each"
-        )
+        got = f"{lengths[0]} and {lengths[1]} tokens; use a new `with` for each"
+        raise ValueError(f"capture_scores joins forwards of one length only, got {got}")
     if first.mask.causal != second.mask.causal:
         raise ValueError("capture_scores cannot join a causal and a bidirectional call of a layer")
-
     masks: dict[str, Any] = {}
     for name, fill in {"valid": 1, "pairs": 1, "bias": 0, "excluded": 0}.items():
         parts = [getattr(layer.mask, name) for layer in both]
@@ -194,7 +185,5 @@ def _joined(first: CapturedLayer, second: CapturedLayer) -> CapturedLayer:
             sizes = [(len(layer.query), heads, *shape) for layer in both]
             masks[name] = torch.cat([p.expand(s) for p, s in zip(filled, sizes, strict=True)])
     names = ["query", "key"] if first.value is None else ["query", "key", "value"]
-    tensors: dict[str, Any] = {
-        name: torch.cat([getattr(layer, name) for layer in both]) for name in names
-    }
-    return replace(first, **tensors, mask=replace(first.mask, **masks))
+    pairs = {name: torch.cat([getattr(layer, name) for layer in both]) for name in names}
+    return replace(first, **pairs, mask=replace(first.mask, **masks))  # type: ignore[arg-type]

@@ -14,9 +14,8 @@ from jat_graph.clusters.settings import MEASURED, NEVER, ClusterGraph
 from jat_graph.core.heads import HeadGroup, HeadOutput, HeadParts, split_heads
 from jat_graph.core.masks import TokenMask, split_additive
 from jat_graph.core.past import Past
-from jat_graph.hf.heads import AttachedHeads, HeadsByModule, spread
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import AttentionModule
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, spread
 
 if TYPE_CHECKING:
     from jat_graph.clusters.attend import State
@@ -47,15 +46,6 @@ class AttachedClusters(AttachedHeads):
         object.__setattr__(self, "rules", rules)
 
     @classmethod
-    def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> HeadsByModule:
-        """Return the heads of each module, one of which must not read within its own window."""
-        made = super().in_modules(modules, config)
-        if not made:
-            kind = next(type(e.module).__name__ for e in modules if e.left_alone is None)
-            raise ValueError(f"{kind} reads within a window in all layers, which needs no clusters")
-        return made
-
-    @classmethod
     def in_module(
         cls, entry: AttentionModule, index: int, row: int, config: JatConfig
     ) -> AttachedHeads | None:
@@ -64,10 +54,8 @@ class AttachedClusters(AttachedHeads):
             return super().in_module(entry, index, row, config)
         if config.layers is None:
             return None
-        raise ValueError(
-            f"layers must leave out {index}, whose {type(entry.module).__name__} reads within a "
-            f"window of its own, got {config.layers}"
-        )
+        what = f"{index}, whose {type(entry.module).__name__} reads within a window of its own"
+        raise ValueError(f"layers must leave out {what}, got {config.layers}")
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from jat_graph.hf.adapter import find_attachment
+from jat_graph.hf.arguments import hand_graphs
 from jat_graph.hf.by_name import reads_by_name
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.graph_arguments import hand_graphs
 from jat_graph.hf.modules import (
     attention_modules,
     layers_around,
@@ -77,17 +77,16 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
 
     Heads by clusters, attached or by name, read the keys of global tokens exactly, and global
     tokens read all keys; a pattern with ``global`` and no number, such as ``window:256+global``,
-    allows these pairs beside its others. Global tokens have no projections of their own: queries,
-    keys and values are those that the model has. Heads that are dense see all tokens anyway, and
-    layers that read within a window of their model's own stay as they are. A model that hands on
-    arguments takes the same mask in its forward, as ``global_attention_mask``; inside the ``with``
-    this one counts. Backward may come later, with gradient checkpointing, too.
+    allows these pairs beside its others. Layers that read within a window of their model's own stay
+    as they are. A model that hands on arguments takes the same mask in its forward, as
+    ``global_attention_mask``; inside the ``with`` this one counts. Backward may come later, with
+    gradient checkpointing, too.
 
     Args:
         model: An encoder, or a model with one, whose heads read by clusters or within such a
             pattern, or a wrapper around it.
-        mask: Bool, or 0 and 1 for global, ``[B, L]``, of the tokens that the next calls get,
-            padding counted, which is never global. A sequence may have none.
+        mask: Bool, or 0 and 1, ``[B, L]``, of the tokens that the next calls get; padding is never
+            global.
 
     Yields:
         The same model.
@@ -99,18 +98,6 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
     Reference:
         Global attention of Longformer (Beltagy et al. 2020, section 3.1), there with projections
         of its own.
-
-    Example:
-        >>> import jat_graph, torch
-        >>> from transformers import BertConfig, BertModel
-        >>> model = BertModel(BertConfig(hidden_size=32, num_attention_heads=4)).eval()
-        >>> model = jat_graph.attach(model, jat_graph.JatConfig.clustered(dense_below=256))
-        >>> ids = torch.randint(1000, 2000, (1, 400))
-        >>> question = torch.arange(400)[None] < 12  # as token_type_ids or sequence_ids tell
-        >>> with jat_graph.using_global_tokens(model, question):
-        ...     out = model(ids).last_hidden_state
-        >>> out.shape
-        torch.Size([1, 400, 32])
     """
     fits = isinstance(mask, Tensor) and mask.dim() == 2 and not mask.is_floating_point()
     if not fits or bool(((mask != 0) & (mask != 1)).any()):

@@ -259,10 +259,10 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
         )
     if type(layer) not in KEEPING:
         most = "" if window is None else f" for up to {window} tokens"
+        got = f"a {type(cache).__name__} ({type(layer).__name__})"
         raise ValueError(
-            "heads of jat_graph and patterns need a cache that keeps all tokens, got a "
-            f"{type(cache).__name__} ({type(layer).__name__}); pass "
-            f"past_key_values=DynamicCache(){most}, or use_cache=False"
+            f"heads of jat_graph and patterns need a cache that keeps all tokens, got {got}; "
+            f"pass past_key_values=DynamicCache(){most}, or use_cache=False"
         )
 
 

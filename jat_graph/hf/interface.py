@@ -13,14 +13,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from jat_graph.core.heads import HeadGroup, HeadOutput, merge_heads, split_heads
 from jat_graph.core.masks import shared_row
 from jat_graph.core.tensors import check_values, default_scale, read_global
+from jat_graph.hf.arguments import ARGUMENT, hold_graphs, take_graphs
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.graph_arguments import hold_graphs, take_graphs
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache
+from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.names import GLOBAL, NAME, NAMES, SDPA_IGNORES
 from jat_graph.hf.positions import PositionTable
 from jat_graph.hf.state import GRAPHS, STATE_ATTRIBUTE, Attachment, LayerState, start_layer
-from jat_graph.hf.token_masks import ARGUMENT
 from jat_graph.jumps.heads import attend, attention_probabilities
 from jat_graph.jumps.patterns.backends import attend_within
 from jat_graph.jumps.patterns.base import Pattern
@@ -51,7 +50,7 @@ def start_forward(
         for table in tables:
             room = table.rows.num_embeddings - table.first
             if not isinstance(alone, Tensor) or alone.size(-1) > room:
-                table.check_length(module, args, kwargs)
+                table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 
 
@@ -67,10 +66,9 @@ def hand_inputs(
     """Hand on to attention what only its module gets; one that left our attention is refused."""
     current = module.config._attn_implementation  # type: ignore[union-attr]
     if current != NAME:
-        raise ValueError(
-            f"{type(module).__name__} runs on {current!r}, but its model has heads that need "
-            f"{NAME!r}; take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
-        )
+        cure = "take them off by jat_graph.detach, or switch them off by jat_graph.disabled"
+        got = f"{type(module).__name__} runs on {current!r}, but its model has heads that need"
+        raise ValueError(f"{got} {NAME!r}; {cure}")
     return hand_cache(NAME, module, args, kwargs) if hands_on else None
 
 
@@ -92,15 +90,12 @@ def jat_attention_forward(
     runs = shared.enabled and (bool(kinds) or pattern is not None)
     recorded = shared.recorder is not None and bool(state.heads)
     _check_arguments(module, query, kwargs, state, runs or recorded)
-    marks = kwargs.pop(GLOBAL, None)
-    given = (
-        kwargs.pop(INPUTS, None),
-        kwargs.pop(ARGUMENT, None),
-        kwargs.pop(GRAPHS, None),
-        None if marks is None else _global_tokens(query, marks, state),
-    )
-    if pattern is not None and given[-1] is not None:
-        pattern = pattern.with_global(given[-1])
+    everywhere = kwargs.pop(GLOBAL, None)
+    if everywhere is not None:
+        everywhere = _global_tokens(query, everywhere, state)
+    if pattern is not None and everywhere is not None:
+        pattern = pattern.with_global(everywhere)
+    given = kwargs.pop(INPUTS, None), kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
     wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
     wanted = wanted and (shared.on_features or not shared.enabled)
     causal = kwargs.get("is_causal")
@@ -110,7 +105,7 @@ def jat_attention_forward(
     causal = attention_mask is None and query.size(2) > 1 and bool(causal)  # a mask says it all
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     call = (module, query, key, value, attention_mask, causal, dropout, scale)
-    inputs = AttentionInputs(*call, *given)
+    inputs = AttentionInputs(*call, *given, everywhere)
     if state.takes_heads and inputs.cache is not None:
         inputs = inputs.without_room()
     if recorded and shared.recorder is not None:
@@ -130,15 +125,12 @@ def jat_attention_forward(
 
 def _global_tokens(query: Tensor, mask: object, state: LayerState) -> Tensor | None:  # bool [B, L]
     """Return which tokens of a self-attention module are global, if a mask says so."""
-    if not state.takes_heads:
-        return None
     pattern = state.attachment.pattern
     within = pattern is not None and pattern.needs_global
-    if not within and AttachedClusters not in state.attachment.configs:
-        raise ValueError(
-            f"{GLOBAL} needs cluster heads or a pattern with 'global', got a model with neither"
-        )
-    return read_global(mask, query)
+    if state.takes_heads and not within and AttachedClusters not in state.attachment.configs:
+        wanted = "cluster heads or a pattern with 'global'"
+        raise ValueError(f"{GLOBAL} needs {wanted}, got a model with neither")
+    return read_global(mask, query) if state.takes_heads else None
 
 
 def run_heads(
@@ -169,13 +161,12 @@ def run_heads(
     attn_mask, is_causal = None, False
     if groups and (wanted or pattern is None or not inputs.is_whole):
         attn_mask, is_causal = inputs.sdpa_mask(pattern)
-    if groups:
+    for group in groups:
         if pattern is not None and inputs.is_whole:
-            output = attend_within(pattern, groups, mask=inputs.token_mask(), **options)
+            output = attend_within(pattern, [group], mask=inputs.token_mask(), **options)
         else:
-            output = attend(groups, attn_mask=attn_mask, is_causal=is_causal, **options)
-        every = tuple(sorted(head for group in groups for head in group.heads))
-        outputs.append(HeadOutput(every, output))
+            output = attend([group], attn_mask=attn_mask, is_causal=is_causal, **options)
+        outputs.append(HeadOutput(group.heads, output))
     output = merge_heads([part.heads for part in outputs], [part.output for part in outputs])
     output = output.transpose(1, 2).contiguous()  # [B, Lq, H, Dv]
     masks: dict[str, Any] = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": inputs.scale}
@@ -197,17 +188,13 @@ def _check_arguments(
     if runs and not torch.compiler.is_compiling():
         if query.is_meta or torch.jit.is_tracing() or wrapped(query):  # type: ignore[attr-defined, no-untyped-call]
             check_values("query", query)
+    cure = "call the model, not a part of it"
     for heads in state.heads:
         if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
-            raise ValueError(
-                f"{name} does not know which tokens are excluded: load the model with "
-                "jat_graph.from_pretrained, and call the model, not a part of it"
-            )
+            cure = f"load the model with jat_graph.from_pretrained, and {cure}"
+            raise ValueError(f"{name} does not know which tokens are excluded: {cure}")
         if state.attachment.graphs is not None and GRAPHS not in kwargs:
-            raise ValueError(
-                f"{name} was not given the graphs of jat_graph.using_graphs: call the model, not "
-                "a part of it"
-            )
+            raise ValueError(f"{name} was not given the graphs of jat_graph.using_graphs: {cure}")
         if runs and query.size(1) != heads.num_heads:
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")
 

@@ -11,9 +11,14 @@ from torch import Tensor, nn
 
 from jat_graph.core.heads import HeadParts
 from jat_graph.core.masks import TokenMask, trust_causal
-from jat_graph.hf.heads import AttachedHeads, Builders, HeadsByModule, spread
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import AttentionModule, head_size
+from jat_graph.hf.modules import (
+    AttachedHeads,
+    AttentionModule,
+    HeadsByModule,
+    head_size,
+    spread,
+)
 from jat_graph.hf.positions import most_positions
 from jat_graph.jumps.adjacency.keys import unsupported_selection
 from jat_graph.jumps.config import JatConfig, PairGraph, StoneGraph
@@ -35,6 +40,7 @@ class AttachedJumps(AttachedHeads):
     graphs = (PairGraph, StoneGraph)
     name = "jat"
     word = "jump"
+    learns = ("strength", "jump_conv")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jumping", JumpHeads.everyone(self.config, len(self.heads)))
@@ -56,10 +62,9 @@ class AttachedJumps(AttachedHeads):
                 what = "stones" if config.graph.kind == "stones" else "standard scores"
                 none = "which no layer of this model sees; pairs without standardize read within it"
                 cure = f": pass layers={whole}" if whole else f", {none}"
-                raise ValueError(
-                    f"{type(module).__name__} of layer {heads.index} sees a window of {window} "
-                    f"tokens (sliding_window), and {what} need all of them{cure}"
-                )
+                got = f"sees a window of {window} tokens (sliding_window)"
+                name = f"{type(module).__name__} of layer {heads.index}"
+                raise ValueError(f"{name} {got}, and {what} need all of them{cure}")
         return made
 
     @classmethod
@@ -67,40 +72,34 @@ class AttachedJumps(AttachedHeads):
         cls, entry: AttentionModule, index: int, row: int, config: JatConfig
     ) -> AttachedJumps:
         """Return the jump heads of one module, which must not look ahead if it is causal."""
-        jump = super().in_module(entry, index, row, config)
-        assert isinstance(jump, AttachedJumps)
+        jump: Any = super().in_module(entry, index, row, config)
         pattern = jump.jumping.pattern
         name = type(entry.module).__name__
         if entry.is_causal and pattern is not None and pattern.needs_global:
-            raise ValueError(
-                f"{name} is causal: pattern must have no 'global', got {config.pattern!r}"
-            )
+            got = repr(config.pattern)
+            raise ValueError(f"{name} is causal: pattern must have no 'global', got {got}")
         if entry.is_causal and not jump.jumping.is_identity:
             reasons = unsupported_selection(config, TokenMask(causal=True))
             if config.conv is not None and config.graph.kind == "stones":
                 reasons = [*reasons, "a layer on stones would use later tokens; use graph='pairs'"]
             if reasons:
                 raise ValueError(f"{name} is causal: {'; '.join(reasons)}")
-        return jump
+        return jump  # type: ignore[no-any-return]
 
-    def parameters(self, module: nn.Module, conv: Any = None) -> Builders:
+    def new_parameters(self, module: nn.Module, conv: Any) -> dict[str, nn.Module]:
         """Return the strengths, if they are learned, and layers of PyG."""
-
-        def strength() -> nn.Module:
-            theta = self.jumping.new_strength()
-            assert theta is not None
-            return JumpStrength(theta)
-
-        def layers() -> nn.Module:
+        made: dict[str, nn.Module] = {}
+        theta = self.jumping.new_strength()
+        if theta is not None and not hasattr(module, "strength"):
+            made["strength"] = JumpStrength(theta)
+        if self.config.conv is not None and not hasattr(module, "jump_conv"):
             from jat_graph.nn.conv_factory import build_layers  # PyG takes seconds to load
 
             # Drawn on the CPU, from a seed of their own.
             with torch.random.fork_rng(devices=[]), torch.device("cpu"):
                 torch.manual_seed(self.config.seed + self.index)
-                return build_layers(self.config, conv, head_size(module))
-
-        made = {"strength": strength} if self.learning else {}
-        return made | ({} if self.config.conv is None else {"jump_conv": layers})
+                made["jump_conv"] = build_layers(self.config, conv, head_size(module))
+        return made
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether no head can differ from an ordinary one, whatever its scores."""
@@ -115,14 +114,12 @@ class AttachedJumps(AttachedHeads):
 
     def describe(self, module: nn.Module) -> str:
         """Return what they go along, and how far."""
-        config = self.config
-        graph = self.config.jump_graph
+        config, graph = self.config, self.config.jump_graph
         learned = self.learned(module)
         conv, weights = config.conv, config.hop_weights
-        if graph.vote_rate is None:
-            words = [graph.kind, f"threshold {spread(graph.threshold, form='.3g')}"]
-        else:
-            words = [graph.kind, f"vote rate {graph.vote_rate:g}"]
+        threshold = f"threshold {spread(graph.threshold, form='.3g')}"
+        rate = graph.vote_rate
+        words = [graph.kind, threshold if rate is None else f"vote rate {rate:g}"]
         words += [f"{graph.key_selection} keys"] if graph.key_selection != "all" else []
         words += [f"layer {conv if isinstance(conv, str) else conv['layer']}"] if conv else []
         words += [f"within {config.pattern}"] if config.pattern is not None else []

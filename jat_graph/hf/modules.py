@@ -1,17 +1,24 @@
-"""Find the attention modules of a model, and what is around them."""
+"""Find the attention modules of a model; what is around them, and what all kinds of heads share."""
 
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
+
+from jat_graph.core.heads import HeadParts
+
+if TYPE_CHECKING:
+    from jat_graph.hf.inputs import AttentionInputs
+    from jat_graph.jumps.config import JatConfig
 
 CROSS = "it is cross-attention"
 NO_SDPA = "its model does not support scaled dot product attention"
@@ -83,10 +90,9 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
             continue
         for attribute, what in SDPA_LACKS.items():
             if getattr(module, attribute, None) is not None:
-                raise ValueError(
-                    f"{type(module).__name__} ({name}) cannot have jump heads: it {what}, "
-                    "which scaled dot product attention does not support"
-                )
+                why = f"it {what}, which scaled dot product attention does not support"
+                kind = type(module).__name__
+                raise ValueError(f"{kind} ({name}) cannot have jump heads: {why}")
         owners = [part for part in parts if part.config is module.config]
         on_sdpa = all(part._supports_sdpa for part in owners)
         reason = why_left_alone(module, name) if on_sdpa else NO_SDPA
@@ -171,3 +177,76 @@ def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
     inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]
     names = ", ".join(sorted({type(module).__name__ for module in inmost})) or "none found"
     return f"its attention ({names}) does not go through transformers' attention interface"
+
+
+HeadsByModule: TypeAlias = "dict[nn.Module, AttachedHeads]"
+ConfigsByKind: TypeAlias = "dict[type[AttachedHeads], JatConfig]"
+
+
+@dataclass(frozen=True)
+class AttachedHeads(ABC):
+    """The heads of one kind in one attention module; each subclass is a kind."""
+
+    index: int  # of the layer, as the library counts
+    heads: tuple[int, ...]  # in rising order
+    num_heads: int  # of the layer
+    config: JatConfig  # over ``heads`` where they differ from head to head
+
+    graphs: ClassVar[tuple[type[Any], ...]]  # of its settings
+    name: ClassVar[str]  # where a model's configuration holds and saves the settings
+    word: ClassVar[str]  # what the kind is called in messages
+    learns: ClassVar[tuple[str, ...]] = ()  # names of what their module may get to learn
+
+    @classmethod
+    def in_modules(cls, modules: list[AttentionModule], config: JatConfig) -> HeadsByModule:
+        """Return the heads of each module that gets some; what needs no input is checked."""
+        found = [entry for entry in modules if entry.left_alone is None]
+        if config.layers is not None and serves_several_layers(found):
+            why = f"one {type(found[0].module).__name__} serves several layers of this model"
+            raise ValueError(f"layers must be None, because {why}, got {config.layers}")
+        layers = config.layer_indices(len(found))
+        for name, table in config.graph.tables().items():
+            if len(table) != len(layers):
+                wanted = f"{len(layers)} rows, one for each layer, got {len(table)}"
+                raise ValueError(f"{name} table must have {wanted}")
+        made = {}
+        for row, index in enumerate(layers):
+            heads = cls.in_module(found[index], index, row, config)
+            if heads is not None:
+                made[found[index].module] = heads
+        if not made:
+            got = f"{type(found[0].module).__name__} reads within a window in all layers"
+            raise ValueError(f"{got}, which needs no {cls.word} heads")
+        return made
+
+    @classmethod
+    def in_module(
+        cls, entry: AttentionModule, index: int, row: int, config: JatConfig
+    ) -> AttachedHeads | None:
+        """Return the heads of one module, the ``row``-th that gets some; None if it needs none."""
+        heads = config.head_indices(entry.num_heads)
+        return cls(index, heads, entry.num_heads, config.for_layer(row, heads))
+
+    def new_parameters(self, module: nn.Module, conv: Any) -> dict[str, nn.Module]:
+        """Return what the module gets to learn with these heads, and does not have yet, by name."""
+        return {}
+
+    @abstractmethod
+    def is_identity(self, module: nn.Module) -> bool:
+        """Tell whether all of them are ordinary heads, by the settings or what they learned."""
+
+    @abstractmethod
+    def describe(self, module: nn.Module) -> str:
+        """Return in a few words what the heads do."""
+
+    @abstractmethod
+    def run(self, inputs: AttentionInputs) -> HeadParts:
+        """Return how each of the heads reads; the inputs are of these alone, counted from 0."""
+
+
+def spread(value: Any, unset: str = "", form: str = "g") -> str:
+    """Return a number, or the least and the largest of a table with one row, and what None is."""
+    entries = value[0] if isinstance(value, tuple) else (value,)
+    numbers = sorted(entry for entry in entries if entry is not None)
+    ends = dict.fromkeys(f"{end:{form}}" for end in (*numbers[:1], *numbers[-1:]))
+    return " or ".join([" to ".join(ends)] * bool(ends) + [unset] * (None in entries))

@@ -33,7 +33,7 @@ class PositionTable(NamedTuple):
         """Tokens that the table has rows for."""
         return self.rows.num_embeddings - self.first
 
-    def check_length(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    def check_length(self, args: Any, kwargs: dict[str, Any]) -> None:
         """Refuse an input that the table has no rows for; padding may be wider than the table."""
         parameters = list(signature(type(self.part).forward).parameters)
         given = dict(zip(parameters[1:], args, strict=False)) | kwargs

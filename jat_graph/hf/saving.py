@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
-from jat_graph.hf.adapter import attach_saved, find_attachment, new_parameters, with_layers
-from jat_graph.hf.heads import ConfigsByKind
-from jat_graph.hf.modules import attention_modules, transformer_of
+from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
+from jat_graph.hf.modules import ConfigsByKind, attention_modules, transformer_of
 from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
 
@@ -41,40 +41,6 @@ This loads the base model, attaches the heads and adds the adapter, which PEFT a
 _MARK = "<!-- written by jat_graph, and replaced by the next save -->"
 # Lines of the template that PEFT writes, which nobody has filled in.
 _EMPTY = ("# Model Card for Model ID", "[More Information Needed]")
-_TEXT = """\
----
-library_name: {library}
-tags:
-- jat_graph
-- jump-self-attention
----
-
-# {title}
-
-```text
-{summary}
-```
-
-## Load it
-
-```python
-from transformers import {architecture}
-
-import jat_graph
-
-model = jat_graph.from_pretrained({architecture}, "FOLDER")
-```
-
-{note}
-
-## Settings
-
-```json
-{settings}
-```
-
-{mark}
-"""
 
 
 def save_pretrained(model: nn.Module, folder: str | Path, **kwargs: Any) -> None:
@@ -142,7 +108,8 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
     settings, base = _settings(model), transformer_of(model)
     name = type(base).__name__
     what = "An adapter of PEFT for a " if adapter else "A "
-    return _TEXT.format(
+    template = files("jat_graph.hf").joinpath("card.md").read_text("utf-8")
+    return template.format(
         library="peft" if adapter else "transformers",
         title=f"{what}{name} with heads of jat_graph",
         summary=summary(base),
@@ -253,10 +220,9 @@ def from_pretrained(
         'stones'
     """
     if not path or not hasattr(auto_class, "from_pretrained"):
-        raise ValueError(
-            f"from_pretrained takes a class of transformers and a folder, as in from_pretrained("
-            f"AutoModel, {str(path) or 'FOLDER'!r}), got {auto_class!r} and {str(path)!r}"
-        )
+        example = f"from_pretrained(AutoModel, {str(path) or 'FOLDER'!r})"
+        wanted = f"a class of transformers and a folder, as in {example}"
+        raise ValueError(f"from_pretrained takes {wanted}, got {auto_class!r} and {str(path)!r}")
     check_model_name(str(path))
     at_hand = isinstance(auto_class, torch.nn.Module)
     adapter = None
@@ -270,10 +236,8 @@ def from_pretrained(
     saved = saved_configs(_config_of(path, kwargs))
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
     if not configs:
-        raise ValueError(
-            f"{path} was saved without heads of jat_graph: load it by {auto_class.__name__}."
-            "from_pretrained, and attach some to it if it is to have them"
-        )
+        cure = f"load it by {auto_class.__name__}.from_pretrained, and attach some to it if it is"
+        raise ValueError(f"{path} was saved without heads of jat_graph: {cure} to have them")
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
     with built_plain():
@@ -313,18 +277,16 @@ def _load_adapter(
         elif configs:
             base = base.from_pretrained(name, **kwargs)
         else:
-            raise ValueError(
-                f"{path} has no {HEADS_FILE}, and its base model no heads: save it by "
-                "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
-            )
+            cure = "jat_graph.save_pretrained, or load it with peft and use jat_graph.attach"
+            got = f"{path} has no {HEADS_FILE}, and its base model no heads"
+            raise ValueError(f"{got}: save it by {cure}")
     attachment = find_attachment(base)
     if attachment is None:
         attach_saved(base, configs, conv)
     elif configs and attachment.configs != configs:
-        raise ValueError(
-            f"{type(base).__name__} must have the heads that the adapter in {path} was trained "
-            "with, got others; after jat_graph.detach, those of the adapter are attached"
-        )
+        wanted = f"{type(base).__name__} must have the heads that the adapter in {path} was trained"
+        cure = "after jat_graph.detach, those of the adapter are attached"
+        raise ValueError(f"{wanted} with, got others; {cure}")
     config = PeftConfig.from_peft_type(**fields)  # type: ignore[no-untyped-call]
     if isinstance(base, PeftModel):  # which gets it beside those that it has
         base.add_adapter(name := options.pop("adapter_name", "default"), config)
@@ -363,9 +325,7 @@ def _load_learned(
         own.__init__(self, *args, **options)
         found = attention_modules(self)
         for kind, config in configs.items():
-            for module, name, made in new_parameters(self, kind.in_modules(found, config), conv):
-                setattr(module, name, made)
-                brought.append((module, name))
+            brought.extend(add_parameters(self, kind.in_modules(found, config), conv))
 
     # transformers fills the parameters that a class has once it is built: the new ones must be
     # among them, and the model must be of its own class again afterwards.

@@ -12,10 +12,9 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.heads import AttachedHeads, ConfigsByKind
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
-from jat_graph.hf.modules import AttentionModule, why_left_alone
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, ConfigsByKind, why_left_alone
 from jat_graph.hf.names import SAVED_NAME, saved_settings
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.fields import LEARNED
@@ -96,10 +95,8 @@ def learn(configs: ConfigsByKind) -> bool:
 def check_without_weights(configs: ConfigsByKind, what: str) -> None:
     """Refuse heads whose weights transformers left in the folder when it loaded the model."""
     if learn(configs):
-        raise ValueError(
-            f"{what} has heads with weights of their own, which were not loaded: "
-            "load it with jat_graph.from_pretrained"
-        )
+        got = f"{what} has heads with weights of their own, which were not loaded"
+        raise ValueError(f"{got}: load it with jat_graph.from_pretrained")
 
 
 # Once a layer has its state, it is traced like any other.
@@ -112,10 +109,9 @@ def start_layer(module: nn.Module) -> LayerState:
     settings = module.config
     configs = saved_configs(settings)
     if not configs:
-        raise ValueError(
-            f"{name} runs on the attention of jat_graph, but its configuration has no settings of "
-            "heads: load the model with jat_graph.from_pretrained, or use jat_graph.attach"
-        )
+        got = f"{name} runs on the attention of jat_graph, but its configuration has no settings"
+        cure = "load the model with jat_graph.from_pretrained, or use jat_graph.attach"
+        raise ValueError(f"{got} of heads: {cure}")
     check_without_weights(configs, name)
     entry = AttentionModule(name, module, why_left_alone(module))
     attachment = Attachment(configs=configs, by_name=True)

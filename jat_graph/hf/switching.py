@@ -11,10 +11,10 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from jat_graph.hf.heads import HeadsByModule
 from jat_graph.hf.interface import end_forward, hand_inputs, start_forward
 from jat_graph.hf.modules import (
     AttentionModule,
+    HeadsByModule,
     add_hooks,
     model_parts,
     remove_hooks,
@@ -33,7 +33,7 @@ def switch_on(
     word: str,
 ) -> Attachment:
     """Give a model our attention function, without any heads yet."""
-    own_configs(model)
+    _own_configs(model)
     implementations = _current_implementations(base)
     base.set_attn_implementation(NAME)
     # Parts that cannot run on SDPA get their own attention, and its masks, back.
@@ -43,10 +43,8 @@ def switch_on(
             config._attn_implementation = {"": name}
     for entry in found:
         if entry.module in inserted and entry.module.config._attn_implementation != NAME:
-            raise ValueError(
-                f"{type(base).__name__} cannot have {word} heads: transformers cannot "
-                f"change the attention of {type(entry.module).__name__}"
-            )
+            why = f"transformers cannot change the attention of {type(entry.module).__name__}"
+            raise ValueError(f"{type(base).__name__} cannot have {word} heads: {why}")
     attachment = Attachment(implementations)
     setattr(base, ROOT_ATTRIBUTE, attachment)
     hooks: list[tuple[nn.Module, Any]] = []
@@ -93,17 +91,13 @@ def all_or_nothing(model: nn.Module) -> Iterator[None]:
         raise
 
 
-def own_configs(model: nn.Module) -> None:
+def _own_configs(model: nn.Module) -> None:
     """Give a model copies of configurations that others may share."""
-    held = [
-        (module, name, value)
-        for module in model.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, PreTrainedConfig)
-    ]
     copies: dict[int, Any] = {}
-    for module, name, value in held:
-        setattr(module, name, deepcopy(value, copies))
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, PreTrainedConfig):
+                setattr(module, name, deepcopy(value, copies))
 
 
 def _current_implementations(base: PreTrainedModel) -> list[tuple[PreTrainedConfig, str | None]]:

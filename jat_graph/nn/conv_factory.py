@@ -13,8 +13,7 @@ from torch import nn
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.fields import EXTERNAL, layer_of_pyg
 from jat_graph.jumps.layers import HeadConvs
-from jat_graph.nn.jump_conv import JumpConv
-from jat_graph.nn.stone_conv import StoneConv
+from jat_graph.nn.convs import JumpConv, StoneConv
 
 # Takes the size of a head, and gives a layer, or one each for queries, keys and values.
 ConvFactory: TypeAlias = Callable[[int], nn.Module | Sequence[nn.Module]] | type[nn.Module]
@@ -29,21 +28,18 @@ def with_conv(config: JatConfig, conv: ConvFactory | None) -> JatConfig:
         if config.conv == EXTERNAL:
             raise ValueError("conv must be given: the settings cannot build the layer of the heads")
         return config
+    wanted = "a factory that takes the size of a head"
     if isinstance(conv, nn.Module):
         name = type(conv).__name__
-        raise ValueError(
-            "conv must be a class, or a factory that takes the size of a head, such as "
-            f"`lambda size: {name}(size, size)`, got one {name}"
-        )
+        wanted = f"{wanted}, such as `lambda size: {name}(size, size)`"
+        raise ValueError(f"conv must be a class, or {wanted}, got one {name}")
     if not callable(conv):
         raise ValueError(
             f"conv must be a class or a factory, got {conv!r}; JatConfig(conv=...) takes names"
         )
     if isinstance(conv, type) and _described(conv) is None:
-        raise ValueError(
-            "conv must be a layer of torch_geometric.nn or jat_graph.nn, or a factory that takes "
-            f"the size of a head, got the class {conv.__name__}"
-        )
+        wanted = f"a layer of torch_geometric.nn or jat_graph.nn, or {wanted}"
+        raise ValueError(f"conv must be {wanted}, got the class {conv.__name__}")
     return config.replace(conv=_described(conv) or EXTERNAL)
 
 

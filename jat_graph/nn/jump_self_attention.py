@@ -46,7 +46,7 @@ class JumpSelfAttention(SelfAttention):
     Args:
         channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
             :class:`SelfAttention`.
-        config: The settings; None if no head jumps.
+        config: The settings. (default: None, no head jumps)
         is_causal: A node sees itself and those before it only, and so do the votes; the keys that
             vote must then be chosen without looking ahead. (default: False)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
@@ -56,9 +56,7 @@ class JumpSelfAttention(SelfAttention):
         ValueError: If a size does not fit, or the config does not fit one layer of these heads.
 
     Shapes:
-        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]`` *(optional)*, or
-          ``[N_total, C]`` with a batch vector ``[N_total]`` *(optional)*
-        - **output:** as the input
+        - **input, output:** as for :class:`SelfAttention`
 
     Reference:
         Eq. 7 and 9 of the JAT paper.
@@ -80,7 +78,7 @@ class JumpSelfAttention(SelfAttention):
         self,
         channels: int,
         heads: int,
-        config: JatConfig | None,
+        config: JatConfig | None = None,
         head_channels: int | None = None,
         qkv_bias: bool = False,
         attn_out_bias: bool = True,
@@ -141,3 +139,37 @@ class JumpSelfAttention(SelfAttention):
         learned: dict[str, Any] = {"strength": strength, "layers": self.jump_conv}
         groups = head_groups(query, key, value, jumping, **options, **learned)
         return attend_groups(groups, jumping.pattern, dropout_p=0.0, **options)
+
+
+class EncoderSelfAttention(JumpSelfAttention):
+    """Self-attention of an encoder: :class:`JumpSelfAttention`, under the name of its place.
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
+    """
+
+
+class DecoderSelfAttention(JumpSelfAttention):
+    """Masked self-attention of a decoder: a token reads itself and those before it.
+
+    Arguments and shapes are those of :class:`JumpSelfAttention`. The votes keep to the same rule,
+    so that no token depends on later ones, whatever the number of hops. The keys that vote must be
+    chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a ``key_step``; and
+    ``vote_rate`` raises.
+
+    Reference:
+        Vaswani et al., section 3.2.3; section 3.2.1 of the JAT paper.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        config: JatConfig | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, config, *options, is_causal=True)

@@ -1,4 +1,4 @@
-"""What attention layers share: projections, graphs in dense or flat form, checks."""
+"""Attention layers whose heads do not jump, and what those that do have in common with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
@@ -15,10 +16,7 @@ from jat_graph.core.tensors import check_values, clean_padding
 
 
 class MultiHeadProjections(torch.nn.Module):
-    """Queries, keys and values of H heads, and the way back to one output.
-
-    The projections are named as in PyG's own ``nn.attention`` modules.
-    """
+    """Queries, keys and values of H heads, and the way back to one output."""
 
     shown: ClassVar[tuple[str, ...]] = ("head_channels",)  # what the layer's text says
 
@@ -36,10 +34,8 @@ class MultiHeadProjections(torch.nn.Module):
         self.channels = check_integer("channels", channels, least=1)
         self.heads = check_integer("heads", heads, least=1)
         if head_channels is None and channels % heads != 0:
-            raise ValueError(
-                f"channels must be a multiple of heads={heads} without head_channels, "
-                f"got {channels}"
-            )
+            wanted = f"a multiple of heads={heads} without head_channels"
+            raise ValueError(f"channels must be {wanted}, got {channels}")
         head_channels = channels // heads if head_channels is None else head_channels
         self.head_channels = check_integer("head_channels", head_channels, least=1)
         memory_channels = channels if memory_channels is None else memory_channels
@@ -147,9 +143,8 @@ class SelfAttention(MultiHeadProjections, ABC):
         if x.dim() == 3:
             raise ValueError("batch needs flat x [N_total, C], got dense x; use mask")
         if batch.dtype != torch.long or batch.shape != x.shape[:1]:
-            raise ValueError(
-                f"batch must be torch.int64 [{x.size(0)}], got {batch.dtype} {list(batch.shape)}"
-            )
+            got = f"{batch.dtype} {list(batch.shape)}"
+            raise ValueError(f"batch must be torch.int64 [{x.size(0)}], got {got}")
         if bool((batch.diff() < 0).any()):
             raise ValueError("batch must be in rising order, got graphs that are interleaved")
 
@@ -174,6 +169,74 @@ class SequenceSelfAttention(SelfAttention):
         """Return what the heads read of sequences that have no padding, or have it at the end."""
 
 
+class EncoderDecoderAttention(MultiHeadProjections):
+    """Attention of a decoder's tokens to an encoder's.
+
+    No head jumps here: a jump joins two tokens that vote for each other's keys, which is defined
+    for the tokens of one sequence only.
+
+    Args:
+        channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
+            :class:`SelfAttention`.
+        memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
+
+    Raises:
+        ValueError: If a size does not fit.
+
+    Shapes:
+        - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
+          ``[B, N]`` and ``[B, M]`` *(optional)*
+        - **output:** ``[B, N, C]``
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
+    """
+
+    shown = ("head_channels", "memory_channels")
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        memory_channels: int | None = None,
+        head_channels: int | None = None,
+        qkv_bias: bool = False,
+        attn_out_bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        options = (head_channels, qkv_bias, attn_out_bias, dropout)
+        super().__init__(channels, heads, *options, memory_channels)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return attention of every token of ``x`` to the valid tokens of ``memory``.
+
+        Args:
+            x, mask: The decoder's tokens, and which are valid. (default: None, all are)
+            memory, memory_mask: The encoder's, likewise.
+
+        Returns:
+            Token features ``[B, N, C]``; zeros where the mask is False. What a token reads from a
+            memory without a valid token is 0, too.
+
+        Raises:
+            ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
+        """
+        x = clean_tokens(x, mask, self.channels)
+        memory = clean_tokens(
+            memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
+        )
+        if x.size(0) != memory.size(0):
+            raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
+        visible = None if memory_mask is None else memory_mask[:, None, None]  # [B, 1, 1, M]
+        return self.merge(F.scaled_dot_product_attention(*self.project(x, memory), visible), mask)
+
+
 def clean_tokens(
     tokens: Tensor,  # [B, N, C]
     mask: Tensor | None,  # valid tokens, bool [B, N]
@@ -183,14 +246,13 @@ def clean_tokens(
     """Check a batch of sequences and its mask, and set tokens that are not valid to 0."""
     name, mask_name = names
     if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        raise ValueError(
-            f"{name} must be [B, N, {channels}] and not empty, got {list(tokens.shape)}"
-        )
+        got = list(tokens.shape)
+        raise ValueError(f"{name} must be [B, N, {channels}] and not empty, got {got}")
     check_values(name, tokens)
     wanted = tokens.shape[:2]
     if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
-        got = f"{mask.dtype} {list(mask.shape)}"
-        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {got}")
+        found = f"{mask.dtype} {list(mask.shape)}"
+        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {found}")
     valid = None if mask is None else mask.unsqueeze(1)
     (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
     return clean.squeeze(1)

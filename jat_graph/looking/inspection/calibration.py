@@ -22,9 +22,8 @@ from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.adapter import attach_again, learned_by_heads
 from jat_graph.hf.capture import modules_with, recording
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.jumps import AttachedJumps
-from jat_graph.hf.modules import layers_around
+from jat_graph.hf.modules import AttachedHeads, layers_around
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration

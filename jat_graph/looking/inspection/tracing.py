@@ -18,10 +18,9 @@ from jat_graph.hf import CapturedLayer, attach, attached_config, capture_scores,
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.by_name import graph_by_name
 from jat_graph.hf.capture import heads_by_layer
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import window_of
 from jat_graph.hf.jumps import AttachedJumps
-from jat_graph.hf.modules import attention_modules, execution_device, transformer_of
+from jat_graph.hf.modules import AttachedHeads, attention_modules, execution_device, transformer_of
 from jat_graph.jumps.adjacency.scores import attention_scores
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_clusters
 from jat_graph.jumps.heads import JumpHeads, attention_probabilities

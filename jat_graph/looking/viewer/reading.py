@@ -17,9 +17,9 @@ from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
+from jat_graph.hf.modules import AttachedHeads
 from jat_graph.jumps.config import ClusterGraph, JatConfig
 from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
 from jat_graph.jumps.patterns import Pattern

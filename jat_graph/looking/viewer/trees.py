@@ -18,7 +18,7 @@ from jat_graph.looking.viewer.content import (
     TreeContent,
     shown_links,
 )
-from jat_graph.nn.cluster_conv import ClusterConv, node_means
+from jat_graph.nn.convs import ClusterConv, node_means
 
 
 def tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:

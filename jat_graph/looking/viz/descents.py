@@ -18,7 +18,7 @@ from jat_graph.looking.viz.figures import (
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, INK, MAX_LABEL
-from jat_graph.nn.cluster_conv import node_means
+from jat_graph.nn.convs import node_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
