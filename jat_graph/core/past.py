@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ class Past(ABC):
 
     # Attributes with dimension 2 for tokens; all tensors have the sequences of the batch first.
     by_token: ClassVar[tuple[str, ...]] = ("valid", "excluded")
+    keeps: ClassVar[tuple[str, ...]] = ("keys", "values")  # what is kept in another form
 
     heads: Any  # what the heads are, and how they read
     length: int = 0  # L, the number of tokens
@@ -42,6 +44,13 @@ class Past(ABC):
         strength: Tensor | None = None,  # what the heads have learned
     ) -> HeadParts:
         """Return how the next tokens read, and keep what those after them need."""
+
+    def forget(self, changed: Sequence[str]) -> None:
+        """Take note that somebody changed the keys or the values of earlier tokens."""
+        lost = [name for name in changed if name in self.keeps]
+        if lost:
+            got = f"the {' and '.join(lost)} of a cache were replaced or written to"
+            raise ValueError(f"{got}, of which heads of jat_graph keep more: pass a new one")
 
     def reset(self) -> None:
         """Forget all tokens."""

@@ -230,6 +230,8 @@ def detach(model: ModelT, config_class: type[Any] | None = None) -> ModelT:
 def disabled(model: ModelT) -> Iterator[ModelT]:
     """Run a model as its base on SDPA inside the ``with``; it may be nested.
 
+    This holds for the calls of this thread or task, and in compiled code for all calls.
+
     Args:
         model: A model with jump heads or heads of another kind, or a wrapper around it.
 
@@ -248,13 +250,8 @@ def disabled(model: ModelT) -> Iterator[ModelT]:
         ...     jat_graph.summary(model).splitlines()[0]
         'BertModel has heads of jat_graph (switched off)'
     """
-    attachment = require_heads(model)
-    previous = attachment.enabled
-    attachment.enabled = False
-    try:
+    with require_heads(model).having("enabled", False):
         yield model
-    finally:
-        attachment.enabled = previous
 
 
 def attached_config(model: nn.Module, config_class: type[Any] = JatConfig) -> Any:

@@ -134,17 +134,9 @@ def hand_graphs(
             found = len(words) if known else found_graph(words)
             raise ValueError(f"graphs must be {wanted}, got {found}")
         graphs = [token_graph(*pair) for pair in zip(words, word_ids, strict=True)]
-    previous = (attachment.graphs, attachment.graphs_thread)
-    thread = threading.get_ident()
-    if previous[1] not in (None, thread):  # one thread is inside, and may go deeper
-        raise ValueError("using_graphs must be left before another thread enters, got two in it")
     layers = layers_around(model, [module for module in model.modules() if heads_of(module)])
-    attachment.graphs, attachment.graphs_thread = graphs, thread
-    try:
-        with layers_get(layers, GRAPHS, graphs):
-            yield
-    finally:
-        attachment.graphs, attachment.graphs_thread = previous
+    with attachment.having("graphs", graphs), layers_get(layers, GRAPHS, graphs):
+        yield
 
 
 def take_graphs(

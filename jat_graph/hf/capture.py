@@ -108,12 +108,8 @@ def recording(
             if isinstance(heads, kind):
                 record(_captured(heads, inputs))
 
-    previous = attachment.recorder
-    attachment.recorder = show
-    try:
+    with attachment.having("recorder", show):
         yield
-    finally:
-        attachment.recorder = previous
 
 
 @contextmanager
@@ -124,6 +120,7 @@ def capture_scores(
 
     Calls of one layer are joined along the batch: ALBERT's, whose one module serves all layers, and
     those of several forwards of one length. Inside :func:`disabled` they are recorded, too.
+    Calls of other threads and tasks are not recorded, unless they are compiled.
 
     Args:
         model: A model with jump heads, or a wrapper around it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +174,9 @@ class TreePast(Past):
                 output[row][:, new] = found
             parts.append(HeadOutput(heads, output))
         return parts
+
+    def forget(self, changed: Sequence[str]) -> None:
+        self.kept = []  # the next token grows a tree of what is there now
 
     def crop(self, length: int) -> None:
         super().crop(length)

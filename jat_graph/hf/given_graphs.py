@@ -36,9 +36,11 @@ def using_graphs(
 ) -> Iterator[ModelT]:
     """Let all jump heads of a model jump along graphs from outside, inside the ``with``.
 
-    Backward may come later, with gradient checkpointing, too. The model takes the same in its
-    forward, ``model(**batch, graphs=graphs)``, as :class:`jat_graph.training.GraphCollator` makes
-    it. Layers of PyG in heads get ``edge_type`` and ``edge_attr`` if they take them.
+    Backward may come later, with gradient checkpointing, too. Other threads and tasks may run the
+    model meanwhile, on graphs of their own or on none; in compiled code all calls get the last
+    ones. The model takes the same in its forward, ``model(**batch, graphs=graphs)``, as
+    :class:`jat_graph.training.GraphCollator` makes it. Layers of PyG in heads get ``edge_type`` and
+    ``edge_attr`` if they take them.
 
     Args:
         model: A model with jump heads on pairs, or a wrapper around it.
@@ -52,8 +54,8 @@ def using_graphs(
         The same model.
 
     Raises:
-        ValueError: If the model has no jump heads on pairs, another thread is inside, or the graphs
-            do not fit the words; in its forward, if they do not fit the tokens, or look ahead.
+        ValueError: If the model has no jump heads on pairs, or the graphs do not fit the words; in
+            its forward, if they do not fit the tokens, or look ahead.
 
     Example:
         >>> import jat_graph, torch
@@ -89,7 +91,7 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
             global.
 
     Yields:
-        The same model.
+        The same model, for the calls of this thread or task; for all calls in compiled code.
 
     Raises:
         ValueError: If no head of the model can use global tokens, as in a decoder, or the mask is

@@ -118,6 +118,7 @@ class AttentionInputs:
             kind: Any = KEEPING[type(layer)]
             cache.layers[module.layer_idx] = new = kind.__new__(kind)
             vars(new).update(vars(layer) | {"owner": owner, "past": past})
+            new.remember()
         return past
 
     def token_mask(self, past: Past | None = None) -> TokenMask:
@@ -183,38 +184,83 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
 
     owner: Any
     past: Past
+    known: dict[str, tuple[Any, int | None]] | None = None  # keys and values as they were left
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Add the keys and values of the next tokens, and return those of all."""
-        if not torch.compiler.is_compiling() and self.get_seq_length() < self.past.length:
-            self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
-        return super().update(*args, **kwargs)  # type: ignore[safe-super]
+        if not torch.compiler.is_compiling():
+            if self.get_seq_length() < self.past.length:
+                self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
+            elif self.known is not None:
+                now = self._marks()
+                changed = [name for name, mark in self.known.items() if not same(mark, now[name])]
+                if changed and self.past.length:
+                    self.past.forget(changed)
+        found = super().update(*args, **kwargs)  # type: ignore[safe-super]
+        self.remember()
+        return found
+
+    def remember(self) -> None:
+        """Remember the keys and values, to see whether somebody else changes them."""
+        self.known = None if torch.compiler.is_compiling() else self._marks()
+
+    def _marks(self) -> dict[str, tuple[Any, int | None]]:
+        """Return keys and values with the number of times that they were written to, if known."""
+        pairs = {"keys": self.keys, "values": self.values}
+        counted = {
+            name: isinstance(x, Tensor) and not x.is_inference() for name, x in pairs.items()
+        }
+        return {name: (x, x._version if counted[name] else None) for name, x in pairs.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what a copy holds, whose tensors count from 0."""
+        vars(self).update(state)
+        self.remember()
 
     def reset(self) -> None:
         """Forget all tokens."""
         super().reset()
         self.past.reset()
+        self.remember()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
         super().crop(tokens_to_remove)  # type: ignore[misc]
         self.past.crop(self.get_seq_length())
+        self.remember()
+
+    def offload(self) -> None:
+        """Leave nothing on the device."""
+        super().offload()
+        self.remember()
+
+    def prefetch(self) -> None:
+        """Bring keys and values back to the device."""
+        super().prefetch()
+        self.remember()
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Take some sequences of the batch, in this order."""
         super().batch_select_indices(indices)  # type: ignore[misc]
         self.past.reorder(indices)
+        self.remember()
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Take the sequences in another order, as beam search does."""
         super().reorder_cache(beam_idx)
         self.past.reorder(beam_idx)
+        self.remember()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
         if self.keys is not None:
             order = torch.arange(len(self.keys), device=self.keys.device)
             self.batch_select_indices(order.repeat_interleave(repeats))
+
+
+def same(one: tuple[Any, int | None], two: tuple[Any, int | None]) -> bool:
+    """Tell whether two marks are of one tensor, that nobody wrote to in between."""
+    return one[0] is two[0] and one[1] == two[1]
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -227,8 +273,10 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         start = self.get_seq_length()
         if not start:
             return super().update(key_states, value_states, *args, **kwargs)
-        same = self.stores and self.stores[0].data_ptr() == self.keys.data_ptr()  # type: ignore[union-attr]
-        known = self.stores if same else (self.keys, self.values)
+        held: Any = (self.keys, self.values)
+        pairs = zip(self.stores, held, strict=False)
+        kept = self.stores and all(one.data_ptr() == two.data_ptr() for one, two in pairs)
+        known = self.stores if kept else held
         pairs = zip(known, (key_states, value_states), strict=True)
         self.stores = tuple(put(*pair, start, 2) for pair in pairs)
         self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)

@@ -43,7 +43,7 @@ def start_forward(
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
     if wish is not None:
-        attachment.output_attentions = bool(wish)
+        attachment.note("output_attentions", bool(wish))
     if not torch.compiler.is_compiling():  # when lengths are no numbers
         ids = args[0] if args else kwargs.get("input_ids")
         alone = ids if not kwargs.get("past_key_values") else None
@@ -87,17 +87,18 @@ def jat_attention_forward(
     shared = state.attachment
     kinds = tuple(heads for heads in state.heads if not heads.is_identity(module))
     pattern = shared.pattern if state.takes_heads else None
-    runs = shared.enabled and (bool(kinds) or pattern is not None)
-    recorded = shared.recorder is not None and bool(state.heads)
-    _check_arguments(module, query, kwargs, state, runs or recorded)
+    enabled = shared.now("enabled")
+    recorder = shared.now("recorder") if state.heads else None
+    runs = enabled and (bool(kinds) or pattern is not None)
+    _check_arguments(module, query, kwargs, state, runs or recorder is not None)
     everywhere = kwargs.pop(GLOBAL, None)
     if everywhere is not None:
         everywhere = _global_tokens(query, everywhere, state)
     if pattern is not None and everywhere is not None:
         pattern = pattern.with_global(everywhere)
     given = kwargs.pop(INPUTS, None), kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
-    wanted = bool(kwargs.pop("output_attentions", False)) or shared.output_attentions
-    wanted = wanted and (shared.on_features or not shared.enabled)
+    wanted = bool(kwargs.pop("output_attentions", False)) or shared.now("output_attentions")
+    wanted = wanted and (shared.on_features or not enabled)
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     if attention_mask is not None:
@@ -108,8 +109,8 @@ def jat_attention_forward(
     inputs = AttentionInputs(*call, *given, everywhere)
     if state.takes_heads and inputs.cache is not None:
         inputs = inputs.without_room()
-    if recorded and shared.recorder is not None:
-        shared.recorder(state.heads, inputs)
+    if recorder is not None:
+        recorder(state.heads, inputs)
     if runs:
         return run_heads(inputs, kinds, pattern, wanted)
     output, _ = sdpa_attention_forward(
@@ -193,7 +194,7 @@ def _check_arguments(
         if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
             cure = f"load the model with jat_graph.from_pretrained, and {cure}"
             raise ValueError(f"{name} does not know which tokens are excluded: {cure}")
-        if state.attachment.graphs is not None and GRAPHS not in kwargs:
+        if state.attachment.now("graphs") is not None and GRAPHS not in kwargs:
             raise ValueError(f"{name} was not given the graphs of jat_graph.using_graphs: {cure}")
         if runs and query.size(1) != heads.num_heads:
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")

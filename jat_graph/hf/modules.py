@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -27,6 +28,8 @@ INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 SDPA_LACKS = {"attn_logit_softcapping": "caps its scores", "sinks": "has attention sinks"}
 # Parameters of attention whose keys may come from elsewhere than its queries.
 SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
+# Marks of the contexts that this thread or task is inside.
+_inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
 
 @dataclass(frozen=True)
@@ -128,12 +131,24 @@ def layers_around(model: nn.Module, modules: Iterable[nn.Module]) -> list[nn.Mod
 
 @contextmanager
 def layers_get(layers: Iterable[nn.Module], name: str, value: Any) -> Iterator[None]:
-    """Hand layers one more argument, which gradient checkpointing keeps, inside the ``with``."""
-    hooks = add_hooks([(x, lambda _, args, own: (args, {**own, name: value})) for x in layers])
+    """Hand layers one more argument, which gradient checkpointing keeps, inside the ``with``.
+
+    Calls of other threads and tasks do not get it, unless they are compiled.
+    """
+    mark = object()
+
+    def hand(module: nn.Module, args: Any, own: dict[str, Any] | None = None) -> Any:
+        # Without its arguments it is called where another thread is just taking it off.
+        ours = torch.compiler.is_compiling() or mark in _inside.get()
+        return (args, {**own, name: value}) if ours and own is not None else None
+
+    token = _inside.set((*_inside.get(), mark))
+    hooks = add_hooks([(layer, hand) for layer in layers])
     try:
         yield
     finally:
         remove_hooks(hooks)
+        _inside.reset(token)
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:

@@ -159,7 +159,7 @@ def summary(model: nn.Module) -> str:
             which = f"{heads.word} heads {_numbers(heads.heads)} of {heads.num_heads}"
             found.setdefault(heads.index, []).append(f"{which}: {heads.describe(module)}")
     layers = {index: "; ".join(lines) for index, lines in sorted(found.items())}
-    off = "" if attachment.enabled else " (switched off)"
+    off = "" if attachment.now("enabled") else " (switched off)"
     lines = [f"{name} has heads of jat_graph{off}"]
     wrapper = textwrap.TextWrapper(
         80, "  ", 4 * " ", break_on_hyphens=False, break_long_words=False

@@ -27,6 +27,7 @@ class PairPast(Past):
     # which takes O(U · L), and adds up their features, O(L · D) a hop.
 
     by_token = (*Past.by_token, "hops", "inverse_root")
+    keeps = ("keys",)
 
     heads: JumpHeads
     # Queries and keys, those of the next hop, and so on, [B, H, L, D].

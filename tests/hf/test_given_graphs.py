@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import networkx as nx
@@ -129,24 +128,6 @@ def later_gradients(model: hf.PreTrainedModel, inputs: Any, graphs: Any) -> dict
     torch.manual_seed(0)  # dropout
     main_output(model(**inputs, graphs=graphs)).square().sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def test_one_thread_at_a_time_is_inside():
-    model, inputs = attach(tiny_model("bert"), tiny_config()), tiny_inputs("bert", LENGTHS)
-    graphs, seen = [chain(length) for length in LENGTHS], []
-
-    def enter() -> None:
-        seen.append(run(model, inputs))  # shares the graphs of the thread that is inside
-        with pytest.raises(ValueError, match="left before another thread enters"):
-            with using_graphs(model, graphs):
-                pass
-
-    with using_graphs(model, graphs):
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        assert torch.equal(seen[0], run(model, inputs))
-    assert not torch.allclose(seen[0], run(model, inputs), atol=1e-4)
 
 
 @pytest.mark.parametrize("between", [False, True])

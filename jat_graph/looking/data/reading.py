@@ -251,7 +251,7 @@ def model_digest(model: PreTrainedModel) -> str:
 def is_jumping(model: PreTrainedModel) -> bool:
     """Return whether a model has jump heads that are not switched off."""
     attachment = find_attachment(model)
-    return attachment is not None and attachment.enabled
+    return attachment is not None and bool(attachment.now("enabled"))
 
 
 def write_graphs(path: Path, graphs: Iterable[Data]) -> None:

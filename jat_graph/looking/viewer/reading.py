@@ -232,11 +232,10 @@ def _recorded(model: PreTrainedModel) -> Iterator[dict[int, AttentionInputs]]:
 
     attachment = find_attachment(model)
     assert attachment is not None
-    previous, attachment.recorder = attachment.recorder, record
     try:
-        yield calls
+        with attachment.having("recorder", record):
+            yield calls
     finally:
-        attachment.recorder = previous
         if bare:
             detach(model, JatConfig)
 

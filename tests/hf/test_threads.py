@@ -1,0 +1,159 @@
+"""Contexts count for the calls of their own thread or task, whoever else runs the model."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from jat_graph import JatConfig, PairGraph, attach, disabled, using_global_tokens, using_graphs
+from jat_graph.hf import capture_scores, register_clustered
+from tests.hf.models import VOCABULARY, run, tiny_model
+
+IDS = torch.randint(3, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(0))
+INPUTS = {"input_ids": IDS}
+CLUSTERS = {"keys": 4, "size": 4, "dense_below": 0}
+
+
+def edges(seed):
+    drawn = torch.randint(0, 40, (2, 120), generator=torch.Generator().manual_seed(seed))
+    return Data(edge_index=drawn, num_nodes=40)
+
+
+def tokens(seed):
+    mask = torch.zeros(2, 40, dtype=torch.bool)
+    mask[:, 4 * seed : 4 * seed + 3] = True
+    return mask
+
+
+@contextmanager
+def captured(model):
+    with capture_scores(model) as layers:
+        yield model
+        assert [layer.layer for layer in layers] == [0, 1, 2]
+        assert all(layer.query.size(0) == 2 for layer in layers)  # one call, this thread's own
+
+
+def by_name():
+    model = tiny_model("bert")
+    model.set_attn_implementation(register_clustered(**CLUSTERS))
+    return model
+
+
+def on_clusters():
+    return attach(tiny_model("bert"), JatConfig.clustered(**CLUSTERS))
+
+
+def on_pairs():
+    return attach(tiny_model("bert"), JatConfig(PairGraph(threshold=0.1), heads=2))
+
+
+def odd_ones(context):
+    return lambda model, seed: context(model) if seed % 2 else nullcontext()
+
+
+def with_tokens(model, seed):
+    return using_global_tokens(model, tokens(seed))
+
+
+CONTEXTS = {
+    "graphs": (on_pairs, lambda model, seed: using_graphs(model, [edges(seed)] * 2)),
+    "global tokens": (on_clusters, with_tokens),
+    "global by name": (by_name, with_tokens),
+    "disabled": (on_pairs, odd_ones(disabled)),
+    "captured": (on_pairs, odd_ones(captured)),
+}
+
+
+def inside(model, context, seed):
+    with context(model, seed):
+        return run(model, INPUTS)
+
+
+@pytest.mark.parametrize("which", CONTEXTS)
+def test_eight_threads_share_a_model_and_each_has_its_own(which):
+    make, context = CONTEXTS[which]
+    model = make()
+    wanted = [inside(model, context, seed) for seed in range(8)]
+    plain = run(model, INPUTS)
+    together = threading.Barrier(8)
+
+    def work(seed):
+        for _ in range(3):
+            together.wait()
+            with context(model, seed):
+                together.wait()  # all are inside
+                got = run(model, INPUTS)
+            assert torch.equal(got, wanted[seed])
+        return run(model, INPUTS)
+
+    with ThreadPoolExecutor(8) as pool:
+        after = [*pool.map(work, range(8))]
+    assert all(torch.equal(own, plain) for own in (*after, run(model, INPUTS)))
+    if which != "captured":
+        assert not torch.equal(wanted[1], wanted[2])
+
+
+@pytest.mark.parametrize("which", ["graphs", "global by name", "disabled"])
+def test_tasks_have_their_own_and_give_it_to_the_threads_that_they_ask(which):
+    make, context = CONTEXTS[which]
+    model = make()
+    wanted = [inside(model, context, seed) for seed in range(4)]
+
+    async def work(seed):
+        with context(model, seed):
+            await asyncio.sleep(0.01)  # the others come in
+            here = run(model, INPUTS)
+            there = await asyncio.to_thread(run, model, INPUTS)
+        return torch.equal(here, wanted[seed]) and torch.equal(there, wanted[seed])
+
+    async def all_of_them():
+        return await asyncio.gather(*(work(seed) for seed in range(4)))
+
+    assert all(asyncio.run(all_of_them()))
+
+
+def test_contexts_end_in_any_order_and_an_inner_one_counts():
+    model = on_pairs()
+    plain, base = run(model, INPUTS), inside(model, CONTEXTS["disabled"][1], 1)
+    graphs = inside(model, CONTEXTS["graphs"][1], 3)
+    entered, left = threading.Event(), threading.Event()
+
+    def stay():
+        with using_graphs(model, [edges(5)] * 2), disabled(model):
+            entered.set()
+            left.wait()
+
+    with ExitStack() as stack:
+        stack.enter_context(using_graphs(model, [edges(3)] * 2))
+        thread = threading.Thread(target=stay)
+        thread.start()
+        entered.wait()
+        assert torch.equal(run(model, INPUTS), graphs)
+        with disabled(model):
+            assert torch.equal(run(model, INPUTS), base)
+        assert torch.equal(run(model, INPUTS), graphs)
+    assert torch.equal(run(model, INPUTS), plain)
+    left.set()
+    thread.join()
+    assert torch.equal(run(model, INPUTS), plain)
+
+
+def test_threads_that_python_did_not_start_run_as_the_context_that_is_open():
+    model, found, done = on_pairs(), [], threading.Event()
+
+    def work():  # as autograd's threads on a GPU do, where a checkpoint is computed again
+        found.append(run(model, INPUTS))
+        done.set()
+
+    with disabled(model):
+        base = run(model, INPUTS)
+        _thread.start_new_thread(work, ())
+        assert done.wait(60)
+    assert torch.equal(found[0], base)
