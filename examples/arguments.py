@@ -75,6 +75,7 @@ class DataArguments:
     )
     max_train_samples: int | None = option("Number of rows to train on.", None)
     max_eval_samples: int | None = option("Number of rows to evaluate on.", None)
+    drop_bad_rows: bool = option("Leave out rows that cannot be read, and say how many.", False)
     held_out: float = option(
         "Evaluate on this share of the training data, drawn once for all seeds.", 0.0
     )

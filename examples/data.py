@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, load_dataset
+from datasets import ClassLabel, Dataset, load_dataset
 
+from examples.own_rows import own_rows, read_rows
 from examples.tasks import RecallTask, Splits, Task, get_task
-from examples.tasks.base import reading
-from jat_graph.core.files import ESCAPED, check_unicode, read_text
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
     from examples.arguments import DataArguments
 
-TEXTS = {"text", "text_pair", "question", "context"}  # columns that a tokenizer reads
 _SUBSET_SEED = 0  # of draws: one subset for all seeds
 
 
@@ -30,11 +27,19 @@ def load_task(data: DataArguments, kind: str) -> Task | None:
     return task
 
 
-def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments) -> Splits:
-    """Read the splits that a run needs, and draw as many rows of them as it wants."""
+def load_splits(
+    data: DataArguments,
+    task: Task | None,
+    args: TrainingArguments,
+    columns: Mapping[str | None, str],
+) -> Splits:
+    """Read the splits that a run needs, and draw as many rows of them as it wants.
+
+    Own rows have the ``columns`` alone, under their new names; None stands for no column.
+    """
     names = [name for name in (task.splits if task else ()) if _is_needed(name, data, args)]
     with args.main_process_first():  # which fills the cache of load_dataset
-        found = task.load(data.data_dir, names) if task else _own_splits(data)
+        found = task.load(data.data_dir, names) if task else _own_splits(data, columns)
     group = task.group if task else None
     if data.held_out:
         source = task and (task.source or task.group)
@@ -64,60 +69,29 @@ def _is_needed(split: str, data: DataArguments, args: TrainingArguments) -> bool
     return not data.held_out and (args.do_predict if split == "test" else True)
 
 
-def _own_splits(data: DataArguments) -> Splits:
-    """The rows of a person's own files, or of a data set with a name."""
+def _own_splits(data: DataArguments, columns: Mapping[str | None, str]) -> Splits:
+    """The rows of own files, or of a data set with a name, with the columns of a task."""
     if data.dataset_name is not None:
-        return dict(load_dataset(data.dataset_name, data.dataset_config_name))
+        named = load_dataset(data.dataset_name, data.dataset_config_name)
+        return {split: _own_columns(rows, split, columns, data) for split, rows in named.items()}
     files = {"train": data.train_file, "validation": data.validation_file, "test": data.test_file}
-    found: Splits = {}
-    for name, file in files.items():
-        if file is None:
-            continue
-        if not Path(file).is_file():
-            raise FileNotFoundError(f"{name}_file {file} must be a file, got none")
-        ending = Path(file.removesuffix(".gz")).suffix
-        text = read_text(file)
-        _check_separator(file, ending, text)
-        with reading(file, "rows in .csv, .tsv, .json, .jsonl or .txt"):
-            if ending in (".csv", ".tsv"):
-                rows = load_dataset("csv", data_files=file, sep="\t" if ending == ".tsv" else ",")
-            elif ending in (".json", ".jsonl"):
-                check_unicode("JSON", text, ESCAPED)  # pyarrow drops them, and moves what follows
-                rows = load_dataset("json", data_files=file)
-            elif ending == ".txt":
-                rows = {"train": Dataset.from_dict({"text": [text]})}
-            else:
-                raise ValueError(f"a name that ends in {ending!r}")
-            found[name] = rows["train"]
-    return found
-
-
-def _check_separator(file: str, ending: str, text: str) -> None:
-    """Refuse a table whose names of columns are separated by something else than they should be."""
-    wanted, names = {".csv": ",", ".tsv": "\t"}.get(ending), text.partition("\n")[0]
-    other = next((sign for sign in ";\t,|" if sign in names), None)
-    if wanted is not None and wanted not in names and other is not None:
-        between = "commas" if wanted == "," else "tabs"
-        raise ValueError(f"{file} must have {between} between its columns, got {names.strip()!r}")
-
-
-def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:
-    """Own rows with only these columns, under their new names; None stands for no column."""
-    wanted = {old: new for old, new in names.items() if old is not None}
-    for split, rows in splits.items():
-        missing = next((name for name in wanted if name not in rows.column_names), None)
-        if missing is not None:
-            got = ", ".join(rows.column_names)
-            raise ValueError(f"the {split} data must have a column {missing!r}, got {got}")
-        for column in (old for old, new in wanted.items() if new in TEXTS):
-            for number, text in enumerate(rows[column]):
-                where = "" if isinstance(text, str) else f", {rows[number]}"[:120]
-                check_unicode(f"{column} in row {number} of the {split} data{where}", text)
-    renamed = {old: new for old, new in wanted.items() if old != new}
     return {
-        name: rows.select_columns([*wanted]).rename_columns(renamed)
-        for name, rows in splits.items()
+        split: own_rows(read_rows(file), columns, f"the {split} data", data.drop_bad_rows)
+        for split, file in files.items()
+        if file is not None
     }
+
+
+def _own_columns(
+    rows: Dataset, split: str, columns: Mapping[str | None, str], data: DataArguments
+) -> Dataset:
+    """Rows of a data set with a name, whose classes keep their names."""
+    made = own_rows(rows.to_list(), columns, f"the {split} data", data.drop_bad_rows)
+    for old, new in columns.items():
+        kind = rows.features.get(old)
+        if isinstance(getattr(kind, "feature", kind), ClassLabel):
+            made = made.cast_column(new, kind)
+    return made
 
 
 def draw_rows(rows: Dataset, limit: int | None, group: str | None = None) -> Dataset:

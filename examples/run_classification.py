@@ -26,8 +26,9 @@ from transformers import (
 )
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
-from examples.data import load_splits, load_task, own_columns
+from examples.data import load_splits, load_task
 from examples.options import option
+from examples.own_rows import as_numbers
 from examples.tasks import Splits, Task
 from examples.tasks.metrics import score_classes, score_numbers
 from examples.training import Answers, Encoded, load_config, load_tokenizer, run_trainer, tokenize
@@ -41,9 +42,11 @@ class ClassificationArguments(DataArguments):
 
     text_column: str = option("Column with the text.", "text")
     text_pair_column: str | None = option("Column with the other text of a pair.", None)
-    label_column: str = option("Column with a class, or a number to predict.", "label")
+    label_column: str = option(
+        "Column with a class, as it is written, or a number to predict; of one type.", "label"
+    )
     do_regression: bool | None = option(
-        "Predict numbers. Default: if labels have a fraction.", None
+        "Predict numbers. Default: if all labels are numbers, some with a fraction.", None
     )
 
 
@@ -53,11 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if (results := finished_run(args)) is not None:
         return results
     task = load_task(data, "classification")
-    splits = load_splits(data, task, args)
+    columns = {data.text_column: "text", data.label_column: "label"}
+    splits = load_splits(data, task, args, {**columns, data.text_pair_column: "text_pair"})
     tokenizer = load_tokenizer(model)
     config = load_config(model, pad_token_id=tokenizer.pad_token_id)
     if task is None:
-        splits = standard_columns(splits, data, config)
+        splits = with_classes(splits, data.do_regression, config)
     label = next(iter(splits.values())).features["label"]
     cut: dict[str, Any] = {"tokenizer": tokenizer, "max_length": data.max_length}
     encode, auto_class = partial(encode_texts, **cut), AutoModelForSequenceClassification
@@ -83,40 +87,39 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     )
 
 
-def standard_columns(
-    splits: Splits, data: ClassificationArguments, config: PreTrainedConfig
-) -> Splits:
-    """Own rows with columns text, text_pair and label; classes are those that are trained on."""
-    names: dict[str | None, str] = {data.text_column: "text", data.label_column: "label"}
-    made = own_columns(splits, {**names, data.text_pair_column: "text_pair"})
-    kind = next(iter(made.values())).features["label"]
-    is_float = isinstance(kind, Value) and kind.dtype.startswith(("float", "double"))
-    if is_float if data.do_regression is None else data.do_regression:
-        return {name: rows.cast_column("label", Value("float32")) for name, rows in made.items()}
-    if isinstance(kind, ClassLabel):
-        return made
-    if "train" in made:
-        found = made["train"].unique("label")
-        classes = [*map(str, sorted(found))]
-        if data.do_regression is None and len(found) > 2 and not isinstance(found[0], str):
+def with_classes(splits: Splits, asked: bool | None, config: PreTrainedConfig) -> Splits:
+    """Own rows with numbers to predict, or with classes, which are those that are trained on."""
+    first = next(iter(splits.values()))
+    if isinstance(first.features["label"], ClassLabel):
+        return splits
+    numbers = {name: as_numbers(rows["label"]) for name, rows in splits.items()}
+    all_numbers = None not in numbers.values()
+    whole = all(value.is_integer() for own in numbers.values() for value in own or ())
+    if asked or (asked is None and all_numbers and not whole):
+        for name, rows in splits.items():
+            if numbers[name] is None:
+                other = next(label for label in rows["label"] if as_numbers([label]) is None)
+                raise ValueError(f"labels of the {name} data must be numbers, got {other!r}")
+            splits[name] = rows.remove_columns("label").add_column("label", numbers[name])
+        return {name: rows.cast_column("label", Value("float32")) for name, rows in splits.items()}
+    if "train" in splits:
+        found = sorted(splits["train"].unique("label"))
+        ordered = as_numbers(found)
+        classes = found if ordered is None else sorted(found, key=float)
+        if len(classes) == 1:
+            raise ValueError(f"labels must be of two classes or more, got {classes[0]!r} alone")
+        if asked is None and len(classes) > 2 and ordered is not None:
             said = "labels %s are classes without an order; --do_regression true predicts numbers"
             logger.warning(said, ", ".join(classes))
     else:
         classes = [config.id2label[number] for number in sorted(config.id2label)]
-    known = {name: number for number, name in enumerate(classes)}
-
-    def number(split: str, label: Any) -> int:
-        if str(label) not in known:
-            raise ValueError(
-                f"labels of the {split} data must be among {', '.join(classes)}, got {label!r}"
-            )
-        return known[str(label)]
-
+    for name, rows in splits.items():
+        other = next((label for label in rows["label"] if label not in classes), None)
+        if other is not None:
+            known = ", ".join(classes)
+            raise ValueError(f"labels of the {name} data must be among {known}, got {other!r}")
     return {
-        name: rows.remove_columns("label")
-        .add_column("label", [number(name, label) for label in rows["label"]])
-        .cast_column("label", ClassLabel(names=classes))
-        for name, rows in made.items()
+        name: rows.cast_column("label", ClassLabel(names=classes)) for name, rows in splits.items()
     }
 
 

@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
-from examples.data import draw_rows, load_splits, load_task, own_columns
+from examples.data import draw_rows, load_splits, load_task
 from examples.options import option
 from examples.tasks.metrics import score_losses
 from examples.training import Encoded, load_config, load_tokenizer, run_trainer
@@ -49,13 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     limits = {"train": data.max_train_samples}
     other = data.max_eval_samples
     data.max_train_samples = data.max_eval_samples = None
-    splits = load_splits(data, task, args)
-    if task is None:
-        splits = own_columns(splits, {data.text_column: "text"})
+    splits = load_splits(data, task, args, {data.text_column: "text"})
     size = task.vocabulary_size if task else None
     tokenizer = load_tokenizer(model) if size is None else None
     encoded = {
-        name: encode_blocks(rows, tokenizer, data.max_length, limits.get(name, other))
+        name: encode_blocks(rows, name, tokenizer, data.max_length, limits.get(name, other))
         for name, rows in splits.items()
     }
     wanted = size or len(tokenizer or ())
@@ -77,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 
 def encode_blocks(
-    rows: Dataset, tokenizer: PreTrainedTokenizerBase | None, max_length: int, limit: int | None
+    rows: Dataset,
+    split: str,
+    tokenizer: PreTrainedTokenizerBase | None,
+    max_length: int,
+    limit: int | None,
 ) -> Encoded:
     """Cut documents into blocks, and count the characters (or tokens) that each is asked for."""
     if tokenizer is None:
@@ -98,6 +100,9 @@ def encode_blocks(
         for tokens, counts in documents
         for start in range(0, len(tokens) - 1, max_length - 1)
     ]
+    if not blocks:
+        most = max((len(tokens) for tokens, _ in documents), default=0)
+        raise ValueError(f"the {split} data must have a text of two tokens or more, got {most}")
     drawn = draw_rows(Dataset.from_list(blocks), limit)
     return Encoded(drawn.remove_columns("units"), drawn, sum(drawn["units"]))
 

@@ -23,9 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
-from examples.data import load_splits, load_task, own_columns
+from examples.data import load_splits, load_task
 from examples.options import option
-from examples.tasks import Splits, Task
+from examples.tasks import Task
 from examples.tasks.metrics import score_answers, score_doubted_answers
 from examples.training import GLOBAL, Answers, Encoded, load_config, load_tokenizer, run_trainer
 
@@ -54,9 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if (results := finished_run(args)) is not None:
         return results
     task = load_task(data, "question_answering")
-    splits = load_splits(data, task, args)
-    if task is None:
-        splits = standard_columns(splits, data)
+    columns = {data.question_column: "question", data.context_column: "context"}
+    splits = load_splits(data, task, args, {**columns, data.answer_column: "answers"})
     tokenizer = load_tokenizer(model)
     cut: dict[str, Any] = {
         "tokenizer": tokenizer,
@@ -74,21 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
         collate=partial(collate_windows, tokenizer=tokenizer),
         preprocess_logits_for_metrics=first_two_outputs,
     )
-
-
-def standard_columns(splits: Splits, data: QuestionArguments) -> Splits:
-    """Own rows with the columns question, context and answers."""
-    names: dict[str | None, str] = {data.question_column: "question"}
-    names |= {data.context_column: "context", data.answer_column: "answers"}
-    made = own_columns(splits, names)
-    for name, rows in made.items():
-        for number, answers in enumerate(rows["answers"]):
-            if not isinstance(answers, dict) or not {"text", "answer_start"} <= set(answers):
-                raise ValueError(
-                    f"row {number} of the {name} data must have answers with text and "
-                    f"answer_start, got {answers!r:.60}"
-                )
-    return made
 
 
 def encode_windows(

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
-from examples.data import load_splits, load_task, own_columns
+from examples.data import load_splits, load_task
 from examples.options import option
 from examples.tasks import Splits, Task
 from examples.tasks.base import tag_rows
@@ -48,10 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     if (results := finished_run(args)) is not None:
         return results
     task = load_task(data, "tagging")
-    splits = load_splits(data, task, args)
+    columns: dict[str | None, str] = {data.text_column: "tokens", data.label_column: "tags"}
+    splits = load_splits(data, task, args, columns)
     config = load_config(model)
     if task is None:
-        splits = standard_columns(splits, data, config)
+        splits = with_tags(splits, config)
     tags = next(iter(splits.values())).features["tags"].feature.names
     config.id2label = dict(enumerate(tags))
     config.label2id = {tag: number for number, tag in enumerate(tags)}
@@ -70,33 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     )
 
 
-def standard_columns(splits: Splits, data: TaggingArguments, config: PreTrainedConfig) -> Splits:
-    """Own rows with the columns tokens and tags; tags are those that are trained on."""
-    made = own_columns(splits, {data.text_column: "tokens", data.label_column: "tags"})
-    if isinstance(getattr(next(iter(made.values())).features["tags"], "feature", None), ClassLabel):
-        return made
-    read = {
-        name: [*zip(map(_words, rows["tokens"]), map(_words, rows["tags"]), strict=True)]
-        for name, rows in made.items()
-    }
-    for name, sentences in read.items():
-        wrong = next(
-            (n for n, (words, own) in enumerate(sentences) if len(words) != len(own)), None
-        )
-        if wrong is not None:
-            got = " and ".join(str(len(side)) for side in sentences[wrong])
-            raise ValueError(f"row {wrong} of the {name} data must have a tag a word, got {got}")
-    if "train" in read:
-        tags = sorted(
-            {tag for _, own in read["train"] for tag in own}, key=lambda t: (t != OUTSIDE, t)
-        )
+def with_tags(splits: Splits, config: PreTrainedConfig) -> Splits:
+    """Own rows with numbers of tags, which are those that are trained on."""
+    if isinstance(next(iter(splits.values())).features["tags"].feature, ClassLabel):
+        return splits
+    if "train" in splits:
+        found = {tag for own in splits["train"]["tags"] for tag in own}
+        tags = sorted(found, key=lambda tag: (tag != OUTSIDE, tag))
     else:
         tags = [config.id2label[number] for number in sorted(config.id2label)]
-    return {name: tag_rows(sentences, tags) for name, sentences in read.items()}
-
-
-def _words(entry: Any) -> list[str]:
-    return entry.split() if isinstance(entry, str) else [*map(str, entry)]
+    return {
+        name: tag_rows([*zip(rows["tokens"], rows["tags"], strict=True)], tags)
+        for name, rows in splits.items()
+    }
 
 
 def encode_words(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:

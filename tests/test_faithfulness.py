@@ -178,7 +178,7 @@ def test_a_choice_of_rho_never_sees_the_dev_set() -> None:
         "made", "classification", lambda folder, names: {"train": rows}, None, ("accuracy",)
     )
     data = DataArguments(held_out=0.1)
-    splits = load_splits(data, task, TrainingArguments("run", do_train=True, use_cpu=True))
+    splits = load_splits(data, task, TrainingArguments("run", do_train=True, use_cpu=True), {})
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 18, "held_out": 2}
 
 
