@@ -19,7 +19,6 @@ from jat_graph.looking.probes.drawing import COLOURS, QUIET, Figure, add_legend
 from jat_graph.looking.probes.findings import Floats
 from jat_graph.looking.probes.treebank import Edges, Sentence
 from jat_graph.looking.viewer import AtlasView, Page
-from jat_graph.looking.viewer.content import ParsedWords
 from jat_graph.looking.viewer.reading import read_texts
 from jat_graph.looking.viz.figures import new_figure, short_label
 
@@ -138,7 +137,6 @@ def view(
     for number, text in enumerate(some):
         if isinstance(text, Sentence):
             check_fast(tokenizer)
-            some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
         elif not isinstance(text, str):
             kind = type(text).__name__
             raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
