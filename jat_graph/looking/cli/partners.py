@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from jat_graph.core.progress import track_progress
 from jat_graph.jumps.config import JatConfig
@@ -63,17 +64,15 @@ def draw_sequences(
 ) -> tuple[Tensor, Tensor]:  # [N, L, 3] ids, [N, L] answers
     """Draw sequences of so many pairs: 2 m names with values, m hubs that hold two names each."""
     # Every name is asked for the value of its partner. 0 is no name, no value, and no question.
-    most = int(sizes.max())
-    order = source.random((len(sizes), NAMES_PER_PAIR * pairs)).argsort(1)
-    names = order[:, : 2 * most].reshape(len(sizes), most, 2) + 1
-    names *= np.arange(most)[:, None] < sizes[:, None, None]  # a smaller sequence has fewer
-    values = source.integers(1, VALUES, names.shape, endpoint=True) * (names > 0)
-    hubs = np.zeros_like(names[..., 0])
-    hub_names = np.stack([names[..., 0], names[..., 1], hubs, hubs], axis=-1)
-    name_rows = np.stack([names, 0 * names, values, values[..., ::-1]], axis=-1)  # last: answers
-    joined = np.concatenate([name_rows.reshape(len(sizes), -1, 4), hub_names], axis=1)
-    order = (source.random(joined.shape[:2]) + (joined[..., 0] == 0)).argsort(1)  # padding last
-    mixed = torch.from_numpy(np.take_along_axis(joined, order[..., None], 1))
+    drawn = []
+    for size in sizes:
+        names = source.permutation(NAMES_PER_PAIR * pairs)[: 2 * size].reshape(size, 2) + 1
+        values = source.integers(1, VALUES, names.shape, endpoint=True)
+        of_names = np.stack([names, 0 * names, values, values[:, ::-1]], axis=-1)
+        of_hubs = np.pad(names, ((0, 0), (0, 2)))
+        tokens = np.concatenate([of_names.reshape(-1, 4), of_hubs])
+        drawn.append(torch.from_numpy(source.permutation(tokens)))
+    mixed = pad_sequence(drawn, batch_first=True)
     return mixed[..., :3], mixed[..., 3]
 
 

@@ -101,16 +101,14 @@ class AtlasView:
         check_integer("opens", self.opens, least=0, below=len(self.layers))
         number = len(self.points)
         for layer in self.layers:
-            if len(layer.positions) != number or len(layer.groups) not in (0, number):
-                raise ValueError(
-                    f"{layer.name!r} must have a position, and a group or none, for {number} "
-                    f"points, got {len(layer.positions)} and {len(layer.groups)}"
-                )
-            for position in layer.positions:
-                if len(position) != 2 or not all(map(math.isfinite, position)):
-                    raise ValueError(
-                        f"positions of {layer.name!r} must be finite (x, y), got {position}"
-                    )
+            places, groups = len(layer.positions), len(layer.groups)
+            if places != number or groups not in (0, number):
+                wanted = f"a position, and a group or none, for {number} points"
+                raise ValueError(f"{layer.name!r} must have {wanted}, got {places} and {groups}")
+            for place in layer.positions:
+                if len(place) != 2 or not all(map(math.isfinite, place)):
+                    wanted = f"positions of {layer.name!r} must be finite (x, y)"
+                    raise ValueError(f"{wanted}, got {place}")
 
 
 @dataclass(frozen=True)
