@@ -132,7 +132,7 @@ class HeadContent:
     jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
-    tree: SimpleNamespace | None = None  # what tokens read by clusters, as cluster_head has it
+    tree: SimpleNamespace | None = None  # what tokens read by clusters, as _tree_head has it
     change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
 
 

@@ -22,7 +22,7 @@ from jat_graph.hf.heads import AttachedHeads
 from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.jumps.config import ClusterGraph, JatConfig
-from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
+from jat_graph.jumps.operators import DenseOperator, NormalizedOperator
 from jat_graph.jumps.patterns import Pattern
 from jat_graph.looking.data.reading import (
     PROPAGATED,
@@ -128,11 +128,8 @@ def _read_text(
             heads.append(HeadContent(layer, head, {AFTER: links}))
             continue
         own = layers[layer, head].of_head(head)
-        if isinstance(own.config.graph, ClusterGraph):
-            heads.append(cluster_head(own, text, most_links, room))
-        else:
-            most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
-            heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
+        look = _tree_head if isinstance(own.config.graph, ClusterGraph) else _jump_head
+        heads.append(look(own, text, most_links, room))
     positions = tuple(token.index for token in text.shown)
     parse = None
     if not isinstance(given, str):
@@ -143,29 +140,26 @@ def _read_text(
     return TextContent(text.text, tokens, tuple(heads), positions, parse)
 
 
-def _jump_head(
-    trace: HeadTrace, text: EncodedText, most_links: int, most_jumps: int
-) -> HeadContent:
-    (measured,) = layer_statistics(trace.layer, trace.graph)
+def _jump_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
+    trace = HeadTrace(layer)
+    (measured,) = layer_statistics(layer, trace.graph)
     share = f"{100 * measured.density:.1f} %"
     note = f"{share} of the possible pairs are joined."
     if isinstance(trace.graph, StoneLinks):
         note = f"{share} of the possible links between tokens and stones exist."
     theta = trace.strengths()
     strengths = [] if theta is None else theta.flatten().tolist()
-    note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
+    note = " ".join([note, *remarks(layer.config, [measured.density], strengths)])
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
     links = [shown_links(matrix, text, most_links) for matrix in matrices]
-    jumps = tuple(strongest_jumps(text, trace, most_jumps))
+    jumps = tuple(strongest_jumps(text, trace, min(MOST_JUMPS, room // JUMP_SIZE)))
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
     head = measured.layer, measured.head
     return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
 
 
-def cluster_head(
-    layer: CapturedLayer, text: EncodedText, most_links: int, room: int
-) -> HeadContent:
+def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
     """Return what the one head of a layer does, and of each token the nodes of most attention."""
     causal, length = layer.mask.causal, layer.query.size(2)
     given: Any = {"config": layer.config, "scale": layer.scale, "is_causal": causal}
@@ -263,8 +257,8 @@ def hooked_tensors(
             scores = (call.scale * call.query @ call.key.mT).detach()
             names["attn_scores"] = _masked(scores, call, pattern)
             if index in layers:
-                jumps = _jumps(layers[index], scores)
-                names |= {"jump_scores": _masked(jumps[0], call, pattern), "adj_norm": jumps[1]}
+                jumped, adj_norm = _jumps(layers[index], scores)
+                names |= {"jump_scores": _masked(jumped, call, pattern), "adj_norm": adj_norm}
         found |= {f"blocks.{index}.attn.hook_{name}": tensor for name, tensor in names.items()}
     return found
 
@@ -311,11 +305,9 @@ def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> T
 def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
     heads, graph = list(layer.heads), layer_graph(layer)
-    operator: Operator = NormalizedOperator(DenseOperator(graph.weights))
-    if isinstance(graph, StoneLinks):
-        operator = graph.operator
     jumps = scores.clone()
     jumps[:, heads] = layer_maps(layer, PROPAGATED)
+    pairs = NormalizedOperator(DenseOperator(graph.weights))
     adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
-    adj_norm[:, heads] = operator.to_dense()
+    adj_norm[:, heads] = (graph.operator if isinstance(graph, StoneLinks) else pairs).to_dense()
     return jumps, adj_norm
