@@ -81,9 +81,10 @@ def inspect_command(
     if max_length is not None:
         raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
     loaded, tokenizer = options.load_model(model, config, changes, JatConfig())
+    from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_clusters, inspect_text
 
-    clustered = options.reads_by_clusters(loaded)
+    clustered = attached_config(loaded) is None  # or its heads would jump
     if clustered and jump:
         raise ValueError("--jump needs jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}

@@ -143,14 +143,6 @@ def note_default(model: PreTrainedModel, config: str | None, changes: list[str] 
         typer.echo("The model is shown with the paper's heads; --config names others.", err=True)
 
 
-def reads_by_clusters(model: PreTrainedModel) -> bool:
-    """Tell whether a model has heads that read by clusters, and none that jump."""
-    from jat_graph.hf import attached_config
-    from jat_graph.jumps.config import ClusterGraph
-
-    return attached_config(model) is None and attached_config(model, ClusterGraph) is not None
-
-
 def load_for_clusters(
     path: str, config: str | None, changes: list[str] | None, foretelling: bool = False
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
