@@ -143,17 +143,6 @@ def note_default(model: PreTrainedModel, config: str | None, changes: list[str] 
         typer.echo("The model is shown with the paper's heads; --config names others.", err=True)
 
 
-def load_for_clusters(
-    path: str, config: str | None, changes: list[str] | None, foretelling: bool = False
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
-    """Load a model without new heads, and settings of clusters, by default those that it has."""
-    from jat_graph.looking.inspection.tracing import cluster_config
-
-    model, tokenizer = load_model(path, foretelling=foretelling)
-    wanted = read_settings(config, changes, cluster_config(model))
-    return model, tokenizer, cluster_config(model, wanted)
-
-
 def cut_at(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, length: int | None, default: int
 ) -> dict[str, Any]:
