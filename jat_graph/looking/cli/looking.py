@@ -178,8 +178,6 @@ def calibrate_command(
     --max-length, by default 128. Every fifth batch is held out, and the result on those is shown.
     """
     from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
-    from jat_graph.looking.inspection import calibrate
-    from jat_graph.looking.inspection.tracing import cluster_config
 
     check_target(output)
     texts = options.read_texts(text, file)
@@ -187,13 +185,15 @@ def calibrate_command(
     wanted = options.read_settings(config, changes, default)
     assert wanted is not None
     check_calibration(wanted, density, tolerance)
+    from jat_graph.looking.inspection import calibrate
+    from jat_graph.looking.inspection.tracing import cluster_config
+
     if isinstance(wanted.graph, ClusterGraph):
         loaded, tokenizer = options.load_model(model)
         wanted = options.read_settings(config, changes, cluster_config(loaded))
     else:
         loaded, tokenizer = options.load_model(model, config, changes, default)
         wanted = None  # its own
-
     cut = options.cut_at(loaded, tokenizer, max_length, DEFAULT_LENGTH)
     starts = range(0, len(texts), batch_size)
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]
