@@ -13,7 +13,7 @@ from rich.table import Table
 
 from jat_graph.core.files import write_text
 from jat_graph.core.progress import track_progress
-from jat_graph.looking.cli.options import MINILM, ModelOption, load_model
+from jat_graph.looking.cli.options import MINILM, ModelOption, cut_at, load_model
 from jat_graph.looking.cli.tables import jump_cells
 
 PAIR = "Book costs more than pencil. Book costs less than computer."
@@ -58,10 +58,7 @@ def demo_command(
     from jat_graph.looking.cli.partners import chance, draw_curves, learning_curve
 
     curves = {
-        name: learning_curve(
-            config, pairs, track_progress(range(1, steps + 1), name, steps), steps, seed
-        )
-        for name, config in variants.items()
+        name: learning_curve(name, config, pairs, steps, seed) for name, config in variants.items()
     }
     by_chance = {size: chance(2 * size - 1) for size in range(1, pairs + 1)}
     draw_curves(curves, by_chance, output / "curves.png")
@@ -85,23 +82,18 @@ def _read_long_texts(
     """Compare a model on SDPA and on clusters over the length of a text, and draw it."""
     from pydoc_data.topics import topics  # Python's own manual, the long text that is everywhere
 
-    from jat_graph.hf import resize_position_embeddings
     from jat_graph.looking.inspection.fidelity import compare_with_sdpa
     from jat_graph.looking.viz.clusters import draw_lengths
 
-    lengths = sorted(lengths)
-    if lengths[-1] > model.config.max_position_embeddings:
-        resize_position_embeddings(model, lengths[-1], tokenizer)
-    text = "\n".join(topics.values())
-    cut = {"truncation": True, "max_length": lengths[-1], "return_tensors": "pt"}
-    ids = tokenizer(text, **cut)["input_ids"]
+    longest = max(lengths)
+    cut = cut_at(model, tokenizer, longest, longest)
+    ids = tokenizer("\n".join(topics.values()), **cut)["input_ids"]
     points = [
         compare_with_sdpa(model, ids[:, :length], {}, ROUNDS)
-        for length in track_progress(lengths, "Reading", len(lengths))
+        for length in track_progress(sorted(lengths), "Reading", len(lengths))
     ]
     draw_lengths(points, output / "lengths.png")
-    console = Console()
-    console.print(
+    typer.echo(
         'Python\'s manual, read by the model with SDPA and with attn_implementation="clustered":'
     )
     table = Table("tokens", "s, SDPA", "s, clusters", "ratio", "keys read", "cosine of states")
@@ -109,8 +101,8 @@ def _read_long_texts(
         seconds = (f"{point[name]:.2f}" for name in ("sdpa", "clusters", "ratio"))
         near = f"{point['share']:.0%}", f"{point['token_cosine']:.3f}"
         table.add_row(f"{point['tokens']}", *seconds, *near)
-    console.print(table)
-    console.print("Short texts are read by SDPA itself, and gain nothing.")
+    Console().print(table)
+    typer.echo("Short texts are read by SDPA itself, and gain nothing.")
     return points
 
 
@@ -139,17 +131,14 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
         "Every token moves half the way to those on its stepping stones, the keys that it scores "
         f"more than {report.config.jump_graph.threshold:g} standard deviation from the mean."
     )
-    if not joined:
-        console.print("No head joins computer and pencil.")
-    else:
-        heads = {(head.layer, head.head) for head, _ in joined}
-        console.print(f"{len(heads)} heads join computer and pencil. The largest gains:")
-        table = Table("layer", "head", "density", "jump", "before", "after", "stepping stones")
-        for head, jump in joined[:SHOWN_JUMPS]:
-            pair, _, stones = jump_cells(jump)
-            numbers = f"{head.density:.1%}", pair, f"{jump.before:.1%}", f"{jump.after:.1%}"
-            table.add_row(str(head.layer), str(head.head), *numbers, stones)
-        console.print(table)
+    heads = {(head.layer, head.head) for head, _ in joined}
+    console.print(f"{len(heads)} heads join computer and pencil, the largest gains first:")
+    table = Table("layer", "head", "density", "jump", "before", "after", "stepping stones")
+    for head, jump in joined[:SHOWN_JUMPS]:
+        pair, _, stones = jump_cells(jump)
+        numbers = f"{head.density:.1%}", pair, f"{jump.before:.1%}", f"{jump.after:.1%}"
+        table.add_row(str(head.layer), str(head.head), *numbers, stones)
+    console.print(table)
     return [
         {"layer": head.layer, "head": head.head, "density": head.density, **jump.to_dict()}
         for head, jump in joined

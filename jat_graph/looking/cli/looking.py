@@ -81,9 +81,10 @@ def inspect_command(
     if max_length is not None:
         raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
     loaded, tokenizer = options.load_model(model, config, changes, JatConfig())
+    from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_clusters, inspect_text
 
-    clustered = options.reads_by_clusters(loaded)
+    clustered = attached_config(loaded) is None  # or its heads would jump
     if clustered and jump:
         raise ValueError("--jump needs jump heads, got heads that read by clusters")
     shown: Any = {"layers": layer, "heads": head, "tokens": tokens, "top": top}
@@ -121,15 +122,17 @@ def _show_fidelity(
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
-    loaded, tokenizer, wanted = options.load_for_clusters(model, config, changes, foretelling=True)
+    loaded, tokenizer = options.load_model(model, foretelling=True)
     from jat_graph.looking.inspection import fidelity
     from jat_graph.looking.inspection.selection import encode_text
+    from jat_graph.looking.inspection.tracing import cluster_config
 
     if max_length is None:
         batches: list[Any] = [encode_text(loaded, tokenizer, own).inputs for own in texts]
     else:
         cut = options.cut_at(loaded, tokenizer, max_length, max_length)
         batches = [tokenizer(own, **cut) for own in texts]
+    wanted = options.read_settings(config, changes, cluster_config(loaded))
     report = fidelity(loaded, batches, wanted)
     if layers or heads:
         report = report.of_heads(layers, heads)
@@ -142,7 +145,8 @@ def _show_fidelity(
     if rank:
         report = replace(report, heads=report.ranked())
     Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
-    if report.dense == report.sequences and not isinstance(wanted.cluster_graph.dense_below, tuple):
+    below = report.config.cluster_graph.dense_below
+    if report.dense == report.sequences and not isinstance(below, tuple):
         typer.echo("With --set dense_below=0 clusters also read texts of this length.")
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
@@ -181,13 +185,15 @@ def calibrate_command(
     wanted = options.read_settings(config, changes, default)
     assert wanted is not None
     check_calibration(wanted, density, tolerance)
+    from jat_graph.looking.inspection import calibrate
+    from jat_graph.looking.inspection.tracing import cluster_config
+
     if isinstance(wanted.graph, ClusterGraph):
-        loaded, tokenizer, wanted = options.load_for_clusters(model, config, changes)
+        loaded, tokenizer = options.load_model(model)
+        wanted = options.read_settings(config, changes, cluster_config(loaded))
     else:
         loaded, tokenizer = options.load_model(model, config, changes, default)
         wanted = None  # its own
-    from jat_graph.looking.inspection import calibrate
-
     cut = options.cut_at(loaded, tokenizer, max_length, DEFAULT_LENGTH)
     starts = range(0, len(texts), batch_size)
     batches = [tokenizer(texts[start : start + batch_size], **cut) for start in starts]

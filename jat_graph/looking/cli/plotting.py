@@ -95,6 +95,7 @@ def _draw_heads(
     length: int,
 ) -> Figure:
     """Draw one head, one jump, or a grid of heads."""
+    from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
     from jat_graph.looking.inspection.clusters import READ_DENSELY
     from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head, draw_jump
@@ -102,7 +103,7 @@ def _draw_heads(
     one: Any = {}
     if layers and heads and len(layers) == len(heads) == 1:
         one = {"layer": layers[0], "head": heads[0]}
-    if options.reads_by_clusters(model):
+    if attached_config(model) is None:  # but heads that read by clusters
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
         view = view_descent(model, tokenizer, **one, **shown)

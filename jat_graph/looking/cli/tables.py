@@ -27,87 +27,83 @@ def head_tables(report: inspection.Inspection) -> list[Table | str]:
     from jat_graph.looking.inspection import StoneReport
 
     has_stones = any(isinstance(head, StoneReport) for head in report.heads)
-    numbers, jumps, stones = [], [], []
+    has_strengths = report.config.strength is not None
+    of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
+    numbers = Table("layer", "head", *of_heads, *["θ"] * has_strengths)
+    jumps = Table("layer", "head", "jump", *["P"] * has_stones, "points", "stepping stones")
+    stones = Table("layer", "head", "stone", "walks", "tokens on it")
     for head in report.heads:
         said = [f"{head.density:.1%}", f"{head.mean_weight:.2f}"]
         if isinstance(head, StoneReport):
             said = [f"{head.linked:.0%}", str(head.num_stones), f"{head.median_size:g}"]
-            stones.append((head, [_stone_cells(stone) for stone in head.stones]))
-        hops = [" ".join(f"{number:+.2g}" for number in hop) for hop in head.strengths or ()]
-        theta = ["; ".join(hops)] * bool(hops)
-        numbers.append((head, [[f"{head.threshold:.3g}", *said, *theta]]))
-        jumps.append((head, [jump_cells(jump, has_stones) for jump in head.jumps]))
-    of_heads = ("t", "linked", "stones", "size") if has_stones else ("ρ", "density", "mean weight")
-    tables: list[Table | str] = [
-        _table((*of_heads, *["θ"] * (report.config.strength is not None)), numbers),
-        _table(("jump", *["P"] * has_stones, "points", "stepping stones"), jumps),
-    ]
-    if has_stones:
-        tables.append(_table(("stone", "walks", "tokens on it"), stones))
-    if report.config.strength is not None:
-        tables.append("θ: strengths of queries, keys and values; below 0 tokens move apart.")
-    return tables
+            _add_rows(stones, head, [_stone_cells(stone) for stone in head.stones])
+        if head.strengths:
+            hops = [" ".join(f"{number:+.2g}" for number in hop) for hop in head.strengths]
+            said.append("; ".join(hops))
+        _add_rows(numbers, head, [[f"{head.threshold:.3g}", *said]])
+        _add_rows(jumps, head, [jump_cells(jump, has_stones) for jump in head.jumps])
+    theta = "θ: strengths of queries, keys and values; below 0 tokens move apart."
+    return [numbers, jumps, *[stones] * has_stones, *[theta] * has_strengths]
 
 
 def cluster_tables(report: inspection.ClusterInspection) -> list[Table | str]:
     """Show what was found: a table of heads, and one of tokens and the keys that they find."""
     from jat_graph.looking.inspection.clusters import READ_DENSELY, READ_EXACTLY
 
-    numbers, tokens = [], []
+    numbers = Table("layer", "head", "keys read exactly", "attention read exactly", "tv")
+    tokens = Table("layer", "head", "token", "exact", "keys that it finds in clusters")
     for head in report.heads:
-        numbers.append((head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]]))
+        _add_rows(numbers, head, [[f"{x:.1%}" for x in (head.share, head.exact, head.tv)]])
         found = sorted((own for own in head.tokens if own.keys), key=lambda own: -own.keys[0].share)
-        left, cells = len(found[MOST_TOKENS:]), list[list[str]]()
+        rows = []
         for own in found[:MOST_TOKENS]:
-            keys = escape(", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys))
-            cells.append([escape(_token(own.token)), f"{own.exact:.0%}", keys])
-        tokens.append((head, cells + [[f"{left} more", "", ""]] * bool(left)))
+            keys = ", ".join(f"{_token(key.token)} {key.share:.1%}" for key in own.keys)
+            rows.append([escape(_token(own.token)), f"{own.exact:.0%}", escape(keys)])
+        if len(found) > MOST_TOKENS:
+            rows.append([f"{len(found) - MOST_TOKENS} more"])
+        _add_rows(tokens, head, rows)
     few = [head for head in report.heads if head.dense]
     said = READ_EXACTLY if all(head.share == 1 for head in few) else READ_DENSELY
-    return [
-        *[said] * bool(few),
-        _table(("keys read exactly", "attention read exactly", "tv"), numbers),
-        _table(("token", "exact", "keys that it finds in clusters"), tokens),
-    ]
+    return [*[said] * bool(few), numbers, tokens]
+
+
+def _add_rows(table: Table, head: Any, rows: list[list[str]]) -> None:
+    """Add the rows of a head, with its layer and number in the first."""
+    place = str(head.layer), str(head.head)
+    for cells in rows or [["none"]]:
+        table.add_row(*place, *cells)
+        place = "", ""
+    table.add_section()
 
 
 def ranked_table(reports: Sequence[Any], by_jump: bool = False) -> Table:
     """Show one line for each head, the first one to look at first, with its strongest jump."""
     # Over several texts it is the mean of what a head changes, and the strongest jump of all texts.
-    from jat_graph.looking.inspection import ClusterReport
-
+    heads: dict[tuple[int, int], list[Any]] = {}
+    for head in (head for report in reports for head in report.heads):
+        heads.setdefault((head.layer, head.head), []).append(head)
+    is_clustered = hasattr(reports[0].heads[0], "tv")
+    table = Table("layer", "head", "change", "jump", "weight", "points")
+    if is_clustered:
+        table = Table("layer", "head", "tv", "attention read exactly", "keys read exactly")
     lines: list[tuple[Any, list[str]]] = []
-    columns: tuple[str, ...] = ("change", "jump", "weight", "points")
-    for place in {(head.layer, head.head): None for report in reports for head in report.heads}:
-        own: Any = [h for r in reports for h in r.heads if (h.layer, h.head) == place]
-        name = "tv" if isinstance(own[0], ClusterReport) else "change"
-        changes = [getattr(head, name) for head in own if getattr(head, name) is not None]
+    for place, own in heads.items():
+        cells = [*map(str, place)]
+        if is_clustered:
+            means = [fmean(getattr(x, name) for x in own) for name in ("tv", "exact", "share")]
+            lines.append((means[0], cells + [f"{mean:.1%}" for mean in means]))
+            continue
+        changes = [head.change for head in own if head.change is not None]
+        cells.append(f"{fmean(changes):.1%}" if changes else "-")
+        jumps = [head.jumps[0] for head in own if head.jumps]
+        best = max(jumps, key=lambda jump: (jump.gain, jump.weight), default=None)
+        cells += jump_cells(best, has_weight=True)[:-1] if best else ["none"]
         worth: Any = fmean(changes) if changes else 0.0
-        cells = [f"{worth:.1%}" if changes else "-"]
-        if isinstance(own[0], ClusterReport):
-            columns = ("tv", "attention read exactly", "keys read exactly")
-            cells += [f"{fmean(getattr(x, name) for x in own):.1%}" for name in ("exact", "share")]
-        else:
-            jumps = [head.jumps[0] for head in own if head.jumps]
-            best = max(jumps, key=lambda jump: (jump.gain, jump.weight), default=None)
-            cells += jump_cells(best, has_weight=True)[:-1] if best else ["none"]
-            if by_jump:
-                worth = (best.gain, best.weight) if best else (-math.inf, 0.0)
-        lines.append((worth, [*map(str, place), *cells]))
-    table = Table("layer", "head", *columns)
+        if by_jump:
+            worth = (best.gain, best.weight) if best else (-math.inf, 0.0)
+        lines.append((worth, cells))
     for _, cells in sorted(lines, key=lambda line: line[0], reverse=True):
         table.add_row(*cells)
-    return table
-
-
-def _table(columns: tuple[str, ...], heads: Sequence[tuple[Any, list[list[str]]]]) -> Table:
-    """Show the rows of each head, with its layer and number in the first."""
-    table = Table("layer", "head", *columns)
-    for head, found in heads:
-        for index, cells in enumerate(found or [["none"]]):
-            first = ("", "") if index else (str(head.layer), str(head.head))
-            table.add_row(*first, *cells)
-        table.add_section()
     return table
 
 

@@ -46,14 +46,12 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
     Nodes are a text's tokens, special ones too, or its words, without these; ``x`` holds their
     hidden states after a layer. An edge goes from source k to target i where, in any chosen head,
     the weight that i gives to k is above 0 and among the ``max_neighbors`` heaviest of i (what
-    weighs as much as the last of them stays, too). Nothing is joined to
-    itself. ``edge_attr`` has what every chosen head gives on that edge, in the order of ``heads``.
-    The weight to a word is the sum over its tokens, that from a word the mean over them, and so
-    are its states.
+    weighs as much as the last of them stays, too). Nothing is joined to itself. ``edge_attr`` has
+    what every chosen head gives on that edge. The weight to a word is the sum over its tokens, that
+    from a word the mean over them, and so are its states.
 
-    The model reads texts of one length together, so that nothing is padded, the longest first. Of
-    each text only the graph is kept, :math:`4 (C + 4)` bytes an edge for C chosen heads: choose few
-    for long texts.
+    The model reads texts of one length together, so that nothing is padded, the longest first. An
+    edge takes :math:`4 (C + 4)` bytes for C chosen heads: choose few for long texts.
 
     Graphs are kept in a folder of ``root`` that is named after what made them: texts, model and
     settings. The same call reads them back, another one makes its own, and one that was interrupted

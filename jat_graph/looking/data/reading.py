@@ -51,20 +51,16 @@ def read_texts(
         outputs, layers = run_model(model, inputs, attention=attention, states=True, kind=kind)
         states = torch.stack(outputs.hidden_states, dim=1)
         dtype = torch.promote_types(states.dtype, torch.float32)
+        known: dict[Head, Tensor] = {}
+        for layer in layers:
+            own = [(layer.layer, head) for head in layer.heads]
+            if set(own) & set(heads):
+                known.update(zip(own, layer_maps(layer, maps).unbind(1), strict=True))
         if attention:
-            own = [outputs.attentions[layer][:, head] for layer, head in heads]
-        else:
-            wanted = {layer for layer, _ in heads}
-            known = {
-                (layer.layer, head): found
-                for layer in layers
-                if layer.layer in wanted
-                for head, found in zip(layer.heads, layer_maps(layer, maps).unbind(1), strict=True)
-            }
-            own = [known[head] for head in heads]
+            known = {own: outputs.attentions[own[0]][:, own[1]] for own in heads}
         for index, row in enumerate(some):
             nothing = states.new_zeros(0, states.size(2), states.size(2))
-            found = torch.stack([one[index] for one in own]) if own else nothing
+            found = torch.stack([known[head][index] for head in heads]) if heads else nothing
             yield row, states[index].to(dtype), found.to(dtype)
 
 
@@ -98,12 +94,11 @@ def pool_words(
 
 def check_model(model: Any) -> None:
     """Refuse what is no model of one stack of layers."""
+    name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
-        raise ValueError(f"model must be a model of transformers, got {type(model).__name__}")
+        raise ValueError(f"model must be a model of transformers, got {name}")
     if model.config.is_encoder_decoder:
-        raise ValueError(
-            f"model must be one stack of layers, got a {type(model).__name__}: pass its encoder"
-        )
+        raise ValueError(f"model must be one stack of layers, got a {name}: pass its encoder")
 
 
 def check_fast(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -206,15 +201,16 @@ def encode_texts(
         raise ValueError(f"texts[{empty}] must have a token, got {texts[empty]!r}")
     if not by_words:
         return EncodedTexts(inputs, None, None)
-    if split:
-        words = []
-        for text, spans in zip(texts, offsets, strict=True):  # the word by where a token ends
-            ends = list(accumulate(len(word) + 1 for word in text))  # with the space after it
-            words.append([bisect(ends, end - 1) if end > start else -1 for start, end in spans])
-        return EncodedTexts(inputs, words, [len(text) for text in texts])
-    found = [encoded.word_ids(row) for row in range(len(texts))]
-    words = [[-1 if word is None else word for word in row] for row in found]
-    return EncodedTexts(inputs, words, [max(row) + 1 for row in words])
+    words, sizes = list[list[int]](), list[int]()
+    for row, text in enumerate(texts):
+        if split:  # the word by where a token ends, with the space after it
+            ends = list(accumulate(len(word) + 1 for word in text))
+            own = [bisect(ends, end - 1) if end > start else -1 for start, end in offsets[row]]
+        else:
+            own = [-1 if word is None else word for word in encoded.word_ids(row)]
+        words.append(own)
+        sizes.append(len(text) if split else max(own) + 1)
+    return EncodedTexts(inputs, words, sizes)
 
 
 def _check_texts(texts: Texts) -> bool:

@@ -11,7 +11,6 @@ from jat_graph.looking.data.reading import check_fast
 from jat_graph.looking.inspection.selection import Indices
 from jat_graph.looking.probes.treebank import Sentence
 from jat_graph.looking.viewer import AtlasView, Page
-from jat_graph.looking.viewer.content import ParsedWords
 from jat_graph.looking.viewer.reading import read_texts
 
 
@@ -73,7 +72,6 @@ def view(
     for number, text in enumerate(some):
         if isinstance(text, Sentence):
             check_fast(tokenizer)
-            some[number] = ParsedWords(text.words, text.tags, text.heads, text.relations, ())
         elif not isinstance(text, str):
             kind = type(text).__name__
             raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")

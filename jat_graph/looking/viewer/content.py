@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -100,16 +101,14 @@ class AtlasView:
         check_integer("opens", self.opens, least=0, below=len(self.layers))
         number = len(self.points)
         for layer in self.layers:
-            if len(layer.positions) != number or len(layer.groups) not in (0, number):
-                raise ValueError(
-                    f"{layer.name!r} must have a position, and a group or none, for {number} "
-                    f"points, got {len(layer.positions)} and {len(layer.groups)}"
-                )
-            for position in layer.positions:
-                if len(position) != 2 or not all(map(math.isfinite, position)):
-                    raise ValueError(
-                        f"positions of {layer.name!r} must be finite (x, y), got {position}"
-                    )
+            places, groups = len(layer.positions), len(layer.groups)
+            if places != number or groups not in (0, number):
+                wanted = f"a position, and a group or none, for {number} points"
+                raise ValueError(f"{layer.name!r} must have {wanted}, got {places} and {groups}")
+            for place in layer.positions:
+                if len(place) != 2 or not all(map(math.isfinite, place)):
+                    wanted = f"positions of {layer.name!r} must be finite (x, y)"
+                    raise ValueError(f"{wanted}, got {place}")
 
 
 @dataclass(frozen=True)
@@ -124,17 +123,6 @@ class Links:
 
 
 @dataclass(frozen=True)
-class TreeContent:
-    """What the tokens that are shown read of the tree over a head's keys."""
-
-    members: Sequence[Sequence[int]]  # keys that are shown, of each node that is named below
-    sizes: Sequence[int]  # how many keys it has in all
-    exact: Sequence[float]  # the share of each token's attention that is exact
-    read: Sequence[Sequence[tuple[int, float]]]  # clusters of such keys, and their shares
-    means: Sequence[Sequence[tuple[int, float]]]  # nodes that stand for their keys, as well
-
-
-@dataclass(frozen=True)
 class HeadContent:
     """One head on one text."""
 
@@ -144,19 +132,8 @@ class HeadContent:
     jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
-    tree: TreeContent | None = None  # of a head that reads by clusters
+    tree: SimpleNamespace | None = None  # what tokens read by clusters, as _tree_head has it
     change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
-
-
-@dataclass(frozen=True)
-class ParsedWords:
-    """The dependency tree of a text, over its words."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    heads: tuple[int, ...]  # the position of each word's head, from 0; -1 for the root
-    relations: tuple[str, ...]
-    tokens: tuple[int, ...]  # the word of each token of the text; -1 for those of no word
 
 
 @dataclass(frozen=True)
@@ -167,7 +144,7 @@ class TextContent:
     tokens: tuple[str, ...]  # that are shown
     heads: tuple[HeadContent, ...]  # layer by layer
     positions: tuple[int, ...] | None = None  # of each token among the model's, else 0, 1, …
-    parse: ParsedWords | None = None
+    parse: SimpleNamespace | None = None  # of a treebank's Sentence, and the word of each token
     second: int | None = None  # the first token of a second sentence, which a line sets apart
 
 

@@ -108,10 +108,9 @@ def _text_record(text: TextContent) -> dict[str, Any]:
     for head in text.heads:
         links = {kind: _links_record(own, len(rows)) for kind, own in head.links.items()}
         jumps = [_jump_record(jump, rows) for jump in head.jumps]
-        tree = head.tree and {name: _short(value) for name, value in vars(head.tree).items()}
-        own: dict[str, Any] = {"links": links, "jumps": jumps, "tree": tree}
-        heads.append(vars(head) | own | {"change": _short(head.change)})
-    parse = None if text.parse is None else vars(text.parse)
+        own = {"jumps": jumps, "tree": head.tree and vars(head.tree)}
+        heads.append(_short(vars(head) | own) | {"links": links})
+    parse = text.parse and vars(text.parse)
     return vars(text) | {"positions": positions, "parse": parse, "heads": heads}
 
 
@@ -134,26 +133,24 @@ def _jump_record(jump: Jump, rows: Mapping[int, int]) -> list[Any]:
     shown = [stone for stone in jump.stones if stone.token.index in rows][:MOST_STONES]
     stones = [[rows[s.token.index], s.query_score, s.key_score, s.side, s.share] for s in shown]
     ends, more = (rows[jump.query.index], rows[jump.key.index]), len(jump.stones) - len(shown)
-    numbers = jump.weight, jump.before, jump.after, more + jump.hidden_stones
-    return [*ends, *_short(numbers), _short(stones)]
+    return [*ends, jump.weight, jump.before, jump.after, more + jump.hidden_stones, stones]
 
 
 def _atlas_record(atlas: AtlasView) -> dict[str, Any]:
-    layers = [
-        vars(layer)
-        | {
-            "positions": [_short((float(x), float(y))) for x, y in layer.positions],
-            "groups": list(layer.groups),
-            "labels": [_short((float(own.x), float(own.y), own.text)) for own in layer.labels],
-        }
-        for layer in atlas.layers
-    ]
+    layers = []
+    for layer in atlas.layers:
+        positions = [(float(x), float(y)) for x, y in layer.positions]
+        labels = [(float(own.x), float(own.y), own.text) for own in layer.labels]
+        own = {"positions": positions, "groups": list(layer.groups), "labels": labels}
+        layers.append(vars(layer) | own)
     points = [[p.label, p.sentence, *(p.span or (0, 0))] for p in atlas.points]
-    return vars(atlas) | {"points": points, "layers": layers}
+    return vars(atlas) | {"points": points, "layers": _short(layers)}
 
 
 def _short(value: Any) -> Any:
-    """Write numbers with some digits, also those in lists."""
+    """Write numbers with some digits, also those in lists and dicts."""
+    if isinstance(value, dict):
+        return {name: _short(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_short(part) for part in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.core.masks import split_additive
 from jat_graph.core.progress import track_progress
+from jat_graph.graphs import tree_graph
 from jat_graph.hf import CapturedLayer, attach, detach
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
@@ -21,10 +22,18 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import AttachedHeads
 from jat_graph.jumps.config import ClusterGraph, JatConfig
-from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
+from jat_graph.jumps.operators import DenseOperator, NormalizedOperator
 from jat_graph.jumps.patterns import Pattern
-from jat_graph.looking.data.reading import attention_heads, check_model, is_jumping, shares_modules
-from jat_graph.looking.inspection.graphs import StoneLinks
+from jat_graph.looking.data.reading import (
+    PROPAGATED,
+    attention_heads,
+    check_model,
+    is_jumping,
+    layer_maps,
+    shares_modules,
+)
+from jat_graph.looking.inspection.clusters import READ_DENSELY, READ_EXACTLY
+from jat_graph.looking.inspection.graphs import StoneLinks, layer_graph
 from jat_graph.looking.inspection.selection import (
     EncodedText,
     Indices,
@@ -41,19 +50,20 @@ from jat_graph.looking.viewer.content import (
     JUMP_SIZE,
     KINDS,
     MOST_JUMPS,
+    MOST_NODES,
+    NODE_SIZE,
     HeadContent,
-    ParsedWords,
     TextContent,
     links_with_room,
     shown_links,
 )
-from jat_graph.looking.viewer.trees import tree_head
+from jat_graph.nn.cluster_conv import ClusterConv, node_means
 
 
 def read_texts(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str | ParsedWords],
+    texts: Sequence[Any],  # strings, or words with their tree, as a treebank's Sentence
     *,
     layers: Indices = None,
     heads: Indices = None,
@@ -64,54 +74,49 @@ def read_texts(
     # All texts together fit the file.
     check_model(model)
     jumping, clustered = enabled_heads(model), enabled_heads(model, AttachedClusters)
-    pairs: Iterable[tuple[int, int]] = attention_heads(model)
-    if clustered:  # of whose model nobody gives attention but the heads that are looked into
-        found = (jumping, clustered)
-        pairs = sorted((layer, head) for kind in found for layer in kind for head in kind[layer])
-    every = groupby(pairs, lambda pair: pair[0])
-    known = {layer: tuple(head for _, head in pairs) for layer, pairs in every}
+    # Beside heads on clusters nobody gives attention but the heads that are looked into.
+    pairs = sorted(jumping + clustered) if clustered else attention_heads(model)
+    known: dict[int, tuple[int, ...]] = {}
+    for layer, head in pairs:
+        known[layer] = (*known.get(layer, ()), head)
     chosen = choose_heads(known, layers, heads, kind="cluster " if clustered else "")
     encoded = [
         encode_text(model, tokenizer, t if isinstance(t, str) else t.words, tokens, special_tokens)
         for t in texts
     ]
-    jumps, clusters = (
-        sum(head in kind.get(layer, ()) for layer, head in chosen) for kind in (jumping, clustered)
-    )
+    jumps, clusters = (sum(pair in kind for pair in chosen) for kind in (jumping, clustered))
     kinds = len(chosen) + 3 * jumps + 2 * clusters
     most_links = links_with_room(kinds * sum(len(t.shown) for t in encoded), kinds * len(encoded))
     room = JUMP_BYTES // max(1, (jumps + clusters) * len(encoded))  # of a head
     return (
-        _read_text(model, text, None if isinstance(given, str) else given, chosen, most_links, room)
+        _read_text(model, text, given, chosen, most_links, room)
         for text, given in zip(encoded, texts, strict=True)
     )
 
 
 def enabled_heads(
     model: PreTrainedModel, kind: type[AttachedHeads] = AttachedJumps
-) -> dict[int, tuple[int, ...]]:
-    """Return the heads of a kind, of each layer with some; none inside jat_graph.disabled."""
+) -> list[tuple[int, int]]:
+    """Return layer and head of all heads of a kind; of none inside jat_graph.disabled."""
     found = heads_by_layer(model, kind) if is_jumping(model) else {}
     if found and shares_modules(model):
         raise ValueError(
             f"model must have a module for each layer to show its {kind.word}s, got layers that "
             "share one: show it inside jat_graph.disabled"
         )
-    return found
+    return [(layer, head) for layer, heads in found.items() for head in heads]
 
 
 def _read_text(
     model: PreTrainedModel,
     text: EncodedText,
-    parse: ParsedWords | None,
+    given: Any,
     chosen: Sequence[tuple[int, int]],
     most_links: int,
     room: int,
 ) -> TextContent:
-    kind, clusters = (
-        AttachedJumps if enabled_heads(model) else None,
-        enabled_heads(model, AttachedClusters),
-    )
+    kind = AttachedJumps if enabled_heads(model) else None
+    clusters = enabled_heads(model, AttachedClusters)
     outputs, captured = run_model(model, text.inputs, attention=not clusters, kind=kind)
     if clusters:
         captured = [*captured, *run_model(model, text.inputs, kind=AttachedClusters)[1]]
@@ -123,37 +128,82 @@ def _read_text(
             heads.append(HeadContent(layer, head, {AFTER: links}))
             continue
         own = layers[layer, head].of_head(head)
-        if isinstance(own.config.graph, ClusterGraph):
-            heads.append(tree_head(own, text, most_links, room))
-        else:
-            most_jumps = min(MOST_JUMPS, room // JUMP_SIZE)
-            heads.append(_jump_head(HeadTrace(own), text, most_links, most_jumps))
+        look = _tree_head if isinstance(own.config.graph, ClusterGraph) else _jump_head
+        heads.append(look(own, text, most_links, room))
     positions = tuple(token.index for token in text.shown)
-    if parse is not None:
+    parse = None
+    if not isinstance(given, str):
+        tree = {name: getattr(given, name) for name in ("words", "tags", "heads", "relations")}
         words = [-1 if word is None else word for word in text.inputs.word_ids(0)]
-        parse = replace(parse, tokens=tuple(words[index] for index in positions))
+        parse = SimpleNamespace(**tree, tokens=[words[index] for index in positions])
     tokens = tuple(token.text for token in text.shown)
     return TextContent(text.text, tokens, tuple(heads), positions, parse)
 
 
-def _jump_head(
-    trace: HeadTrace, text: EncodedText, most_links: int, most_jumps: int
-) -> HeadContent:
-    (measured,) = layer_statistics(trace.layer, trace.graph)
+def _jump_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
+    trace = HeadTrace(layer)
+    (measured,) = layer_statistics(layer, trace.graph)
     share = f"{100 * measured.density:.1f} %"
     note = f"{share} of the possible pairs are joined."
     if isinstance(trace.graph, StoneLinks):
         note = f"{share} of the possible links between tokens and stones exist."
     theta = trace.strengths()
     strengths = [] if theta is None else theta.flatten().tolist()
-    note = " ".join([note, *remarks(trace.layer.config, [measured.density], strengths)])
+    note = " ".join([note, *remarks(layer.config, [measured.density], strengths)])
     matrices = trace.after, trace.before, trace.after - trace.before, trace.weights
     links = [shown_links(matrix, text, most_links) for matrix in matrices]
-    jumps = tuple(strongest_jumps(text, trace, most_jumps))
+    jumps = tuple(strongest_jumps(text, trace, min(MOST_JUMPS, room // JUMP_SIZE)))
     edges = int(text.cut(trace.weights).count_nonzero())
     by_kind = dict(zip(KINDS, links, strict=True))
     head = measured.layer, measured.head
     return HeadContent(*head, by_kind, jumps, edges, note, change=trace.change)
+
+
+def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
+    """Return what the one head of a layer does, and of each token the nodes of most attention."""
+    causal, length = layer.mask.causal, layer.query.size(2)
+    given: Any = {"config": layer.config, "scale": layer.scale, "is_causal": causal}
+    graph = tree_graph(layer.query, layer.key, **given)[0]
+    size, level = graph["cluster"].size, graph["cluster"].level
+    keys = torch.eye(length).to(layer.query)
+    attention, inside = ClusterConv()(keys, graph), node_means(keys, graph) > 0
+    scores = layer.scale * (layer.query @ layer.key.mT)[0, 0]
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
+    before = scores.softmax(-1)
+    attention = attention if len(size) else before  # or rounding would be seen as a change
+    shares, shown = attention @ inside.to(attention).mT, [token.index for token in text.shown]
+    most = min(MOST_NODES, room // (2 * NODE_SIZE * len(shown)), len(size))
+    numbers, parts = dict[int, int](), list[Any]()
+    for kind, own in (("opened_by", level == 0), ("read_by", level >= 0)):
+        node, token = graph["cluster", kind, "token"].edge_index
+        met = torch.zeros_like(shares).index_put_((token, node), shares[token, node]) * own
+        part = list[Any]()
+        for row in torch.stack(met[shown].topk(most), -1).tolist():
+            heaviest = [(int(n), round(share, 3)) for share, n in row if share > 0]
+            part.append([(numbers.setdefault(n, len(numbers)), share) for n, share in heaviest])
+        parts.append(part)
+    read = graph["token", "read_by", "token"]
+    exact = torch.zeros_like(keys[0]).index_add_(0, read.edge_index[1], read.weight.to(keys))
+    members = [inside[node, shown].nonzero().flatten().tolist() for node in numbers]
+    tree = SimpleNamespace(
+        members=members,  # keys that are shown, of each node that is named below
+        sizes=size[[*numbers]].tolist(),  # how many keys it has in all
+        exact=exact[shown].tolist(),  # the share of each token's attention that is exact
+        read=parts[0],  # clusters whose keys the token reads, and their shares
+        means=parts[1],  # nodes that stand for their keys, as well
+    )
+    (rule,) = layer.config.cluster_graph.rules(1, causal)
+    few = f" {READ_DENSELY}" * (length <= rule.first) if len(size) else f" {READ_EXACTLY}"
+    matrices, change = (attention, before, attention - before), (attention - before).abs().sum(-1)
+    return HeadContent(
+        layer.layer,
+        layer.heads[0],
+        {k: shown_links(x, text, most_links) for k, x in zip(KINDS, matrices, strict=False)},
+        note=f"{100 * float(exact.mean()):.1f} % of the attention is exact.{few}",
+        tree=tree,
+        change=float(change.mean()) / 2,
+    )
 
 
 # Scores as they are: no hop but the one that stays, in every head.
@@ -253,13 +303,10 @@ def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> T
 
 def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
+    heads, graph = list(layer.heads), layer_graph(layer)
     jumps = scores.clone()
+    jumps[:, heads] = layer_maps(layer, PROPAGATED)
+    pairs = NormalizedOperator(DenseOperator(graph.weights))
     adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
-    for head in layer.heads:
-        trace = HeadTrace(layer.of_head(head))
-        jumps[0, head] = trace.propagated
-        operator: Operator = NormalizedOperator(DenseOperator(trace.graph.weights))
-        if isinstance(trace.graph, StoneLinks):
-            operator = trace.graph.operator
-        adj_norm[0, head] = operator.to_dense()[0, 0]
+    adj_norm[:, heads] = (graph.operator if isinstance(graph, StoneLinks) else pairs).to_dense()
     return jumps, adj_norm
