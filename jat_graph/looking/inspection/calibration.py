@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from typing import Any
@@ -264,36 +263,29 @@ class Relay:
             yield self._capture(row, number)
 
     def _capture(self, row: int, number: int) -> CapturedLayer:
-        batch = self.batches[number]
+        batch, given = self.batches[number], self._given[number]
         if not self._chain:
             return self._run(batch)[row]
         first, last = self._rows[row - 1] if row else 0, self._rows[row]
-        with _running(self._chain, first, last, self._given[number]) as latest:
-            *_, layer = self._run(batch)
+        latest = [given, given]  # what the last layer that ran was given, and what it gave
+
+        def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+            if first <= index <= last:
+                latest[:] = latest[1], own(*args, **kwargs)
+            return latest[1]  # others hand on what there is
+
+        for index, layer in enumerate(self._chain):
+            layer.forward = partial(forward, index, layer.forward)
+        try:
+            *_, captured = self._run(batch)
+        finally:
+            for layer in self._chain:
+                del layer.forward
         self._given[number] = latest[0]
-        return layer
+        return captured
 
     def _run(self, batch: Inputs) -> list[CapturedLayer]:
         return run_model(self.model, batch, kind=self.kind)[1]
-
-
-@contextmanager
-def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
-    """Let layers run only from the first to the last; others hand on what there is."""
-    latest = [given, given]  # what the last layer that ran was given, and what it gave
-
-    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        if first <= index <= last:
-            latest[:] = latest[1], own(*args, **kwargs)
-        return latest[1]
-
-    for index, layer in enumerate(chain):
-        layer.forward = partial(forward, index, layer.forward)
-    try:
-        yield latest
-    finally:
-        for layer in chain:
-            del layer.forward
 
 
 def _find_chain(
