@@ -301,8 +301,8 @@ class Tally:
         found = []
         for (layer, head), rows in sorted(self.rows.items()):
             *measures, _, dense, length = torch.cat(rows).T
-            means = [float(own @ length / length.sum()) for own in measures]
-            found.append(HeadFidelity(layer, head, *means, dense=int(dense.sum())))
+            share, mass, tv, error = (float(own @ length / length.sum()) for own in measures)
+            found.append(HeadFidelity(layer, head, share, mass, tv, error, int(dense.sum())))
         return tuple(found)
 
 

@@ -145,8 +145,7 @@ def _structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
             adj_norm = NormalizedOperator(DenseOperator(weights[None, None]))
             gap = float(laplacian_eigenvalues(adj_norm)[1])
         rows.append((1.0, float(degree.mean()), float(clustering.mean()), float(components), gap))
-    sums = torch.tensor(rows, dtype=torch.float64)
-    return sums.unflatten(0, graph.weights.shape[:2]).sum(0)
+    return torch.tensor(rows, dtype=torch.float64).view(*graph.weights.shape[:2], 5).sum(0)
 
 
 def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
