@@ -19,7 +19,7 @@ from examples.benchmarks.measure import HEADS, Heads, Outcome, Settings, Step, a
 from examples.benchmarks.models import TrainingStep
 from jat_graph import ClusterGraph, clustered_attention
 from jat_graph.hf import register_clustered, resize_position_embeddings
-from jat_graph.looking.inspection.cluster_rows import Sequence, cluster_rows
+from jat_graph.looking.inspection.clusters import Sequence, cluster_rows
 
 # Of so many first tokens of heads, and of each layer of a model, every so many must be the formula.
 CHECKED, CHECKED_IN_MODELS, EVERY = 4096, 1024, 31

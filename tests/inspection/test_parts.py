@@ -170,7 +170,10 @@ def test_the_matrices_of_one_head_are_in_memory_at_a_time(model, tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"text": " \n"}, "text must not be empty"),
+        ({"text": "book bark " * 600}, "text must have at most"),
         ({"layers": 3}, "layer 3 must"),
+        ({"layers": 1, "heads": 1}, "head 1 must be a jump head"),
         ({"heads": (0, 13)}, "head 13 must"),
         ({"layers": ()}, "layers must"),
         ({"layers": "0"}, "layers must"),
@@ -197,8 +200,9 @@ def test_what_is_not_there_is_refused_before_the_model_runs(tokenizer, options, 
     model.register_forward_pre_hook(refuse)
     with pytest.raises(AssertionError, match="the model was run"):
         inspect_text(model, tokenizer, TEXT)
+    given = {"text": TEXT} | options
     with pytest.raises(ValueError, match=message):
-        inspect_text(model, tokenizer, TEXT, **options)
+        inspect_text(model, tokenizer, **given)
     if not {"top", "jump"} & set(options):
         with pytest.raises(ValueError, match=message):
-            view_graphs(model, tokenizer, TEXT, **options)  # at once, not with the first graph
+            view_graphs(model, tokenizer, **given)  # at once, not with the first graph

@@ -134,18 +134,6 @@ def test_weights_are_shares_of_the_votes_in_every_variant(plain, tokenizer, sett
     assert not torch.allclose(view.scores, view.propagated)
 
 
-def test_bad_input_is_refused(model, tokenizer, config):
-    for text in (" \n", "book costs " * 600):
-        with pytest.raises(ValueError, match="text must"):
-            inspect_text(model, tokenizer, text)
-    with pytest.raises(ValueError, match="head 0 must be a jump head"):
-        view_head(model, tokenizer, TEXT, layer=1, head=0)
-    detach(model)
-    with pytest.raises(ValueError, match="must have jump heads"):
-        inspect_text(model, tokenizer, TEXT)
-    attach(model, config)
-
-
 # --- which head, which jump, which words ---------------------------------------------------------
 
 LONG = "Book costs more than pencil. Book costs less than an incomprehensibly large computer."

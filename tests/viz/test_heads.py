@@ -77,7 +77,7 @@ def stones_view(length, stones=6):
         for n in range(stones)
     )
     over = stepping(made, 0.75, 0.25)
-    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over, value_update=0.0)
+    jump = Jump(*ends, weight=0.3, before=0.01, after=0.11, stones=over)
     report = StoneReport(
         2, 5, 1.0, 0.2, 0.4, (jump,), ((0.5, 0.0, -0.25),),
         linked=0.9, num_stones=stones, median_size=1.5, stones=made,

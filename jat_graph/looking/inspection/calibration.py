@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -15,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from jat_graph.clusters.choice import Rule
 from jat_graph.core.compiling import steps
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, attached_config
@@ -27,17 +24,11 @@ from jat_graph.hf.modules import AttachedHeads, layers_around
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.adjacency.scores import BLOCK
 from jat_graph.jumps.config import ClusterGraph, JatConfig, check_calibration
-from jat_graph.looking.inspection.cluster_rows import MEASURES, READ, measure_rows, split_sequences
+from jat_graph.looking.inspection.clusters import LENGTH, MEASURES, READ, measure_layer
 from jat_graph.looking.inspection.fidelity import Tally
 from jat_graph.looking.inspection.graphs import layer_pairs
 from jat_graph.looking.inspection.statistics import check_batches, graph_statistics
-from jat_graph.looking.inspection.tracing import (
-    Inputs,
-    change_clusters,
-    cluster_config,
-    keeping_clusters,
-    run_model,
-)
+from jat_graph.looking.inspection.tracing import Inputs, cluster_config, keeping_clusters, run_model
 
 DENSITY, TOLERANCE = 0.05, 0.1  # unless others are wanted
 HOLD_OUT_EVERY = 5
@@ -63,18 +54,17 @@ def calibrate(
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
     no pair. With clusters each head reads the fewest keys of 8, 16, 32 and so on to 512 with which
-    its mean error ‖o' − o‖ / ‖o‖ is within the tolerance, and is dense (``dense_below=inf``) where
-    none of these is, or none is cheaper; cost is the number of keys that a query reads exactly.
-    Errors are those of 16 queries of each head and sequence, as in :func:`jat_graph.fidelity`, and
-    sequences of all lengths are on clusters for them.
+    its mean error, as :func:`jat_graph.fidelity` measures it, is within the tolerance, and is dense
+    (``dense_below=inf``) where none of these is, or none is cheaper; sequences of all lengths are
+    on clusters for that.
 
     Every fifth batch is held out (the last, if there are two to four), and the density or the error
-    reached on those is logged, as a warning where the mean density is off by more than a factor of
-    two, the mean error of heads on clusters above the tolerance, or no head on clusters.
+    reached on those is logged: as a warning where the density is off by more than a factor of two,
+    the error above the tolerance, or no head on clusters.
 
-    Runs each layer at most twice on each batch and the model once more for the log; where layers
-    share a module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass. Memory:
-    one number a pair and head, none with clusters, and a layer's output for all batches.
+    Each layer runs at most twice on each batch, and once more for the log; where layers share a
+    module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass of the model.
+    Memory: a number for each pair and head, and a layer's output for all batches.
 
     Args:
         model: A model of transformers, with or without heads of ours; it comes back as it was.
@@ -119,7 +109,7 @@ def calibrate(
     if len(batches) > 1:
         parts["held-out"] = batches[step - 1 :: step]
     if isinstance(config.graph, ClusterGraph):
-        return choose_clusters(model, parts, TOLERANCE if tolerance is None else tolerance, config)
+        return _choose_clusters(model, parts, TOLERANCE if tolerance is None else tolerance, config)
     return _choose_thresholds(model, parts, DENSITY if density is None else density, config)
 
 
@@ -129,8 +119,15 @@ def _choose_thresholds(
     """Return the config with a ρ for each head, and log the densities that are reached."""
     before, learned = attached_config(model), learned_by_heads(model)
     try:
-        table = _measure_table(model, learned, parts["used"], density, config)
-        result = config.replace(threshold=table)
+        attach_again(model, config.replace(threshold=math.inf), learned)
+        relay = Relay(model, parts["used"])
+        table: list[Any] = [(math.inf,) * len(heads) for _, heads in relay.heads]
+        for row in track_progress(range(len(table)), "Calibrating", len(table)):
+            attach_again(model, config.replace(threshold=tuple(table)), learned)
+            found = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
+            by_head = zip(*found, strict=True)
+            table[row] = tuple(_quantile(torch.cat(own), 1 - density) for own in by_head)
+        result = config.replace(threshold=tuple(table))
         attach_again(model, result, learned)
         for name, batches in parts.items():
             reached = [head.density for head in graph_statistics(model, batches)]
@@ -147,35 +144,14 @@ def _choose_thresholds(
 
 def _log(said: str, good: bool) -> None:
     """Say what is reached on some batches, and warn where it is far off."""
-    if good:
-        logger.info(said)
-    else:
-        logger.warning("%s; calibrate on more texts, or on texts like these", said)
+    hint = "" if good else "; calibrate on more texts, or on texts like these"
+    logger.log(logging.INFO if good else logging.WARNING, "%s%s", said, hint)
 
 
-def _measure_table(
-    model: PreTrainedModel,
-    learned: Mapping[str, Tensor],
-    batches: list[Inputs],
-    density: float,
-    config: JatConfig,
-) -> tuple[tuple[float, ...], ...]:
-    """Fill the table row by row; the layer being measured has ρ = ∞, those above do not jump."""
-    attach_again(model, config.replace(threshold=math.inf), learned)
-    relay = Relay(model, batches)
-    table: list[tuple[float, ...]] = []
-    for row in track_progress(range(len(relay.heads)), "Calibrating", len(relay.heads)):
-        below = tuple(layer for layer, _ in relay.heads[: row + 1])
-        layers = config.layers if len(below) == len(relay.heads) else below  # shared ones have none
-        infinite = (math.inf,) * len(relay.heads[row][1])
-        attach_again(model, config.replace(threshold=(*table, infinite), layers=layers), learned)
-        parts = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
-        thresholds = []
-        for values in map(torch.cat, zip(*parts, strict=True)):  # [pairs] of each head
-            rank = math.ceil((1 - density) * len(values))  # from 1
-            thresholds.append(max(0.0, float(values.kthvalue(rank).values)) if rank else math.inf)
-        table.append(tuple(thresholds))
-    return tuple(table)
+def _quantile(values: Tensor, share: float) -> float:
+    """Return the value below which so many others are, at least 0; infinite without a value."""
+    rank = math.ceil(share * len(values))  # from 1
+    return max(0.0, float(values.kthvalue(rank).values)) if rank else math.inf
 
 
 def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
@@ -199,20 +175,39 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
 
 
 # What heads may be given: to be dense, or so many keys, whatever the length of a sequence.
-DENSE: dict[str, Any] = {"keys": None, "dense_below": math.inf}
-RUNGS = [DENSE, *({"keys": keys, "dense_below": 0} for keys in (8, 16, 32, 64, 128, 256, 512))]
+KEYS = (None, 8, 16, 32, 64, 128, 256, 512)
 QUERIES = 16  # measured of each head and sequence
 ERROR = MEASURES.index("error")
 
 
-def choose_clusters(
+def _choose_clusters(
     model: PreTrainedModel, parts: Mapping[str, list[Inputs]], tolerance: float, config: JatConfig
 ) -> JatConfig:
-    """Return the config with a rung for each head, and log the errors that are reached."""
+    """Return the config with a number of keys for each head, and log the errors reached."""
     config = cluster_config(model, config)
-    with keeping_clusters(model):
-        result = _measure_tables(model, parts["used"], tolerance, config)
-        change_clusters(model, result)
+    whole = config.cluster_graph.dense_below
+    with keeping_clusters(model) as change:
+        change(config.replace(keys=None, dense_below=math.inf))
+        relay = Relay(model, parts["used"], AttachedClusters)
+        table: list[Any] = [(None,) * len(heads) for _, heads in relay.heads]
+        for row in track_progress(range(len(table)), "Calibrating", len(table)):
+            change(_with_keys(config, table))
+            number = len(table[row])
+            ladder = [_with_keys(config, [(keys,) * number] * len(table)) for keys in KEYS]
+            graphs = [rung.cluster_graph.for_layer(row, number) for rung in ladder]
+            rules = [graph.rules(number, relay.causal[row]) for graph in graphs]
+            found = [
+                torch.stack([measure_layer(layer, given, QUERIES, config.seed) for given in rules])
+                for layer in relay.captured(row)
+            ]
+            rows = torch.cat(found, dim=1)  # [rungs, sequences, H, 7]
+            length = rows[..., LENGTH:]
+            means = (rows * length).sum(1) / length.sum(1)
+            too_far = means[..., ERROR] > tolerance
+            cheapest = means[..., READ].masked_fill(too_far, torch.inf).argmin(0).tolist()
+            table[row] = tuple(KEYS[place] for place in cheapest)  # all dense: the first of these
+        result = _with_keys(config, table)
+        change(result)
         for name, batches in parts.items():
             tally = Tally(result, QUERIES)
             with recording(model, AttachedClusters, tally.add_layer):
@@ -226,48 +221,13 @@ def choose_clusters(
             dense = sum(head.share == 1 for head in heads)
             said += f" over {len(heads)} heads, {dense} of them dense (tolerance {tolerance:g})"
             _log(said, mean <= tolerance and dense < len(heads))
-    own = config.cluster_graph.dense_below
-    own = None if isinstance(own, tuple) else own
-    table: Any = result.cluster_graph.dense_below
-    return result.replace(dense_below=[[own if x == 0 else x for x in row] for row in table])
+    return _with_keys(config, table, None if isinstance(whole, tuple) else whole)
 
 
-def _measure_tables(
-    model: PreTrainedModel, batches: list[Inputs], tolerance: float, config: JatConfig
-) -> JatConfig:
-    """Fill the tables layer by layer, those below as chosen and those above dense."""
-    change_clusters(model, config.replace(**DENSE))
-    relay = Relay(model, batches, AttachedClusters)
-    chosen = [[DENSE] * len(heads) for _, heads in relay.heads]
-    for row in track_progress(range(len(chosen)), "Calibrating", len(chosen)):
-        change_clusters(model, _tabled(config, chosen))
-        number = len(chosen[row])
-        own = config.replace(**dict.fromkeys(DENSE)).cluster_graph.for_layer(row, number)
-        rules = [replace(own, **rung).rules(number, relay.causal[row]) for rung in RUNGS]
-        error, read = _measure(relay.captured(row), rules, config.seed)
-        cheapest = read.masked_fill(error > tolerance, torch.inf).argmin(0).tolist()
-        chosen[row] = [RUNGS[rung] for rung in cheapest]  # all dense: the first of these
-    return _tabled(config, chosen)
-
-
-def _measure(
-    layers: Iterable[CapturedLayer], rungs: list[dict[Rule, tuple[int, ...]]], seed: int
-) -> tuple[Tensor, Tensor]:  # [rungs, H]
-    """Return the mean error of each rung, and how many keys it reads."""
-    sums, tokens = torch.zeros(()), 0
-    for layer in layers:
-        for sequence in split_sequences(layer):
-            length = sequence.query.size(1)
-            found = [measure_rows(sequence, rules, QUERIES, seed) for rules in rungs]
-            sums = sums + torch.stack(found).double().cpu() * length
-            tokens += length
-    return (sums / tokens)[..., ERROR], (sums / tokens)[..., READ]
-
-
-def _tabled(config: JatConfig, chosen: list[list[dict[str, Any]]]) -> JatConfig:
-    """Return the config with a rung for each layer and head."""
-    tables = {name: [[rung[name] for rung in row] for row in chosen] for name in DENSE}
-    return config.replace(**tables)
+def _with_keys(config: JatConfig, table: list[Any], below: float | None = 0) -> JatConfig:
+    """Return the config with the keys of each layer and head, and from which token on."""
+    dense = [[math.inf if keys is None else below for keys in row] for row in table]
+    return config.replace(keys=table, dense_below=dense)
 
 
 class Relay:
@@ -289,57 +249,49 @@ class Relay:
         self.heads = [(layer.layer, layer.heads) for layer in whole]
         self.causal = [layer.mask.causal for layer in whole]
         self._chain, self._rows = _find_chain(model, kind, len(whole))
-        if self._chain:
-            found = [self._capture(row, 0, batches[0]) for row in range(len(whole))]
-            self._given[0] = None
-            for a, b in zip(found, whole, strict=True):
-                same = torch.equal(a.query, b.query) and torch.equal(a.key, b.key)
-                if a.layer != b.layer or not same:
-                    self._chain = []
+        for row, layer in enumerate(whole if self._chain else ()):
+            alone = self._capture(row, 0)
+            same = torch.equal(alone.query, layer.query) and torch.equal(alone.key, layer.key)
+            if alone.layer != layer.layer or not same:
+                self._chain = []
+        self._given[0] = None
 
     def captured(self, row: int) -> Iterator[CapturedLayer]:
         """Yield what a layer sees of each batch, in order, once those before are final."""
-        for number, batch in enumerate(self.batches):
-            yield self._capture(row, number, batch)
+        for number in range(len(self.batches)):
+            yield self._capture(row, number)
 
-    def _capture(self, row: int, number: int, batch: Inputs) -> CapturedLayer:
+    def _capture(self, row: int, number: int) -> CapturedLayer:
+        batch, given = self.batches[number], self._given[number]
         if not self._chain:
             return self._run(batch)[row]
         first, last = self._rows[row - 1] if row else 0, self._rows[row]
-        with _running(self._chain, first, last, self._given[number]) as latest:
-            *_, layer = self._run(batch)
+        latest = [given, given]  # what the last layer that ran was given, and what it gave
+
+        def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
+            if first <= index <= last:
+                latest[:] = latest[1], own(*args, **kwargs)
+            return latest[1]  # others hand on what there is
+
+        for index, layer in enumerate(self._chain):
+            layer.forward = partial(forward, index, layer.forward)
+        try:
+            *_, captured = self._run(batch)
+        finally:
+            for layer in self._chain:
+                del layer.forward
         self._given[number] = latest[0]
-        return layer
+        return captured
 
     def _run(self, batch: Inputs) -> list[CapturedLayer]:
         return run_model(self.model, batch, kind=self.kind)[1]
-
-
-@contextmanager
-def _running(chain: list[nn.Module], first: int, last: int, given: Any) -> Iterator[list[Any]]:
-    """Let layers run only from the first to the last; others hand on what there is."""
-    latest = [given, given]  # what the last layer that ran was given, and what it gave
-
-    def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:
-        if first <= index <= last:
-            latest[:] = latest[1], own(*args, **kwargs)
-        return latest[1]
-
-    for index, layer in enumerate(chain):
-        layer.forward = partial(forward, index, layer.forward)
-    try:
-        yield latest
-    finally:
-        for layer in chain:
-            del layer.forward
 
 
 def _find_chain(
     model: PreTrainedModel, kind: type[AttachedHeads], rows: int
 ) -> tuple[list[nn.Module], list[int]]:
     """Return the layers of the list in which all those layers are, and where these are in it."""
-    jumping = sorted(modules_with(model, kind), key=lambda entry: entry[1].index)
-    around = layers_around(model, [module for module, _ in jumping])
+    around = layers_around(model, [module for module, _ in modules_with(model, kind)])
     for part in model.modules():
         if isinstance(part, nn.ModuleList) and len(around) == rows and set(around) <= set(part):
             chain = list(part)

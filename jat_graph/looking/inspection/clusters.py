@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch_geometric.data import HeteroData
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.clusters.api import document_tokens
+from jat_graph.clusters.attend import choose
+from jat_graph.clusters.choice import Nodes, Rule
+from jat_graph.clusters.tree import FAN, SINKS, cluster_of_keys
 from jat_graph.core.numbers import check_integer
 from jat_graph.graphs import tree_graph
 from jat_graph.hf import CapturedLayer, attached_config
 from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.jumps.config import ClusterGraph, JatConfig
-from jat_graph.looking.inspection.cluster_rows import cluster_rows, split_sequences
 from jat_graph.looking.inspection.selection import EncodedText, Indices, Places, Token
 from jat_graph.looking.inspection.tracing import look_at_heads
 
@@ -135,19 +140,14 @@ def inspect_clusters(
 
     Args:
         model: A model with heads that read by clusters.
-        tokenizer, text, heads: As for :func:`inspect_text`.
-        layers: The layers to look at, from 0: one, or several. (default: None, all that have some)
-        tokens: The positions that are reported, as ``range(40, 41)``, or words of the text, as
-            ``"pencil"``. (default: None, all)
+        tokenizer, text, layers, heads, tokens, special_tokens: As for :func:`inspect_text`.
         top: Number of keys to report for each token, those of most attention. (default: None, all)
-        special_tokens: Show special tokens, too. (default: False)
 
     Returns:
         The report.
 
     Raises:
-        ValueError: If the model has no such heads, or not those asked for, the text is empty, too
-            long, or lacks the tokens, or ``top`` is below 0, before the model is run.
+        ValueError: As of :func:`inspect_text`.
     """
     if top is not None:
         check_integer("top", top, least=0)
@@ -211,15 +211,14 @@ def view_descent(
     Args:
         model, tokenizer, text, special_tokens: As for :func:`inspect_clusters`.
         layer, head: Which head to look at, from 0.
-        tokens: The token, as ``range(40, 41)``, or a word of the text; of several tokens the last
-            one. (default: None, the last of the text)
+        tokens: The token, as ``range(40, 41)``, or a word; of several the last one. (default:
+            None, the last of the text)
 
     Returns:
         The view; :func:`jat_graph.viz.draw_descent` draws its graph.
 
     Raises:
-        ValueError: If the model does not read by clusters there, the text is empty or too long, or
-            it lacks the token, before the model is run.
+        ValueError: As of :func:`inspect_text`.
     """
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)
@@ -234,3 +233,119 @@ def view_descent(
     pairs, said = zip([names[0], *names], names, strict=False), tokenizer.convert_tokens_to_string
     words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
     return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))
+
+
+# --- rows of attention ---------------------------------------------------------------------------
+
+MEASURES = ("share", "mass", "tv", "error")  # and then the keys that are read, dense, and length
+READ, LENGTH = 4, 6
+
+
+class Sequence(NamedTuple):
+    """Heads on one sequence without padding, in the precision of sums."""
+
+    query: Tensor  # [H, n, D]
+    key: Tensor  # [H, n, D]
+    value: Tensor  # [H, n, Dv]
+    scale: float
+    causal: bool
+
+
+def split_sequences(layer: CapturedLayer) -> Iterator[Sequence]:
+    """Yield each document of each item of a batch."""
+    assert layer.value is not None
+    dtype = torch.promote_types(layer.query.dtype, torch.float32)
+    for item, tokens in layer_documents(layer):
+        parts = layer.query[item], layer.key[item], layer.value[item]
+        query, key, value = (x[:, tokens].to(dtype) for x in parts)
+        yield Sequence(query, key, value, layer.scale, layer.mask.causal)
+
+
+def layer_documents(layer: CapturedLayer) -> list[tuple[int, Tensor]]:
+    """Return the item and the tokens of each document of a batch, in causal order or not."""
+    mask = replace(layer.mask, causal=False)
+    return [own for own in document_tokens(mask, layer.query) if len(own[1])]
+
+
+def measure_layer(
+    layer: CapturedLayer,
+    rules: Mapping[Rule, tuple[int, ...]],  # of which heads
+    queries: int,
+    seed: int,
+) -> Tensor:  # [sequences, H, 7], on the CPU, float64
+    """Return means over sampled queries of each sequence: MEASURES, keys read, dense, length."""
+    found = [_measure(sequence, rules, queries, seed) for sequence in split_sequences(layer)]
+    return torch.stack(found).double().cpu()
+
+
+def _measure(
+    sequence: Sequence, rules: Mapping[Rule, tuple[int, ...]], queries: int, seed: int
+) -> Tensor:  # [H, 7]
+    heads, length, _ = sequence.query.shape
+    tokens = torch.arange(length).expand(heads, length)
+    if length > queries:  # one token out of each of as many equal stretches, in each head its own
+        generator = torch.Generator().manual_seed(seed)
+        within = torch.rand(heads, queries, generator=generator, dtype=torch.float64)
+        starts = torch.arange(queries) + within
+        tokens = (starts * (length / queries)).long().clamp(max=length - 1)
+    tokens = tokens.to(sequence.query.device)
+    met = tokens + 1 if sequence.causal else torch.full_like(tokens, length)
+    found = sequence.query.new_tensor((1, 1, 0, 0, 0, 1, length)).repeat(heads, 1)
+    found[:, READ] = met.to(found.dtype).mean(1)
+    for rule, members in rules.items():
+        if length <= rule.first:
+            continue
+        own = list(members)
+        query, key, value = (x[own] for x in sequence[:3])
+        some = sequence._replace(query=query, key=key, value=value)
+        near, best, exact, given = cluster_rows(some, rule, tokens[own])
+        is_read, output = near | best, exact @ value
+        lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
+        keys = is_read.sum(-1).to(exact.dtype)
+        mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
+        measured = keys / met[own], mass, tv, lost, keys, torch.zeros_like(keys)
+        found[own, :LENGTH] = torch.stack(measured, -1).mean(1)
+    return found
+
+
+class ClusterRows(NamedTuple):
+    """Rows of some queries over all keys, ``[H, r, n]`` each."""
+
+    near: Tensor  # the first keys, and those that are in no cluster yet, bool
+    best: Tensor  # keys that are in clusters read, bool
+    exact: Tensor  # attention by exact scores
+    given: Tensor  # attention by clusters
+
+
+def cluster_rows(sequence: Sequence, rule: Rule, tokens: Tensor) -> ClusterRows:  # of [H, r]
+    """Return what some queries read along the tree of keys, in memory for r·n numbers a head."""
+    key, rows = sequence.key, tokens.unsqueeze(-1)
+    choice = choose(sequence.query, key, rule, sequence.scale)
+    nodes = Nodes.of(choice.tree, key, key, rule)
+    query = sequence.query.take_along_dim(rows, 1) * sequence.scale
+    position = torch.arange(key.size(1), device=key.device)
+    met = (position <= rows) | (not sequence.causal)
+    scores = (query @ key.mT).masked_fill(~met, -torch.inf)
+    cluster, seen = cluster_of_keys(choice.tree).unsqueeze(1), choice.seen[rows]
+    first = seen.new_tensor([rule.level(n) for n in seen.flatten().tolist()]).view(seen.shape)
+    inside = slice(SINKS, SINKS + cluster.size(-1))
+    left = cluster < seen  # for which no mean stands yet
+    near = met.clone()
+    near[..., inside] &= ~left
+    given = scores.clone()
+    for level, means in reversed([*enumerate(nodes.keys)]):
+        chosen = choice.opened[:, :, level - 1] if level else choice.read
+        chosen = chosen.take_along_dim(rows, 1).long()
+        opened = met.new_zeros(*tokens.shape, means.size(1) + 1)
+        opened.scatter_(-1, chosen.where(chosen >= 0, means.size(1)), True)
+        node = cluster // FAN**level
+        stands = left & (first >= level) & ~opened.take_along_dim(node, -1)
+        if rule.rest:
+            mean_scores = (query @ means.mT).take_along_dim(node, -1)
+            given[..., inside] = mean_scores.where(stands, given[..., inside])
+        else:
+            given[..., inside] = given[..., inside].masked_fill(stands, -torch.inf)
+        left = left & ~stands
+    best = torch.zeros_like(near)
+    best[..., inside] = left
+    return ClusterRows(near, best, scores.softmax(-1), given.softmax(-1))

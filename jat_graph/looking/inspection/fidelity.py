@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from statistics import fmean, median
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -25,21 +25,10 @@ from jat_graph.hf.capture import recording
 from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.modules import transformer_of
 from jat_graph.jumps.config import JatConfig
-from jat_graph.looking.inspection.cluster_rows import (
-    MEASURES,
-    layer_documents,
-    measure_rows,
-    split_sequences,
-)
+from jat_graph.looking.inspection.clusters import MEASURES, layer_documents, measure_layer
 from jat_graph.looking.inspection.selection import Indices, choose_heads
 from jat_graph.looking.inspection.statistics import check_batches
-from jat_graph.looking.inspection.tracing import (
-    Inputs,
-    change_clusters,
-    cluster_config,
-    keeping_clusters,
-    run_model,
-)
+from jat_graph.looking.inspection.tracing import Inputs, cluster_config, keeping_clusters, run_model
 
 DRAWS = 2000  # of sequences, for an interval
 
@@ -96,7 +85,7 @@ class NextTokens:
 
 
 def _next_tokens(rows: Tensor) -> NextTokens:
-    """Return the report of some sequences, a row of Tally.next_tokens each, [S, 4]."""
+    """Return the report of sequences: next tokens, losses of both runs, changed ones, [S, 4]."""
     low = high = None
     if len(rows) > 1:
         chance = torch.Generator().manual_seed(0)
@@ -145,8 +134,7 @@ class Fidelity:
         """Return the report of some heads; the cosines are those of the whole model all the same.
 
         Args:
-            layers: The layers to keep: one, or several. (default: None, all)
-            heads: The heads to keep: one, or several. (default: None, all)
+            layers, heads: Those to keep: one, or several. (default: None, all)
 
         Returns:
             The report.
@@ -170,50 +158,25 @@ class Fidelity:
         Returns:
             The table, and below it what holds for the whole model.
         """
+        rows = defaultdict[str, list[HeadFidelity]](list)
+        for own in self.heads:  # in their order, which may be a ranking
+            rows[f"{own.layer:>5}" + f"{own.head:>6}" * by_head].append(own)
+        rows[" mean" + " " * 6 * by_head] = list(self.heads)
         lines = [f"layer{'  head' * by_head}  share   mass     tv  error"]
-        if by_head:  # in their order, which may be a ranking
-            lines += [f"{own.layer:>5}{own.head:>6}{_columns([own])}" for own in self.heads]
-        else:
-            for layer in dict.fromkeys(head.layer for head in self.heads):
-                own = [head for head in self.heads if head.layer == layer]
-                lines.append(f"{layer:>5}{_columns(own)}")
-        lines += [f"{'mean':>5}{' ' * 6 * by_head}{_columns(self.heads)}"]
-        return "\n".join([*lines, "", self.summary()])
-
-    def summary(self) -> str:
-        """Return what holds for the whole model, in two lines, or three of a decoder."""
+        for name, heads in rows.items():
+            share, *others = (fmean(getattr(own, part) for own in heads) for part in MEASURES)
+            lines.append(f"{name}{share:>7.1%}" + "".join(f"{mean:>7.3f}" for mean in others))
         said = f"Cosine of token states {self.token_cosine:.4f}, of mean embeddings "
+        lines += ["", f"{said}{self.embedding_cosine:.4f}."]
+        if self.next_tokens is not None:
+            lines.append(self.next_tokens.summary())
         read = f"{self.sequences} sequences, {self.tokens} tokens; "
-        lines = [f"{said}{self.embedding_cosine:.4f}."]
-        lines += [] if self.next_tokens is None else [self.next_tokens.summary()]
         return "\n".join([*lines, f"{read}{self.dense} sequences read densely."])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
         heads = [asdict(head) for head in self.heads]
         return asdict(self) | {"config": self.config.to_dict(), "heads": heads}
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Fidelity:
-        """Return the report that :meth:`to_dict` described.
-
-        Args:
-            content: Its fields by name.
-
-        Returns:
-            The report.
-
-        Raises:
-            ValueError: If a field is missing or unknown.
-        """
-        try:
-            heads = tuple(HeadFidelity(**head) for head in content["heads"])
-            given = {"heads": heads, "config": JatConfig.from_dict(content["config"])}
-            if content.get("next_tokens"):
-                given["next_tokens"] = NextTokens(**content["next_tokens"])
-            return cls(**{**content, **given})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"fidelity must have its fields, got {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Write the report as JSON; the file appears whole or not at all.
@@ -234,14 +197,17 @@ class Fidelity:
             The report.
 
         Raises:
-            ValueError: If the file holds none.
+            ValueError: If the file holds none, or a field is missing or unknown.
         """
-        return cls.from_dict(read_object(path, "fidelity"))
-
-
-def _columns(heads: Sequence[HeadFidelity]) -> str:
-    means = [sum(getattr(head, name) for head in heads) / len(heads) for name in MEASURES]
-    return f"{means[0]:>7.1%}" + "".join(f"{mean:>7.3f}" for mean in means[1:])
+        content = read_object(path, "fidelity")
+        try:
+            content["heads"] = tuple(HeadFidelity(**head) for head in content["heads"])
+            content["config"] = JatConfig.from_dict(content["config"])
+            if content.get("next_tokens"):
+                content["next_tokens"] = NextTokens(**content["next_tokens"])
+            return cls(**content)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"fidelity must have its fields, got {error}") from None
 
 
 def fidelity(
@@ -291,97 +257,94 @@ def fidelity(
     batches = check_batches(batches)
     config = cluster_config(model, config)
     tally = Tally(config, queries)
-    with keeping_clusters(model):
-        change_clusters(model, config)
+    found: list[Tensor] = []
+    with keeping_clusters(model) as change:
+        change(config)
         for batch in track_progress(batches, "Comparing", len(batches), transient=True):
             with disabled(model), recording(model, AttachedClusters, tally.add_layer):
-                own = tally.read(model, batch)
-            tally.compare(own, tally.read(model, batch))
-    return tally.report()
-
-
-class ReadSequence(NamedTuple):
-    """What a model makes of one sequence."""
-
-    states: Tensor  # the last, [n, C]
-    losses: Tensor  # of the next tokens, [n - 1]; none if it foretells none
-    likeliest: Tensor  # of the next tokens, as many
+                own = _read(model, batch, tally)
+            both = zip(own, _read(model, batch, tally), strict=True)
+            found += [_compare(*sequences) for sequences in both]
+    rows = torch.stack(found)
+    length, tokens, whole, positions, *_ = rows.T
+    foretold = rows[positions > 0, 3:]
+    return Fidelity(
+        config,
+        tally.heads(),
+        token_cosine=float((tokens * length).sum() / length.sum()),
+        embedding_cosine=float(whole.mean()),
+        sequences=len(rows),
+        tokens=int(length.sum()),
+        next_tokens=_next_tokens(foretold) if len(foretold) else None,
+    )
 
 
 class Tally:
-    """What is found of each sequence: in each head, and in what the whole model says."""
+    """What is found of each sequence in each head."""
 
     def __init__(self, config: JatConfig, queries: int) -> None:
         self.config, self.queries = config, queries
-        # Of each sequence: its tokens, MEASURES, and whether it is read densely.
         self.rows: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
         self.documents: list[tuple[int, Tensor]] = []  # of the latest batch
         self.causal = False  # whether these are of a decoder
-        self.cosines: list[tuple[int, float, float]] = []  # of a sequence, its tokens first
-        # Of a sequence: tokens with a next one, losses of both runs, and how many are others.
-        self.next_tokens: list[Tensor] = []
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
         self.documents, self.causal = layer_documents(layer), layer.mask.causal
         rules = layer.config.cluster_graph.rules(len(layer.heads), self.causal)
-        for sequence in split_sequences(layer):
-            found = measure_rows(sequence, rules, self.queries, self.config.seed)
-            found[:, len(MEASURES)] = sequence.query.size(1)
-            for head, row in zip(layer.heads, found.double().cpu(), strict=True):
-                self.rows[layer.layer, head].append(row)
-
-    def read(self, model: PreTrainedModel, batch: Inputs) -> list[ReadSequence]:
-        """Run a model, and return what it makes of the sequences whose layers it showed last."""
-        outputs, _ = run_model(model, batch, states=True)
-        inner = transformer_of(model)
-        side = "decoder" if self.causal else "encoder"
-        states = (outputs.get(f"{side}_hidden_states") or outputs["hidden_states"])[-1]
-        ids = batch.get("decoder_input_ids" if inner.config.is_encoder_decoder else "input_ids")
-        head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
-        found = []
-        for item, tokens in self.documents:
-            losses, likeliest = states.new_zeros(0), tokens[:0]
-            if self.causal and head is not None and ids is not None:
-                logits = outputs["logits"][item, tokens[:-1]]
-                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-                wanted = ids.to(logits.device)[item, tokens[1:]]
-                losses = F.cross_entropy(logits, wanted, reduction="none")
-                likeliest = logits.argmax(-1)
-            found.append(ReadSequence(states[item, tokens].double(), losses, likeliest))
-        return found
-
-    def compare(self, own: list[ReadSequence], given: list[ReadSequence]) -> None:
-        """Compare what the model makes of a batch on its own attention and by clusters."""
-        for a, b in zip(own, given, strict=True):
-            tokens = float(F.cosine_similarity(a.states, b.states, dim=-1).mean())
-            whole = float(F.cosine_similarity(a.states.mean(0), b.states.mean(0), dim=0))
-            self.cosines.append((len(a.states), tokens, whole))
-            if len(a.losses):
-                sums = (x.double().sum() for x in (a.losses, b.losses, a.likeliest != b.likeliest))
-                self.next_tokens.append(torch.tensor([len(a.losses), *sums], dtype=torch.float64))
+        found = measure_layer(layer, rules, self.queries, self.config.seed)
+        for head, rows in zip(layer.heads, found.unbind(1), strict=True):
+            self.rows[layer.layer, head].append(rows)
 
     def heads(self) -> tuple[HeadFidelity, ...]:
         """Return the means over all tokens of what is known of the heads."""
         found = []
         for (layer, head), rows in sorted(self.rows.items()):
-            *measures, length, dense = torch.stack(rows, -1)
-            share, mass, tv, error = (float((x @ length) / length.sum()) for x in measures)
+            *measures, _, dense, length = torch.cat(rows).T
+            share, mass, tv, error = (float(own @ length / length.sum()) for own in measures)
             found.append(HeadFidelity(layer, head, share, mass, tv, error, int(dense.sum())))
         return tuple(found)
 
-    def report(self) -> Fidelity:
-        """Return everything."""
-        lengths, tokens, whole = torch.tensor(self.cosines, dtype=torch.float64).T
-        return Fidelity(
-            self.config,
-            self.heads(),
-            token_cosine=float((tokens * lengths).sum() / lengths.sum()),
-            embedding_cosine=float(whole.mean()),
-            sequences=len(lengths),
-            tokens=int(lengths.sum()),
-            next_tokens=_next_tokens(torch.stack(self.next_tokens)) if self.next_tokens else None,
-        )
+
+ReadSequence: TypeAlias = tuple[Tensor, Tensor, Tensor]
+
+
+def _read(model: PreTrainedModel, batch: Inputs, tally: Tally) -> list[ReadSequence]:
+    """Run a model, and return what it makes of the sequences whose layers were told last."""
+    # Of each the last states [n, C], the losses of the next tokens [n - 1] and the likeliest ones;
+    # none of these if it foretells none.
+    outputs, _ = run_model(model, batch, states=True)
+    inner = transformer_of(model)
+    side = "decoder" if tally.causal else "encoder"
+    states = (outputs.get(f"{side}_hidden_states") or outputs["hidden_states"])[-1]
+    ids = batch.get("decoder_input_ids" if inner.config.is_encoder_decoder else "input_ids")
+    head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
+    found = []
+    for item, tokens in tally.documents:
+        losses, likeliest = states.new_zeros(0), tokens[:0]
+        if tally.causal and head is not None and ids is not None:
+            logits = outputs["logits"][item, tokens[:-1]]
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            wanted = ids.to(logits.device)[item, tokens[1:]]
+            losses = F.cross_entropy(logits, wanted, reduction="none")
+            likeliest = logits.argmax(-1)
+        found.append((states[item, tokens].double(), losses, likeliest))
+    return found
+
+
+def _compare(own: ReadSequence, given: ReadSequence) -> Tensor:  # [7], float64
+    """Return a sequence's length and cosines, next tokens, losses of both, and how many differ."""
+    (states, losses, likeliest), (other_states, other_losses, others) = own, given
+    numbers = (
+        len(states),
+        F.cosine_similarity(states, other_states, dim=-1).mean(),
+        F.cosine_similarity(states.mean(0), other_states.mean(0), dim=0),
+        len(losses),
+        losses.double().sum(),
+        other_losses.double().sum(),
+        (likeliest != others).sum(),
+    )
+    return torch.tensor([float(number) for number in numbers], dtype=torch.float64)
 
 
 def compare_with_sdpa(
@@ -406,7 +369,7 @@ def compare_with_sdpa(
         "sdpa": median(sdpa for sdpa, _ in taken),
         "clusters": median(clusters for _, clusters in taken),
         "ratio": median(clusters / sdpa for sdpa, clusters in taken),
-        "share": sum(head.share for head in report.heads) / len(report.heads),
+        "share": fmean(head.share for head in report.heads),
         "token_cosine": report.token_cosine,
         "embedding_cosine": report.embedding_cosine,
     }

@@ -1,4 +1,4 @@
-"""What is known about jump heads on one text: plain data, for tables, JSON and pictures."""
+"""What there is to say of jump heads on one text: reports, and views of single heads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from jat_graph.core.fields import to_plain
 from jat_graph.core.numbers import check_integer
 from jat_graph.jumps.config import JatConfig
-from jat_graph.looking.inspection.selection import Token, strongest_tokens
+from jat_graph.looking.inspection.selection import Token, strongest_edges
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,6 @@ class Jump:
         before, after: Attention probability without and with propagation.
         stones: The keys that voted and are shown, strongest product first; stones by their shares.
         hidden_stones: Number of special tokens that voted and are not shown. (default: 0)
-        value_update: With strengths how much of the value of k comes to i along the graph, beside
-            attention: Σ_p θᵛ_p (Pᵖ)_ik. (default: None)
     """
 
     query: Token
@@ -54,7 +53,6 @@ class Jump:
     after: float
     stones: tuple[SteppingStone, ...]
     hidden_stones: int = 0
-    value_update: float | None = None
 
     @property
     def gain(self) -> float:
@@ -63,7 +61,7 @@ class Jump:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the jump as JSON types, with its gain."""
-        return {**asdict(self, dict_factory=_filled), "gain": self.gain}
+        return _as_json(self) | {"gain": self.gain}
 
 
 @dataclass(frozen=True)
@@ -172,11 +170,8 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
-        heads = []
-        for report in self.heads:
-            threshold = "inf" if math.isinf(report.threshold) else report.threshold
-            own = {"threshold": threshold, "jumps": [jump.to_dict() for jump in report.jumps]}
-            heads.append(asdict(report, dict_factory=_filled) | own)
+        jumps = [{"jumps": [jump.to_dict() for jump in head.jumps]} for head in self.heads]
+        heads = [_as_json(head) | own for head, own in zip(self.heads, jumps, strict=True)]
         tokens, config = [token.text for token in self.tokens], self.config.to_dict()
         return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}
 
@@ -225,18 +220,20 @@ class HeadView(GraphView):
         check_integer("most", most, least=1)
         if most >= len(self.tokens):
             return self
-        keep = strongest_tokens(self.gains, self.weights, most)
+        # Edges between fewer tokens are fewer than these.
+        ends = strongest_edges(self.gains, self.weights, most**2).flatten().tolist()
+        keep = sorted([*dict.fromkeys([*ends, *range(len(self.tokens))])][:most])
         tokens = tuple(self.tokens[index] for index in keep)
         jumps = tuple(j for j in self.report.jumps if j.query in tokens and j.key in tokens)
         matrices = self.weights, self.scores, self.propagated, self.gains
-        return HeadView(
-            replace(self.report, jumps=jumps),
-            tokens,
-            *(matrix[keep][:, keep] for matrix in matrices),
-        )
+        cut = [matrix[keep][:, keep] for matrix in matrices]
+        return HeadView(replace(self.report, jumps=jumps), tokens, *cut)
 
 
-def _filled(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a dataclass that hold something, tuples as lists."""
-    known = {name: value for name, value in fields if value is not None}
-    return {name: list(own) if isinstance(own, tuple) else own for name, own in known.items()}
+def _as_json(report: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that hold something, as JSON types."""
+
+    def filled(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in fields if value is not None}
+
+    return dict(to_plain(asdict(report, dict_factory=filled)))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -91,9 +90,8 @@ def _places(every: Sequence[Token], tokens: Places) -> Sequence[int]:
     length, tokens = len(every), range(len(every)) if tokens is None else tokens
     is_span = isinstance(tokens, range) and tokens.step == 1
     if not is_span or not 0 <= tokens.start < tokens.stop <= length:
-        raise ValueError(
-            f"tokens must lie in a text of {length}, as range(0, {length}), got {tokens!r}"
-        )
+        wanted = f"tokens must lie in a text of {length}, as range(0, {length})"
+        raise ValueError(f"{wanted}, got {tokens!r}")
     return tokens
 
 
@@ -128,12 +126,11 @@ def choose_heads(
             raise ValueError(f"layer {layer} must have {kind}heads, got them in {sorted(known)}")
     chosen = known if wanted is None else {layer: known[layer] for layer in wanted}
     there = {head for some in chosen.values() for head in some}
+    hint = "; with --set heads=all, in Python heads='all', all jump" * (kind == "jump ")
     for head in own or ():
         if head not in there:
-            raise ValueError(
-                f"head {head} must be a {kind}head in layers {sorted(chosen)}, got {sorted(there)}"
-                + "; with --set heads=all, in Python heads='all', all jump" * (kind == "jump ")
-            )
+            wanted_head = f"head {head} must be a {kind}head in layers {sorted(chosen)}"
+            raise ValueError(f"{wanted_head}, got {sorted(there)}{hint}")
     pairs = ((layer, head) for layer, some in chosen.items() for head in some)
     return tuple((layer, head) for layer, head in pairs if own is None or head in own)
 
@@ -148,11 +145,3 @@ def strongest_edges(gains: Tensor, weights: Tensor, most: int | None = None) -> 
     order = weight.argsort(descending=True, stable=True)
     order = order[gain[order].argsort(descending=True, stable=True)]
     return edges[order[:most]]
-
-
-def strongest_tokens(gains: Tensor, weights: Tensor, most: int) -> list[int]:
-    """Return the first tokens that the strongest edges join, in the text's order."""
-    ends = strongest_edges(gains, weights).flatten()
-    first = torch.full(gains.shape[:1], len(ends), device=ends.device)
-    first.scatter_reduce_(0, ends, torch.arange(len(ends), device=ends.device), "amin")
-    return first.argsort(stable=True)[:most].sort().values.tolist()

@@ -88,14 +88,13 @@ def graph_statistics(
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
-    batches = check_batches(batches)
     totals: dict[tuple[int, int], Tensor] = {}
-    for batch in batches:
+    for batch in check_batches(batches):
         for layer in run_model(model, batch, kind=AttachedJumps)[1]:
             graph = layer_graph(layer)
             sums = _entry_sums(graph)
             if structure:
-                sums = torch.cat([sums, structure_sums(graph)], dim=-1)
+                sums = torch.cat([sums, _structure_sums(graph)], dim=-1)
             for head, own in zip(layer.heads, sums, strict=True):
                 index = layer.layer, head
                 totals[index] = own + totals.get(index, 0)
@@ -125,31 +124,28 @@ def _entry_sums(graph: LayerGraph) -> Tensor:  # [H, 3], on the CPU, float64
     return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
 
 
-def structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
-    """Return for each head how many sequences have a token, and the sums of what is measured."""
-    batch, heads, _ = graph.fixed.source.shape
-    valid = node_rows(graph.fixed.source, graph.fixed.mask)
-    rows = [
-        (1.0, *_measure(weights[own][:, own])) if bool(own.any()) else (0.0,) * 5
-        for weights, own in zip(graph.weights.flatten(0, 1), valid, strict=True)
-    ]
-    return torch.tensor(rows, dtype=torch.float64).view(batch, heads, 5).sum(0)
-
-
-def _measure(weights: Tensor) -> tuple[float, float, float, float]:  # [n, n]
-    """Return what :class:`GraphStructure` holds, of one graph."""
+def _structure_sums(graph: LayerGraph) -> Tensor:  # [H, 5], on the CPU, float64
+    """Return for each head how many sequences have a token, and sums of GraphStructure's fields."""
     connected_components = import_extra("scipy.sparse.csgraph").connected_components
-    weights = (weights + weights.mT) / 2
-    joined = (weights > 0).to(weights.dtype)
-    degree = joined.sum(-1)
-    triangles = (joined @ joined * joined).sum(-1)
-    clustering = triangles / (degree * (degree - 1)).clamp(min=1)
-    components = connected_components(joined.cpu().numpy(), directed=False, return_labels=False)
-    gap = 0.0
-    if components == 1 < len(weights):
-        adj_norm = NormalizedOperator(DenseOperator(weights[None, None]))
-        gap = float(laplacian_eigenvalues(adj_norm)[1])
-    return float(degree.mean()), float(clustering.mean()), float(components), gap
+    valid = node_rows(graph.fixed.source, graph.fixed.mask)
+    rows = []
+    for matrix, own in zip(graph.weights.flatten(0, 1), valid, strict=True):
+        weights = matrix[own][:, own]
+        weights = (weights + weights.mT) / 2
+        joined = (weights > 0).to(weights.dtype)
+        if not len(joined):
+            rows.append((0.0,) * 5)
+            continue
+        degree = joined.sum(-1)
+        triangles = (joined @ joined * joined).sum(-1)
+        clustering = triangles / (degree * (degree - 1)).clamp(min=1)
+        components = connected_components(joined.cpu().numpy(), False, return_labels=False)
+        gap = 0.0
+        if components == 1 < len(joined):
+            adj_norm = NormalizedOperator(DenseOperator(weights[None, None]))
+            gap = float(laplacian_eigenvalues(adj_norm)[1])
+        rows.append((1.0, float(degree.mean()), float(clustering.mean()), float(components), gap))
+    return torch.tensor(rows, dtype=torch.float64).view(*graph.weights.shape[:2], 5).sum(0)
 
 
 def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:

@@ -50,20 +50,15 @@ def inspect_text(
 ) -> Inspection:
     """Report what jump heads do on a text, with the matrices of one in memory at a time.
 
-    A jump is an edge (i, k) of a head's graph, its gain the attention probability of i to k after
-    propagation minus the one before. Both directions of a pair are jumps of their own.
-
     Args:
-        model: A model with jump heads.
-        tokenizer: Its tokenizer.
+        model, tokenizer: A model with jump heads, and its tokenizer.
         text: One text that the model can take whole.
-        layers: The layers to look at, from 0: one, or several. (default: None, all that jump)
-        heads: The heads to look at, from 0: one, or several. (default: None, all that jump)
+        layers, heads: Which to look at, from 0: one, or several. (default: None, all that jump)
         tokens: The positions between which jumps are reported, as ``range(40, 90)``, or words of
-            the text, as ``"pencil computer"``. Densities and weights are those of the whole text
-            all the same. (default: None, all)
-        top: Number of jumps to report for each head, by gain, and of stones, by the share of walks
-            that go over them. (default: 5)
+            the text, as ``"pencil computer"``; densities are those of the whole text all the same.
+            (default: None, all)
+        top: Number of jumps to report for each head, by gain, and of stones, by their share of the
+            walks. (default: 5)
         jump: Two words, to report only jumps from the first to the second. (default: None)
         special_tokens: Show jumps from, to and through special tokens, too. (default: False)
 
@@ -90,8 +85,7 @@ def inspect_text(
         [(2, 0), (2, 1), (2, 2), (2, 3)]
     """
     check_integer("top", top, least=0)
-    place = layers, heads, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place)
+    encoded, found = look_at_heads(model, tokenizer, text, layers, heads, tokens, special_tokens)
     ends = find_ends(encoded, jump)
     reports = [_report_head(encoded, HeadTrace(layer), top, top, ends) for layer in found]
     _remark(model, reports)
@@ -113,11 +107,8 @@ def view_head(
     """Return one jump head's scores, graph and propagated scores on a text.
 
     Args:
-        model, tokenizer, text, special_tokens: As for :func:`inspect_text`.
+        model, tokenizer, text, tokens, top, jump, special_tokens: As for :func:`inspect_text`.
         layer, head: One that jumps, from 0.
-        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
-        top: Number of jumps to mark, by gain. (default: 5)
-        jump: Two words, to mark only jumps from the first to the second. (default: None)
 
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
@@ -126,8 +117,7 @@ def view_head(
         X of Eq. 1, A of Eq. 3 and the propagated scores of Eq. 9 of the JAT paper.
     """
     check_integer("top", top, least=0)
-    place = layer, head, tokens, special_tokens
-    encoded, (seen,) = look_at_heads(model, tokenizer, text, *place)
+    encoded, (seen,) = look_at_heads(model, tokenizer, text, layer, head, tokens, special_tokens)
     trace = HeadTrace(seen)
     report = _report_head(encoded, trace, top, None, find_ends(encoded, jump))
     _remark(model, [report])
@@ -148,8 +138,7 @@ def view_graphs(
     """Return the graphs of jump heads on a text, made one after the other.
 
     Args:
-        model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
-        tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
+        model, tokenizer, text, layers, heads, tokens, special_tokens: As for :func:`inspect_text`.
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.
@@ -157,8 +146,7 @@ def view_graphs(
     Reference:
         A of Eq. 3 of the JAT paper.
     """
-    place = layers, heads, tokens, special_tokens
-    encoded, found = look_at_heads(model, tokenizer, text, *place)
+    encoded, found = look_at_heads(model, tokenizer, text, layers, heads, tokens, special_tokens)
 
     def views() -> Iterator[GraphView]:
         reports = []
@@ -211,18 +199,14 @@ def _report_head(
 ) -> HeadReport:
     """Report one head: the first jumps, and the first of its stones or all of them."""
     (measured,) = layer_statistics(trace.layer, trace.graph)
-    theta, jumps = trace.strengths(), list(strongest_jumps(encoded, trace, top, ends))
-    updates = trace.value_updates([jump.key.index for jump in jumps]) if jumps else None
-    if updates is not None:
-        for n, jump in enumerate(jumps):
-            jumps[n] = replace(jump, value_update=float(updates[jump.query.index, n]))
+    theta = trace.strengths()
     report = HeadReport(
         trace.layer.layer,
         measured.head,
         float(trace.graph.fixed.rule.threshold[0, 0]),
         measured.density,
         measured.mean_weight,
-        tuple(jumps),
+        tuple(strongest_jumps(encoded, trace, top, ends)),
         None if theta is None else tuple(tuple(hop) for hop in theta.mT.tolist()),
         trace.change if top else None,
     )
@@ -246,7 +230,7 @@ def _report_head(
 def strongest_jumps(
     encoded: EncodedText, trace: HeadTrace, top: int, ends: Tensor | None = None
 ) -> Iterator[Jump]:
-    """Yield the edges between shown tokens with the largest gains, without updates of values."""
+    """Yield the edges between shown tokens with the largest gains."""
     if top == 0:
         return  # and make no matrix for it
     gains, weights = (encoded.cut(m) for m in (trace.after - trace.before, trace.weights))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -110,13 +110,13 @@ def look_at_heads(
     return encoded, seen()
 
 
-def propagated_heads(layer: CapturedLayer, value: Tensor | None = None) -> list[HeadGroup]:
-    """Return the heads of a layer as they jump, with some values; these change nothing else."""
+def propagated_heads(layer: CapturedLayer) -> list[HeadGroup]:
+    """Return the heads of a layer as they jump, with their keys for values."""
     with torch.no_grad():
         return head_groups(
             layer.query,
             layer.key,
-            layer.key if value is None else value,
+            layer.key,
             JumpHeads.everyone(layer.config, len(layer.heads)),
             mask=layer.mask,
             scale=layer.scale,
@@ -168,16 +168,6 @@ class HeadTrace:
         (group,) = propagated_heads(self.layer)
         return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
 
-    def value_updates(self, keys: list[int]) -> Tensor | None:  # [L, len(keys)]
-        """Return how much of the values of some keys comes along the graph, Σ_p θᵛ_p Pᵖ."""
-        query = self.layer.query
-        if self.layer.config.strength is None or self.layer.conv is not None:
-            return None  # no strength, or no graph
-        units = query.new_zeros(*query.shape[:3], len(keys))
-        units[..., keys, range(len(keys))] = 1
-        (group,) = propagated_heads(self.layer, units)
-        return units[0, 0] * 0 if group.value_update is None else group.value_update[0, 0]
-
     def strengths(self) -> Tensor | None:  # [3, hops]
         """Return θ of queries, keys and values for each hop; None without."""
         layer = self.layer
@@ -222,21 +212,18 @@ def cluster_config(model: PreTrainedModel, config: JatConfig | None = None) -> J
 
 
 @contextmanager
-def keeping_clusters(model: PreTrainedModel) -> Iterator[None]:
-    """Give a model after the ``with`` the heads on clusters back that it had, or none."""
+def keeping_clusters(model: PreTrainedModel) -> Iterator[Callable[[JatConfig | None], None]]:
+    """Yield what gives a model other heads on clusters, or none; then it has its own again."""
+
+    def change(config: JatConfig | None) -> None:
+        known = attached_config(model, ClusterGraph)
+        if known not in (config, None):
+            detach(model, ClusterGraph)
+        if config not in (known, None):
+            attach(model, config)
+
     before = attached_config(model, ClusterGraph)
     try:
-        yield
+        yield change
     finally:
-        change_clusters(model, before)
-
-
-def change_clusters(model: PreTrainedModel, config: JatConfig | None) -> None:
-    """Give a model heads that read by clusters with other settings, or none."""
-    before = attached_config(model, ClusterGraph)
-    if before == config:
-        return
-    if before is not None:
-        detach(model, ClusterGraph)
-    if config is not None:
-        attach(model, config)
+        change(before)

@@ -57,7 +57,7 @@ from jat_graph.looking.viewer.content import (
     links_with_room,
     shown_links,
 )
-from jat_graph.nn.cluster_conv import ClusterConv, node_means
+from jat_graph.nn.convs import ClusterConv, node_means
 
 
 def read_texts(

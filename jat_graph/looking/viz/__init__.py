@@ -1,7 +1,6 @@
 """Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
-from jat_graph.looking.viz.clusters import draw_fidelity
-from jat_graph.looking.viz.descents import draw_descent
+from jat_graph.looking.viz.clusters import draw_descent, draw_fidelity
 from jat_graph.looking.viz.figures import paper_style, save_figure
 from jat_graph.looking.viz.heads import draw_graphs, draw_head
 from jat_graph.looking.viz.jumps import draw_jump

@@ -1,18 +1,219 @@
-"""Pictures of what heads that read by clusters lose, and of their time over the length."""
+"""Pictures of heads that read by clusters: how a token descends, what is lost, and the time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
+from torch_geometric.data import HeteroData
 
-from jat_graph.looking.viz.figures import COLOURS, new_figure, page_width, save_figure, set_caption
+from jat_graph.looking.directions import named
+from jat_graph.looking.inspection.fidelity import Fidelity
+from jat_graph.looking.viz.figures import (
+    COLOURS,
+    COLUMN,
+    Axes,
+    Figure,
+    add_bar,
+    new_figure,
+    page_width,
+    save_figure,
+    set_caption,
+    short_label,
+)
+from jat_graph.looking.viz.jumps import FAINT, INK, MAX_LABEL
+from jat_graph.nn.convs import node_means
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+ROW, WORDS, BELOW = 0.75, 1.15, 2.35  # inches: of a level, of words, of all below the keys
+WORD, BESIDE = 0.13, 0.8  # inches: from a word to the next, of the names of levels
+BAR = 0.14  # of a level, the height of a bar of keys
+LEAST = 1e-3  # of the attention, below which all has one colour, and no key its word
+LETTERS, CONTEXT = 12, 4  # of a key's word; tokens that are written before the one that looks
+DESCENT_COLOURS = "plasma_r"
+EDGE = 0.2  # of the text, where the words of the token that looks stand beside it
 
-    from jat_graph.looking.inspection.fidelity import Fidelity
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+class Descent(NamedTuple):
+    """What one token does with a tree: n keys, and then its nodes, level by level."""
+
+    row: Array  # 0 for keys, 1 for clusters
+    place: Array  # in the text, of nodes the mean of their keys
+    parent: Array  # -1 for none
+    weight: Array  # attention to all that is below
+    opened: Array  # whether its children, or keys, are read
+    read: Array  # whether it is read itself: exactly, or as a mean
+
+    @classmethod
+    def of(cls, graph: HeteroData, token: int) -> Descent:
+        """Return what a token does in a graph of :func:`jat_graph.tree_graph`."""
+        graph = graph.detach().cpu()
+        keys, nodes = graph["token"].num_nodes, graph["cluster"]
+        row = torch.cat([nodes.level.new_zeros(keys), nodes.level + 1])
+        position, parent = torch.arange(keys).float(), torch.full_like(row, -1)
+        place = torch.cat([position, node_means(position.unsqueeze(1), graph).squeeze(1)])
+        weight, opened, read = torch.zeros(len(row)), row < 0, row < 0
+        for kind, first in (("token", 0), ("cluster", keys)):
+            child, above = graph[kind, "in", "cluster"].edge_index
+            parent[child + first] = above + keys
+            edges = graph[kind, "read_by", "token"]
+            own = edges.edge_index[1] == token
+            node = edges.edge_index[0, own] + first
+            read[node] = True
+            weight[node] = edges.weight[own].float()
+        node, reader = graph["cluster", "opened_by", "token"].edge_index
+        opened[node[reader == token] + keys] = True
+        for level in range(int(row.max())):
+            own = (row == level) & (parent >= 0)
+            weight.index_add_(0, parent[own], weight[own])
+        return cls(*(x.numpy() for x in (row, place, parent, weight, opened, read)))
+
+    @property
+    def below(self) -> Any:
+        """Whether it is in something that is opened."""
+        return (self.parent >= 0) & self.opened[self.parent]
+
+    def end(self, token: int) -> int:
+        """Return the last place that the token may read: its own, or else the end of the text."""
+        reached = self.read | self.opened
+        for level in reversed(range(int(self.row.max()))):
+            own = (self.row == level) & (self.parent >= 0)
+            reached[own] |= reached[self.parent[own]]
+        keys = np.flatnonzero(self.row == 0)
+        return int(keys[-1]) if reached[keys[token + 1 :]].any() else token
+
+
+def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None = None) -> Figure:
+    """Draw how one token descends the tree over its keys, in the words of the text.
+
+    From left to right is the text, in causal order up to the token; from top to bottom stand the
+    token that looks, groups, clusters and keys; a node is in the middle of its keys. What the token
+    opens has the colour of all its attention below; what stands for its keys, as their mean, is
+    faint. Bars are the first keys and those in no cluster, which it reads in any case: a few last
+    ones of the text, or in causal order those near it. The keys of most attention have their words.
+
+    Args:
+        graph: A graph of :func:`jat_graph.tree_graph`; one token's reading is enough.
+        words: The text of each of its tokens, as a tokenizer decodes them one by one.
+        token: Which of the tokens looks. (default: None, the last one that reads in the graph)
+
+    Returns:
+        The figure, which :func:`save_figure` writes; its label is its caption.
+
+    Raises:
+        ValueError: If there is not a word for each token, or the token is none that reads.
+        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
+    """
+    number = graph["token"].num_nodes
+    if len(words) != number:
+        raise ValueError(f"words must be {number}, one for each token, got {len(words)}")
+    readers = graph["token", "read_by", "token"].edge_index[1]
+    index = int(readers.max()) if token is None else token + number * (token < 0)
+    if not bool((readers == index).any()):
+        raise ValueError(f"token must be one that reads in the graph, got {token}")
+    found = Descent.of(graph, index)
+    top, end = int(found.row[found.opened | found.read].max()) + 1, found.end(index)
+    figure = new_figure(page_width(), ROW * top + BELOW)
+    axis = figure.subplots()
+    image = _draw_tree(axis, found, index, top)
+    _draw_keys(axis, found, words, end, image)
+    said = "".join(words[max(0, index - CONTEXT) : index + 1]).strip()
+    while len(said) > MAX_LABEL and " " in said:  # whole words, the last ones
+        said = said.partition(" ")[2]
+    own = _word(said[-MAX_LABEL:], MAX_LABEL)
+    box: Any = {"boxstyle": "round,pad=0.3", "fc": "white", "ec": INK, "lw": 0.8}
+    side = "left" if index < EDGE * end else "right" if index > (1 - EDGE) * end else "center"
+    axis.text(index, top, own, fontsize=8, ha=side, va="center", bbox=box, zorder=4)
+    names = ["keys", "clusters", *("groups of\n" * n + "groups" for n in range(top))]
+    axis.set_yticks(range(top), names[:top])
+    axis.set(xlim=(-0.01 * (end + 1), 1.01 * (end + 1)), ylim=(-WORDS / ROW, top + 0.25))
+    axis.set_xlabel("position in the text", fontsize=8)
+    axis.tick_params(labelsize=8)
+    axis.tick_params(axis="y", length=0)
+    axis.spines[["left", "right", "top"]].set_visible(False)
+    _explain(figure, axis, image)
+    exact = found.read & (found.row == 0)
+    set_caption(
+        figure,
+        f"“{own}” reads {int(exact.sum())} of {end + 1} keys exactly, with "
+        f"{float(found.weight[exact].sum()):.0%} of its attention, and "
+        f"{int((found.read & ~exact).sum())} nodes in the place of all others.",
+    )
+    return figure
+
+
+def _word(text: str, most: int) -> str:
+    return named(short_label(" ".join(text.split()) or repr(text)[1:-1], most))
+
+
+def _draw_tree(axis: Axes, found: Descent, token: int, top: int) -> Any:
+    """Draw what is opened and read in colours, and faint what stands as a mean."""
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import ListedColormap, LogNorm
+
+    row, place, _, weight, opened, read = found
+    colours = ListedColormap(colormaps[DESCENT_COLOURS](np.linspace(0.15, 1.0, 256)))
+    look: Any = {"norm": LogNorm(LEAST, 1.0, clip=True), "cmap": colours}
+    ends, below, stands = np.stack([place, row], 1), found.below, read & (row > 0)
+    lines = np.stack([ends, np.where(below[:, None], ends[found.parent], (token, top))], 1)
+    faint = LineCollection([*lines[stands & below]], color=FAINT, linewidths=0.3, zorder=1)
+    axis.add_collection(faint)
+    axis.scatter(place[stands], row[stands], s=5, color=FAINT, lw=0, zorder=2)
+    order = weight.argsort()  # the heaviest above all others
+    strong = order[(opened | (read & below & (row == 0)))[order]]
+    ways = LineCollection([*lines[strong]], array=weight[strong], linewidths=0.9, zorder=2, **look)
+    axis.add_collection(ways)
+    own = strong[opened[strong]]
+    look |= {"c": weight[own], "s": 24, "ec": "white", "lw": 0.4, "zorder": 3}
+    axis.scatter(place[own], row[own], **look)
+    return ways
+
+
+def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image: Any) -> None:
+    """Draw the keys that are read exactly, with the heaviest of their words."""
+    exact, weight = found.read & (found.row == 0), found.weight
+    bars, keys = (np.flatnonzero(exact & (found.below == inside)) for inside in (0, 1))
+    axis.hlines(0, 0, end, color=FAINT, lw=0.5, zorder=0)
+    for run in np.split(bars, np.flatnonzero(np.diff(bars) > 1) + 1):
+        colour = image.to_rgba(weight[run].sum())
+        axis.broken_barh([(run[0] - 0.5, len(run))], (-BAR / 2, BAR), color=colour)
+    axis.vlines(keys, -BAR / 2, BAR / 2, color=image.to_rgba(weight[keys]), lw=1)
+    room = page_width() - BESIDE
+    best = np.argsort(-weight * exact, kind="stable")[: int(room / WORD / 2)]
+    best = np.sort(best[(weight * exact)[best] >= LEAST])
+    # As near to their keys as they have room.
+    step = np.arange(len(best)) * WORD / room * end
+    x = (best - step).clip(0, end - step[-1:])
+    right, left = np.maximum.accumulate(x), np.minimum.accumulate(x[::-1])[::-1]
+    line: Any = {"arrowstyle": "-", "lw": 0.4, "color": FAINT, "relpos": (0.5, 1), "shrinkB": 0}
+    look: Any = {"fontsize": 7, "rotation": 90, "ha": "center", "va": "top", "arrowprops": line}
+    for key, place in zip(best.tolist(), (right + left) / 2 + step, strict=True):
+        look["color"] = image.to_rgba(weight[key])
+        axis.annotate(_word(words[key], LETTERS), (key, -BAR / 2), (place, -0.4), **look)
+
+
+def _explain(figure: Figure, axis: Axes, image: Any) -> None:
+    """Say what colours and marks are."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    bar = add_bar(figure, image, axis, "attention to what is below", aspect=40, shrink=0.6)
+    bar.set_ticks([LEAST, 0.01, 0.1, 1], labels=["≤ 0.1 %", "1 %", "10 %", "100 %"])
+    colour = image.to_rgba(0.1)
+    handles = [
+        Line2D([], [], c=colour, marker="o", lw=0, ms=5, label="opened: what is in it is read"),
+        Line2D([], [], c=FAINT, marker="o", lw=0, ms=2, label="stands for its keys, as their mean"),
+        Line2D([], [], c=colour, marker="|", lw=0, ms=7, label="key of an opened cluster"),
+        Patch(color=colour, label="first keys, and those in no cluster"),
+    ]
+    look: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    figure.legend(handles=handles, ncols=1 + (page_width() > COLUMN), **look)
+
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches, without the heading
 LAYER_COLOURS = "viridis"

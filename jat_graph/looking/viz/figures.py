@@ -10,22 +10,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import check_picture, replacing
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    import matplotlib.axes
+    import matplotlib.figure
+
+# By name, as only the extra "viz" brings them.
+Axes: TypeAlias = "matplotlib.axes.Axes"
+Figure: TypeAlias = "matplotlib.figure.Figure"
 
 PAGE, COLUMN = 6.8, 3.3  # inches, of a page and of one of its two columns
 POINTS = 8  # of every letter in a picture for a paper
 FONTS = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text, which editors can change
 DPI, PAPER_DPI = 200, 300
 LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
-TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
-BELOW = 1.45  # inches, for names and a colour bar below a panel
 
 # Okabe and Ito's colours, which all readers tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -64,33 +66,9 @@ def page_width() -> float:
     return _paper.get() or PAGE
 
 
-def token_room() -> int | None:
-    """Return how many tokens have room beside a panel for a paper; None where it may grow."""
-    # Of a page two panels stand beside each other, of a column one.
-    width = _paper.get()
-    columns = 1 if width is not None and width <= COLUMN else 2
-    return None if width is None else int(((width - NAMES) / columns - GAP) / TOKEN)
-
-
-def panel_figure(
-    side: float, *, heading: str, lines: int
-) -> tuple[Figure, list[Axes], Axes | None]:
-    """Return a figure, three square panels of so many inches, and a cell left for a legend."""
-    # As many beside each other as a page has room for, or else two; lines of a legend stand below.
-    width = page_width()
-    columns = next((n for n in (3, 2) if NAMES + n * (side + GAP) <= width + 0.01), 1)
-    columns = max(columns, 2 if _paper.get() is None else 1)
-    rows = -(-3 // columns)
-    width = max(width, NAMES + columns * (side + GAP))
-    spare = rows * columns > 3
-    below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
-    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for axis in axes[:3]:
-        axis.set_anchor("S")  # beside those which their colour bars push down
-    for axis in axes[3:]:
-        axis.set_axis_off()
-    return figure, axes[:3], axes[3] if spare else None
+def paper_width() -> float | None:
+    """Return how many inches a picture for a paper is wide; None for others."""
+    return _paper.get()
 
 
 def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> Any:

@@ -14,32 +14,30 @@ import torch.nn.functional as F
 
 from jat_graph.core.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.looking.directions import named
-from jat_graph.looking.inspection.reports import StoneReport
+from jat_graph.looking.inspection.reports import GraphView, HeadView, StoneReport
 from jat_graph.looking.viz.figures import (
     COLUMN,
-    NAMES,
-    TOKEN,
+    LINE,
+    POINTS,
+    Axes,
+    Figure,
     add_bar,
     new_figure,
     page_width,
-    panel_figure,
+    paper_width,
     set_caption,
     short_label,
-    token_room,
 )
 from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, SIDE_SIGNS, draw_stones
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
-    from matplotlib.figure import Figure
-
-    from jat_graph.looking.inspection.reports import GraphView, HeadView
-
 
 # In order of brightness to all eyes.
 SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = "PuOr_r", "Blues", "RdBu_r"
 LEAST_SIDE = 1.8  # inches, of a panel
+TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
+BELOW = 1.45  # inches, for names and a colour bar below a panel
 MOST_TOKENS = 48  # that a picture shows unless another number is given
 MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
@@ -70,34 +68,41 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
         Zhou et al. 2022, Figure 2 shows links of one sentence in the same way.
     """
     check_integer("most_tokens", most_tokens, least=1, below=PICTURE_TOKENS + 1)
-    whole, view = view, view.strongest(min(most_tokens, token_room() or most_tokens))
+    whole = view
+    width = paper_width()
+    if width is not None:  # of a page two panels stand beside each other, of a column one
+        room = ((width - NAMES) / (1 if width <= COLUMN else 2) - GAP) / TOKEN
+        most_tokens = min(most_tokens, max(1, int(room)))
+    view = view.strongest(most_tokens)
     left_out = len(whole.tokens) - len(view.tokens)
     names = _distinct_names(view, with_positions=left_out > 0)
     side = max(LEAST_SIDE, TOKEN * len(view.tokens))  # of a panel
-    heading = f"Layer {view.report.layer}, head {view.report.head}"
-    lines = -(-(len(view.report.jumps) + 1) // 2)
-    figure, axes, spare = panel_figure(side, heading=heading, lines=lines)
+    figure, axes, spare = _lay_out(view, side)
     _draw_panels(figure, axes, view, names, side)
-    _mark_jumps(axes, view)
-    _name_jumps(figure, spare, view, names)
-    set_caption(figure, "\n".join([_numbers(view), *_caption_lines(view, names, left_out)]))
+    _mark_jumps(figure, axes, spare, view, names)
+    set_caption(figure, "\n".join(_caption_lines(view, names, left_out)))
     return figure
 
 
-def _numbers(view: HeadView) -> str:
-    """Say which head it is, its threshold and density, or what there is to say of stones."""
-    report = view.report
-    threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
-    said = [f"ρ = {threshold}, density {report.density:.1%}, mean weight {report.mean_weight:.2f}"]
-    if isinstance(report, StoneReport):
-        said = [
-            f"t = {threshold}, {report.linked:.0%} of the tokens on {report.num_stones} stones, "
-            f"{report.median_size:g} on each (median)"
-        ]
-    for hop in report.strengths or ():
-        names = zip(("queries", "keys", "values"), hop, strict=False)
-        said.append(f"θ of {', '.join(f'{name} {number:+.3g}' for name, number in names)}")
-    return f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."
+def _lay_out(view: HeadView, side: float) -> tuple[Figure, list[Axes], Axes | None]:
+    """Return a figure, three square panels of so many inches, and a cell left for a legend."""
+    # As many beside each other as a page has room for, or else two; lines of a legend stand below.
+    width = page_width()
+    columns = next((n for n in (3, 2) if NAMES + n * (side + GAP) <= width + 0.01), 1)
+    columns = max(columns, 2 if paper_width() is None else 1)
+    rows = -(-3 // columns)
+    width = max(width, NAMES + columns * (side + GAP))
+    spare = rows * columns > 3
+    lines = -(-(len(view.report.jumps) + 1) // 2)
+    below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
+    heading = f"Layer {view.report.layer}, head {view.report.head}"
+    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axis in axes[:3]:
+        axis.set_anchor("S")  # beside those which their colour bars push down
+    for axis in axes[3:]:
+        axis.set_axis_off()
+    return figure, axes[:3], axes[3] if spare else None
 
 
 def _draw_panels(
@@ -158,11 +163,15 @@ def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
     return names
 
 
-def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
-    """Ring every jump in all matrices and number it in the second."""
-    from matplotlib.patches import Rectangle
+def _mark_jumps(
+    figure: Figure, axes: Sequence[Axes], spare: Axes | None, view: HeadView, names: dict[int, str]
+) -> None:
+    """Ring each jump in all matrices, number it in the second, and name it beside its colour."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch, Rectangle
 
     matrices = [axis for axis in axes if axis.images]
+    handles: list[Any] = []
     look: Any = {"color": "white", "fontsize": 6, "fontweight": "bold"}
     look |= {"ha": "center", "va": "center"}
     for number, (jump, colour) in enumerate(zip(view.report.jumps, cycle(JUMP_COLOURS)), start=1):
@@ -172,41 +181,42 @@ def _mark_jumps(axes: Sequence[Axes], view: HeadView) -> None:
             axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=colour, lw=1.5))
         look["bbox"] = {"boxstyle": "round,pad=0.1", "facecolor": colour, "edgecolor": "none"}
         matrices[1].annotate(str(number), (column, row), **look)
-
-
-def _name_jumps(figure: Figure, spare: Axes | None, view: HeadView, names: dict[int, str]) -> None:
-    """Name the jumps beside their colours, in the cell that is left or below."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = []
-    for n, (jump, colour) in enumerate(zip(view.report.jumps, cycle(JUMP_COLOURS)), start=1):
         pair = f"{names[jump.query.index]} → {names[jump.key.index]}"
-        label = f"{n}: {pair} ({100 * jump.gain:+.1f})"
+        label = f"{number}: {pair} ({100 * jump.gain:+.1f})"
         handles.append(Patch(fill=False, edgecolor=colour, label=label))
-    if has_stones := isinstance(view.report, StoneReport):
+    title = "Jumps, and points gained"
+    if isinstance(view.report, StoneReport):
+        title += "; wider: a larger share"
         handles.append(Line2D([], [], color=FAINT, label="other links; wider: stronger"))
-    if not handles:
-        return
-    title = "Jumps, and points gained" + "; wider: a larger share" * has_stones
-    look: Any = {"handles": handles, "title": title, "fontsize": 8, "frameon": False}
-    if spare is not None:
-        spare.legend(loc="upper left", title_fontsize=8, **look)
-    else:
+    look = {"title": title, "title_fontsize": 8, "fontsize": 8, "frameon": False}
+    if handles and spare is not None:  # the cell that is left, or below
+        spare.legend(handles=handles, loc="upper left", **look)
+    elif handles:
         columns = 2 if page_width() > COLUMN else 1
-        figure.legend(loc="outside lower center", ncols=columns, title_fontsize=8, **look)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
 def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
-    """Describe every jump in one line, and say what is not shown."""
-    has_stones = isinstance(view.report, StoneReport)
-    lines = ["Jumps by gain: attention probability before → after, and the keys that voted"]
-    if has_stones:
-        lines = ["Jumps by gain: attention before → after, and the stones with their shares of P"]
+    """Say of a head its numbers, and of its stones or density; each jump; and what is not shown."""
+    report = view.report
+    threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
+    said = [f"ρ = {threshold}, density {report.density:.1%}, mean weight {report.mean_weight:.2f}"]
+    title = "Jumps by gain: attention probability before → after, and the keys that voted"
+    most = MAX_STONES
+    if isinstance(report, StoneReport):
+        said = [
+            f"t = {threshold}, {report.linked:.0%} of the tokens on {report.num_stones} stones, "
+            f"{report.median_size:g} on each (median)"
+        ]
+        title = "Jumps by gain: attention before → after, and the stones with their shares of P"
+        most = MAX_SHARES
+    for hop in report.strengths or ():
+        parts = zip(("queries", "keys", "values"), hop, strict=False)
+        said.append(f"θ of {', '.join(f'{name} {number:+.3g}' for name, number in parts)}")
     if not bool(view.weights.any()):
-        lines = ["No pair of shown tokens is joined by this head's graph."]
-    most = MAX_SHARES if has_stones else MAX_STONES
-    for number, jump in enumerate(view.report.jumps, start=1):
+        title = "No pair of shown tokens is joined by this head's graph."
+    lines = [f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}.", title]
+    for number, jump in enumerate(report.jumps, start=1):
         through = ", ".join(
             names[stone.token.index]
             + (f" {SIDE_SIGNS[stone.side]} ({stone.share:.0%})" if stone.side else "")
@@ -219,9 +229,10 @@ def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list
             f"{number}.  {names[jump.query.index]} → {names[jump.key.index]}:  {jump.before:.1%} → "
             f"{jump.after:.1%} ({100 * jump.gain:+.1f} points),  through {over}"
         )
-    shown = len(view.tokens)
-    said = f"{shown} of {shown + left_out} tokens are shown: those of the strongest jumps."
-    return [*lines, *[said] * bool(left_out)]
+    if left_out:
+        shown = f"{len(view.tokens)} of {len(view.tokens) + left_out} tokens are shown"
+        lines.append(f"{shown}: those of the strongest jumps.")
+    return lines
 
 
 CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper

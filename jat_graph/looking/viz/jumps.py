@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from jat_graph.looking.directions import named
-from jat_graph.looking.viz.figures import COLUMN, NO_BREAK, new_figure, set_caption, short_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from jat_graph.looking.inspection import (
-        HeadView,
-        Jump,
-        SteppingStone,
-        Stone,
-        StoneReport,
-        Token,
-    )
+from jat_graph.looking.inspection.reports import HeadView, Jump, SteppingStone, Stone, StoneReport
+from jat_graph.looking.inspection.selection import Token
+from jat_graph.looking.viz.figures import (
+    COLUMN,
+    NO_BREAK,
+    Axes,
+    Figure,
+    new_figure,
+    set_caption,
+    short_label,
+)
 
 # One for each jump, which its ring, its way and the legend share.
 JUMP_COLOURS = ("#d81b60", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#d55e00")
@@ -140,7 +137,14 @@ def draw_jump(view: HeadView) -> Figure:
     axis.set(xlim=(-0.22, 1.22), ylim=(max(1, len(stones)) - 0.4, -0.6))
     axis.set_axis_off()
     _add_key(figure, jump.stones)
-    set_caption(figure, _jump_caption(view, jump, len(stones)))
+    report, left = view.report, len(jump.stones) - len(stones) + jump.hidden_stones
+    what = "keys that voted" if jump.stones and jump.stones[0].share is None else "stones"
+    said = (
+        f"Layer {report.layer}, head {report.head}: {ends[0]} gives {ends[1]} "
+        f"{jump.before:.2%} of its attention without the jump and {jump.after:.2%} with it. "
+        f"Between them stand the {what}, with the two tokens' scores for each"
+    )
+    set_caption(figure, said + (f"; {left} more are not drawn." if left else "."))
     return figure
 
 
@@ -169,14 +173,3 @@ def _add_key(figure: Figure, stones: tuple[SteppingStone, ...]) -> None:
     sides = sorted({_side(stone) for stone in stones}, reverse=True)
     handles = [Line2D([], [], linestyle=SIDE_LINES[n], label=words[n], **look) for n in sides]
     figure.legend(handles=handles, loc="outside lower center", fontsize=8, frameon=False)
-
-
-def _jump_caption(view: HeadView, jump: Jump, drawn: int) -> str:
-    report, left = view.report, len(jump.stones) - drawn + jump.hidden_stones
-    what = "keys that voted" if jump.stones and jump.stones[0].share is None else "stones"
-    said = (
-        f"Layer {report.layer}, head {report.head}: {_label(jump.query)} gives {_label(jump.key)} "
-        f"{jump.before:.2%} of its attention without the jump and {jump.after:.2%} with it. "
-        f"Between them stand the {what}, with the two tokens' scores for each"
-    )
-    return said + (f"; {left} more are not drawn." if left else ".")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jat_graph.core.numbers import PATTERN_TOKENS, check_integer
 from jat_graph.jumps.patterns import Pattern, Union, parse_pattern
 from jat_graph.jumps.patterns.base import pairs_of
-from jat_graph.looking.viz.figures import COLOURS, new_figure, page_width
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from jat_graph.looking.viz.figures import COLOURS, Axes, Figure, new_figure, page_width
 
 PANEL, MARGIN = 2.2, 1.1  # inches; the margin is for titles and names
 SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
