@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,6 @@ class Scorer:
 
     values: Floats  # what is summed of each example, [N, F]
     combine: Callable[[Floats], Floats]  # sums [R, F] to scores [R]
-
-    @property
-    def examples(self) -> int:
-        """Number of examples N."""
-        return len(self.values)
 
     def scores(self, counts: Counts) -> Floats:
         """Score resamples ``[R, N]``, by how often each example was drawn: ``[R]``."""
@@ -86,64 +81,61 @@ def _of_sets(metric: str, said: Sequence[Any], right: Sequence[Any]) -> Scorer |
     return Scorer(np.array(rows, float), lambda sums: _f1(*sums.T))
 
 
-class _Rows(NamedTuple):
-    """Predictions and labels as numbers, and the example that each row belongs to."""
-
-    said: Floats
-    right: Floats
-    owner: Counts
-    examples: int
-
-    def sums(self, columns: Sequence[NDArray[Any]], combine: Callable[[Floats], Floats]) -> Scorer:
-        """Add rows up to examples."""
-        parts = [np.bincount(self.owner, column, self.examples) for column in columns]
-        return Scorer(np.stack(parts, axis=1), combine)
-
-    def classes(self, combine: Callable[[Floats, Floats, Floats], Floats]) -> Scorer:
-        """Count how often each class was hit, said and right, ``[R, C]`` each."""
-        classes = np.unique(np.concatenate([self.said, self.right]))[:, None]
-        said, right = self.said == classes, self.right == classes
-        table = np.concatenate([said & right, said, right])
-        return self.sums(list(table), lambda sums: combine(*np.split(sums, 3, axis=-1)))
-
-
 def _of_numbers(metric: str, said: Sequence[Any], right: Sequence[Any]) -> Scorer | None:
     """A measure of numbers, or of lists of them where an example has several rows."""
     own, wanted = ([one if isinstance(one, list) else [one] for one in x] for x in (said, right))
     sizes = [len(one) for one in own]
     flat = [[entry for one in side for entry in one] for side in (own, wanted)]
     numbers = all(isinstance(entry, int | float) for side in flat for entry in side)
-    if metric not in _SUMS or not numbers or sizes != [len(one) for one in wanted]:
+    if not numbers or sizes != [len(one) for one in wanted]:
         return None
+    x, y = np.array(flat, float)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    return _SUMS[metric](_Rows(*np.array(flat, float), owner, len(sizes)))
+    columns: list[Any]
+    combine: Callable[[Floats], Floats]
+    match metric:
+        case "accuracy":
+            columns, combine = [x == y, np.ones_like(x)], _ratio
+        case "exact_match":
+            return _mean(np.bincount(owner, x != y, len(sizes)) == 0)
+        case "f1":
+            columns, combine = _hits(x, y, np.ones(1)), lambda sums: _f1(*sums.T)
+        case "macro_f1" | "matthews":
+            columns = _hits(x, y, np.unique(flat))
+            combine = _mean_f1 if metric == "macro_f1" else _matthews
+        case "pearson":
+            # medians make what is constant exactly 0, and large offsets small
+            x, y = x - np.median(x), y - np.median(y)
+            columns, combine = [x, y, x * x, y * y, x * y, np.ones_like(x)], _pearson
+        case _:
+            return None
+    parts = [np.bincount(owner, column, len(sizes)) for column in columns]
+    return Scorer(np.stack(parts, axis=1), combine)
 
 
-def _f1_of_ones(rows: _Rows) -> Scorer:
-    said, right = rows.said == 1, rows.right == 1
-    return rows.sums([said & right, said, right], lambda sums: _f1(*sums.T))
+def _hits(said: Floats, right: Floats, classes: Floats) -> list[Any]:
+    """Where each class was hit, said and right."""
+    said, right = said == classes[:, None], right == classes[:, None]
+    return [*(said & right), *said, *right]
 
 
-def _mean_f1(hit: Floats, said: Floats, right: Floats) -> Floats:
+def _mean_f1(sums: Floats) -> Floats:
+    hit, said, right = np.split(sums, 3, axis=-1)
     present = said + right > 0
     return (_f1(hit, said, right) * present).sum(-1) / present.sum(-1)
 
 
-def _matthews(hit: Floats, said: Floats, right: Floats) -> Floats:
+def _matthews(sums: Floats) -> Floats:
+    hit, said, right = np.split(sums, 3, axis=-1)
     count = right.sum(-1)
     shared = hit.sum(-1) * count - (said * right).sum(-1)
     return _correlation(shared, count**2 - (said**2).sum(-1), count**2 - (right**2).sum(-1))
 
 
-def _pearson(rows: _Rows) -> Scorer:
-    def correlation(sums: Floats) -> Floats:
-        x, y, xx, yy, xy = (sums / sums[:, -1:]).T[:5]
-        spread = [np.where(s - m**2 > _CONSTANT * s, s - m**2, 0.0) for s, m in ((xx, x), (yy, y))]
-        return _correlation(xy - x * y, *spread)
-
-    # medians make what is constant exactly 0, and large offsets small
-    x, y = rows.said - np.median(rows.said), rows.right - np.median(rows.right)
-    return rows.sums([x, y, x * x, y * y, x * y, np.ones_like(x)], correlation)
+def _pearson(sums: Floats) -> Floats:
+    x, y, xx, yy, xy = (sums / sums[:, -1:]).T[:5]
+    spread = [np.where(s - m**2 > _CONSTANT * s, s - m**2, 0.0) for s, m in ((xx, x), (yy, y))]
+    return _correlation(xy - x * y, *spread)
 
 
 def _ratio(sums: Floats) -> Floats:
@@ -159,15 +151,3 @@ def _correlation(shared: Floats, said: Floats, right: Floats) -> Floats:
     """Settle what is constant as the tasks' metrics do: 0 if said, NaN if right."""
     value = np.where(said > 0, shared / np.sqrt(said * right), 0.0)
     return np.where(right > 0, value, np.nan)
-
-
-_SUMS: dict[str, Callable[[_Rows], Scorer]] = {
-    "accuracy": lambda rows: rows.sums([rows.said == rows.right, np.ones_like(rows.said)], _ratio),
-    "exact_match": lambda rows: _mean(
-        np.bincount(rows.owner, rows.said != rows.right, rows.examples) == 0
-    ),
-    "f1": _f1_of_ones,
-    "macro_f1": lambda rows: rows.classes(_mean_f1),
-    "matthews": lambda rows: rows.classes(_matthews),
-    "pearson": _pearson,
-}

@@ -1,10 +1,7 @@
 """Sweeps of the kind ``readers``: small networks read a frozen model's states and attention.
 
-The model reads sentences of a task. A node is a word with the model's states of one layer, or a
-token where a sentence is classified; an edge goes where some head attends, and says how much each
-head does. What is the relation of each word to its head (``ewtrelations``): subject, object, or is
-it the root? Would speakers say the sentence (``cola``)? The mean over its tokens decides.
-
+A node is a word with the model's states of one layer, or a token where a sentence is classified,
+by the mean over its tokens; an edge goes where some head attends, and says how much each head does.
 The model itself learns nothing. Six readers of what it gives have the same budget and seeds: a
 linear probe and an MLP, which see a word's states only, and two layers of GATv2 along the edges,
 along none, along edges that are dealt out at random, and along those between nearby words. Of
@@ -13,7 +10,6 @@ along none, along edges that are dealt out at random, and along those between ne
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise, repeat
 from typing import Any
@@ -49,7 +45,6 @@ def run(run: Run) -> dict[str, Any]:
     """Make graphs, unless they are there, train a reader and test it; return its record."""
     train, unseen = read_graphs(run)
     train.transform = unseen.transform = READERS[run.variant.name]
-    start = time.perf_counter()
     torch.manual_seed(run.seed)
     reader = make_reader(run.variant.name, train, get_task(run.task).kind == "tagging")
     torch.manual_seed(run.seed)  # readers draw unequally many weights; batches are the same
@@ -58,7 +53,6 @@ def run(run: Run) -> dict[str, Any]:
     return {
         "scores": {"validation": get_task(run.task).measure(said, right)},
         "answers": {"validation": {"said": said, "right": right}},
-        "seconds": time.perf_counter() - start,
     }
 
 
@@ -166,12 +160,10 @@ def fit(reader: nn.Module, graphs: AttentionGraphs, epochs: int, rate: float) ->
 def answer(reader: Reader, graphs: AttentionGraphs) -> tuple[list[Any], list[Any]]:
     """Return what is said of each sentence, or of each of its words, and what is right."""
     reader.eval()
-    said: list[Any] = []
-    right: list[Any] = []
+    said, right = list[Any](), list[Any]()
     for batch in DataLoader(graphs, batch_size=64):
         sizes = batch.ptr.diff().tolist()
         for found, own in ((said, reader(batch).argmax(-1)), (right, batch.y)):
-            found += (
-                [part.tolist() for part in own.split(sizes)] if reader.of_words else own.tolist()
-            )
+            parts = own.split(sizes) if reader.of_words else own
+            found += [part.tolist() for part in parts]
     return said, right

@@ -7,8 +7,6 @@ table ``[study]`` has the fields of :class:`examples.sweeps.small_reader.Trainin
 
 from __future__ import annotations
 
-import re
-import time
 from typing import Any
 
 import torch
@@ -40,39 +38,23 @@ def read_setting(run: Run) -> tuple[RecallTask, int, int, Heads, Training]:
     """Return what a run trains: on which sequences, how deep and wide, with which heads, how."""
     unit = {"partners": "pairs", "far-recall": "filler"}[run.sweep.kind]
     pattern = rf"([1-9]\d?) layers?, ([1-9]\d*) {unit}(?:, ([1-9]\d*) features)?"
-    found = re.fullmatch(pattern, run.task)
-    if found is None:
-        raise ValueError(f"task must be as '1 layer, 5 {unit}', got {run.task!r}")
-    training = validate(Training, run.sweep.study, "[study]")
-    size = int(found[2])
-    task = PartnersTask(pairs=size) if unit == "pairs" else FarRecallTask(filler=size)
+    layers, size, channels = run.read_task(pattern, f"'1 layer, 5 {unit}'").groups(CHANNELS)
+    task = PartnersTask(pairs=int(size)) if unit == "pairs" else FarRecallTask(filler=int(size))
     variant = run.variant
     heads: Heads
     if variant.heads in ("triplet", "gfsa", "nexus") and not variant.settings:
         heads = variant.heads
     else:
         heads = next(iter(build_heads(variant, layers=1, heads=HEADS)), None)
-    return task, int(found[1]), int(found[3] or CHANNELS), heads, training
+    training = validate(Training, run.sweep.study, "[study]")
+    return task, int(layers), int(channels), heads, training
 
 
 def run(run: Run) -> dict[str, Any]:
-    """Train and test a model, which is not kept; return its record.
-
-    ``scores["test"]`` are those of the last test, ``scores["step 100"]`` and so on those on the
-    way.
-    """
+    """Train and test a model; return its record, with the scores of each test on the way."""
     task, layers, channels, heads, training = read_setting(run)
-    found = torch.accelerator.current_accelerator()
-    device = "cpu" if found is None else found.type
-    start = time.monotonic()
+    device = (torch.accelerator.current_accelerator() or torch.device("cpu")).type
     sizes: dict[str, Any] = {"layers": layers, "channels": channels, "seed": run.seed}
     curve = dict(learning_curve(task, heads, training=training, device=device, **sizes))
-    model = SmallReader(task, layers, heads, channels)
-    return {
-        "scores": {"test": curve[training.steps]}
-        | {f"step {step}": scores for step, scores in curve.items()},
-        "seconds": time.monotonic() - start,
-        "weights": sum(weight.numel() for weight in model.parameters()),
-        "chance": {f"{size}": task.chance(size) for size in task.sizes},
-        "device": device,
-    }
+    steps = {f"step {step}": scores for step, scores in curve.items()}
+    return {"scores": {"test": curve[training.steps]} | steps, "device": device}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import fmean, stdev
@@ -106,31 +106,30 @@ def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
 
 def make_rows(results: Results) -> list[Row]:
     """Return all lines of a table, those of the mean over the tasks last."""
-    sweep, scorers = results.sweep, dict[Any, Scorer | None]()
-    rows = []
+    sweep, scorers, rows = results.sweep, dict[Any, Scorer | None](), list[Row]()
     for task in sweep.tasks:
         found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
-        for split, metric in _places(sweep, task, next(iter(found.values()), {})):
-            for name, records in found.items():
-                index = task, split, metric
-                row = _row(sweep, index, sweep.variant(name), records)
-                base = results.of(task, sweep.base_of(row.variant).name)
-                rows.append(replace(row, change=_change(sweep, index, records, base, scorers)))
-            for name, other in sweep.pairs:
-                if name in found and other in found:
-                    row = _row(sweep, index, Variant(name=f"{name} against {other}"), found[name])
-                    change = _change(sweep, index, found[name], found[other], scorers)
-                    rows.append(replace(row, change=change))
+        compared = [(v, v.name, sweep.base_of(v).name) for v in sweep.variants if v.name in found]
+        for name, other in sweep.pairs:
+            if name in found and other in found:
+                compared.append((Variant(name=f"{name} against {other}"), name, other))
+        for place in _places(sweep, task, next(iter(found.values()), {})):
+            for variant, name, other in compared:
+                own, base = found[name], found.get(other, {})
+                change = _change(sweep, place, own, base, scorers)
+                rows.append(_row(sweep, place, variant, own, change))
     return [*rows, *_mean_rows(sweep, rows)]
 
 
-def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[tuple[str, str]]:
+def _places(
+    sweep: Sweep, task: str, records: Mapping[int, Record]
+) -> Iterator[tuple[str, str, str]]:
     """The splits and metrics that a task's table shows."""
     if not records:
         return
     scores = next(iter(records.values())).scores
     if SECONDS in sweep.columns:
-        yield "", SECONDS
+        yield task, "", SECONDS
     splits = list(scores)
     if sweep.kind in (*_OF_IDS, "scratch"):
         splits = ["test" if "test" in scores else splits[0]]
@@ -139,34 +138,37 @@ def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[
         if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
             names = ["accuracy"]  # where all sequences are of one size, that is said once
         elif sweep.kind in ("train", "reading", "scratch", "trees", "readers"):
-            names = [_primary(sweep, task)]
-        yield from ((split, name) for name in sweep.columns or names if name in scores[split])
-
-
-def _primary(sweep: Sweep, task: str) -> str:
-    return task_of(sweep, task).primary_metric
+            names = [task_of(sweep, task).primary_metric]
+        for name in sweep.columns or names:
+            if name in scores[split]:
+                yield task, split, name
 
 
 def _row(
-    sweep: Sweep, place: tuple[str, str, str], variant: Variant, records: Mapping[int, Record]
+    sweep: Sweep,
+    place: tuple[str, str, str],
+    variant: Variant,
+    records: Mapping[int, Record],
+    change: Difference | None,
 ) -> Row:
-    """A row without its change."""
     task, split, metric = place
     first = next(iter(records.values()))
-    own, other = (_printed(sweep, place, v) for v in (variant, sweep.base_of(variant)))
-    change = None
+    base = sweep.base_of(variant)
+    own, other = (_printed(sweep, place, v) for v in (variant, base))
+    printed = None
     if metric == SECONDS:
-        own, change = None, own
-    elif variant.name != sweep.base_of(variant).name and own is not None and other is not None:
-        change = own - other
+        own, printed = None, own
+    elif variant.name != base.name and own is not None and other is not None:
+        printed = own - other
     return Row(
         task=task,
         split=split if len(first.scores) > 1 else "",
         metric=metric,
         variant=variant,
         values={seed: record.value(split, metric) for seed, record in records.items()},
+        change=change,
         paper=own,
-        paper_change=change,
+        paper_change=printed,
         threshold=first.content.get("threshold"),
     )
 
@@ -180,7 +182,8 @@ def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> flo
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    return found if found is None or task == MEAN or metric == _primary(sweep, task) else None
+    is_shown = task == MEAN or (found and metric == task_of(sweep, task).primary_metric)
+    return found if is_shown else None
 
 
 def _change(
@@ -202,19 +205,18 @@ def _change(
         return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
     by_seed = {s: a - b for s, (a, b) in known.items()}
     records = [of[seed] for of in (ours, theirs) for seed in by_seed]
-    right = [r.content["answers"][split]["right"] for r in records if split in r.content["answers"]]
-    measure = getattr(task_of(sweep, task), "measure", None)
-    if measure is None or len(right) < len(records):
+    answers = [record.content["answers"].get(split) for record in records]
+    if None in answers:
         return over_seeds(by_seed)
-    if any(one != right[0] for one in right):
+    if any(one["right"] != answers[0]["right"] for one in answers):
         names = " and ".join(dict.fromkeys(record.variant for record in records))
         raise ValueError(f"{names} of {task} must be scored on the same examples of {split}")
-    for record in records:  # the base is needed by every other variant
+    measure, sides = task_of(sweep, task).measure, []
+    for record, own in zip(records, answers, strict=True):
         key = place, record.variant, record.seed
-        if key not in scorers:
-            answers = record.content["answers"][split]
-            scorers[key] = make_scorer(measure, metric, answers["said"], answers["right"])
-    sides = [scorers[place, record.variant, record.seed] for record in records]
+        if key not in scorers:  # the base is needed by every other variant
+            scorers[key] = make_scorer(measure, metric, own["said"], own["right"])
+        sides.append(scorers[key])
     halves = sides[: len(by_seed)], sides[len(by_seed) :]
     return over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
 
@@ -223,8 +225,10 @@ def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     """The mean over the tasks of each variant that has all, each task of the same weight."""
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(map(is_share, metrics))
-    different = {(row.task, row.metric, row.number) for row in rows}
-    wanted = len(different) == len({row.task for row in rows}) if sweep.mean is None else sweep.mean
+    wanted = sweep.mean
+    if wanted is None:  # where each task has one measure
+        different = {(row.task, row.metric, row.number) for row in rows}
+        wanted = len(different) == len({row.task for row in rows})
     if len({task_of(sweep, name).name for name in sweep.tasks}) < 2 or not (alike and wanted):
         return
     for variant in sweep.variants:
@@ -251,7 +255,7 @@ def _mean_row(rows: Sequence[Row]) -> Row:
     )
 
 
-def _mean(values: Any) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     every = list(values)
     return fmean(every) if every and None not in every else None
 
@@ -261,10 +265,8 @@ def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     for _, group in groupby(rows, lambda row: row.place):
         own = list(group)
         yield from own
-        first = own[0]
-        for name in sweep.paper.quoted:
-            quoted = Variant(name=name)
-            index = first.task, first.split, first.metric
+        index = own[0].task, own[0].split, own[0].metric
+        for quoted in (Variant(name=name) for name in sweep.paper.quoted):
             if (number := _printed(sweep, index, quoted)) is not None:
                 yield Row(*index, quoted, {}, paper=number)
 

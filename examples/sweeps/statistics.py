@@ -1,7 +1,6 @@
 """How far two variants differ: one 95 % interval, of new seeds and new examples at once.
 
-Where there are no examples to resample it is Student's, of new seeds alone; with one seed it is
-that of new examples alone, of this seed.
+Without examples to resample it is Student's, of new seeds alone; with one seed, of new examples.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ _ROOM = 2**23  # counts that are held at a time
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher a variant scores than its base on each seed, of seconds the share of more.
-
-    The interval is that of the mean, of 95 %; draws are there where examples could be resampled.
-    """
+    """How much higher a variant scores than its base on each seed, of seconds the share of more."""
 
     by_seed: Mapping[int, float]
     interval: tuple[float, float] | None = None
@@ -77,30 +73,25 @@ def over_seeds_and_examples(
     examples: str,
     models: str,
 ) -> Difference:
-    """Return a difference whose interval is that of :func:`paired_bootstrap`, with its draws.
-
-    Where something does not score resamples it is of new seeds alone.
-    """
-    sides = [[one for one in side if one is not None] for side in (ours, theirs)]
-    if sum(map(len, sides)) < len(ours) + len(theirs):
+    """Return a difference with draws, or one of new seeds alone where not all score resamples."""
+    if None in (*ours, *theirs):
         return over_seeds(by_seed)
-    draws = paired_bootstrap(*sides, examples, models)
+    draws = paired_bootstrap(ours, theirs, examples, models)
     return Difference(by_seed, percentiles(draws), draws)
 
 
 def mean_difference(changes: Sequence[Difference | None]) -> Difference | None:
     """Return the mean of the differences on several tasks, which are resampled apart."""
-    known = [change for change in changes if change is not None]
-    if not known or len(known) < len(changes):
+    if None in changes:
         return None
-    shared = sorted(set.intersection(*(set(change.by_seed) for change in known)))
+    shared = sorted(set.intersection(*(set(change.by_seed) for change in changes)))
     if not shared:
         return None
-    by_seed = {seed: fmean(change.by_seed[seed] for change in known) for seed in shared}
-    if any(set(change.by_seed) != set(shared) for change in known):
+    by_seed = {seed: fmean(change.by_seed[seed] for change in changes) for seed in shared}
+    if any(set(change.by_seed) != set(shared) for change in changes):
         return Difference(by_seed)  # the draws are of other seeds than the mean's
-    draws = [change.draws for change in known if change.draws is not None]
-    if len(draws) < len(known):
+    draws = [change.draws for change in changes if change.draws is not None]
+    if len(draws) < len(changes):
         return over_seeds(by_seed)
     mean = np.mean(draws, axis=0)
     return Difference(by_seed, percentiles(mean), mean)
@@ -116,16 +107,14 @@ def paired_bootstrap(
 
     Each draw takes examples with replacement, the same for both variants and all seeds, and adds
     what other seeds may do to the mean of S seeds: a draw from Student's distribution with S − 1
-    degrees of freedom and their standard error. Seeds are not taken with replacement, as there are
-    few: an interval from three of them would be their range, which holds the truth three times in
-    four. Where only seeds matter the interval is that of the paired t test, where only examples do
-    it is the percentile bootstrap, and with one seed it is conditional on that seed.
+    degrees of freedom and their standard error. Seeds are not taken with replacement: an interval
+    from three of them would be their range, which holds the truth three times in four.
 
     Reference:
         Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Bouthillier et al.,
         *Accounting for Variance in Machine Learning Benchmarks*, MLSys 2021.
     """
-    sizes = {scorer.examples for scorer in (*ours, *theirs)}
+    sizes = {len(scorer.values) for scorer in (*ours, *theirs)}
     if len(ours) != len(theirs) or len(sizes) != 1 or 0 in sizes:
         raise ValueError(
             f"variants must share their seeds and examples, got {len(ours)} and {len(theirs)} "

@@ -19,18 +19,19 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from safetensors import safe_open
 from transformers import AutoConfig
 
 from examples.sweeps.definition import TUNING_SEED, Run
 from examples.sweeps.heads import build_heads, resolve_depth
 from examples.sweeps.rows import SECONDS, task_of
-from examples.sweeps.strengths import saved_strengths
 from examples.tasks import get_task
 from examples.training import prefixes
 from jat_graph import JatConfig
 from jat_graph.core.files import write_text
 
 RESULTS, ANSWERS = "all_results.json", "answers.json"
+_STRENGTHS = ".strength.theta"
 _TAKEN = ("model_name_or_path", "task_name", "data_dir", "output_dir", "seed", "held_out")
 
 
@@ -169,6 +170,18 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
     defined = {rho: sign * score for rho, score in scores.items() if score is not None}
     best = max(defined, key=lambda rho: defined[rho], default=tuning.thresholds[0])
     return best, {f"{rho:g}": score for rho, score in scores.items()}
+
+
+def saved_strengths(folder: Path) -> dict[str, list[list[list[float]]]]:
+    """Return the strengths ``[queries, keys, values][hop][head]`` of a saved model by module."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            for name in weights.keys():  # it is no dictionary
+                if name.endswith(_STRENGTHS):
+                    theta = weights.get_tensor(name).double().numpy()
+                    found[name.removesuffix(_STRENGTHS)] = theta.round(5).tolist()
+    return found
 
 
 def drop_weights(folder: Path) -> None:
