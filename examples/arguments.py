@@ -146,14 +146,13 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
             f"output_dir {folder} must be empty: --resume_from_checkpoint last continues the "
             "run in it"
         )
-    asked = model.described
-    found = read_object(file, "run") if file.exists() else asked
-    changed = next((name for name in asked if found.get(name) != asked[name]), None)
-    if changed is not None:
-        raise ValueError(
-            f"output_dir {folder} holds a run with {changed}={found.get(changed)!r}, not "
-            f"{asked[changed]!r}: name another folder"
-        )
+    found = read_object(file, "run") if file.exists() else model.described
+    for name, asked in model.described.items():
+        if found.get(name) != asked:
+            raise ValueError(
+                f"output_dir {folder} holds a run with {name}={found.get(name)!r}, not {asked!r}: "
+                "name another folder"
+            )
 
 
 def last_checkpoint(folder: Path) -> str | None:

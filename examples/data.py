@@ -32,7 +32,9 @@ def load_task(data: DataArguments, kind: str) -> Task | None:
 
 def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments) -> Splits:
     """Read the splits that a run needs, and draw as many rows of them as it wants."""
-    names = [name for name in (task.splits if task else ()) if _is_needed(name, data, args)]
+    needed = {"train": args.do_train, "test": args.do_predict}
+    names = [name for name in (task.splits if task else ()) if needed.get(name, True)]
+    names = ["train"] if task and data.held_out else names
     with args.main_process_first():  # which fills the cache of load_dataset
         found = task.load(data.data_dir, names) if task else _own_splits(data)
     group = task.group if task else None
@@ -49,19 +51,12 @@ def load_splits(data: DataArguments, task: Task | None, args: TrainingArguments)
         name: draw_rows(rows, limits.get(name, data.max_eval_samples), group)
         for name, rows in found.items()
     }
-    wanted = [("train", args.do_train), ("validation", args.do_eval), ("test", args.do_predict)]
-    for name, needed in wanted:
-        if needed and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
+    wanted = {"train": args.do_train, "validation": args.do_eval, "test": args.do_predict}
+    for name, is_wanted in wanted.items():
+        if is_wanted and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
             hint = {"validation": ": name --validation_file, or --held_out 0.2"}.get(name, "")
             raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only{hint}")
     return found
-
-
-def _is_needed(split: str, data: DataArguments, args: TrainingArguments) -> bool:
-    """Whether a split of a named task is read."""
-    if split == "train":
-        return args.do_train or bool(data.held_out)
-    return not data.held_out and (args.do_predict if split == "test" else True)
 
 
 def _own_splits(data: DataArguments) -> Splits:
@@ -76,11 +71,15 @@ def _own_splits(data: DataArguments) -> Splits:
         if not Path(file).is_file():
             raise FileNotFoundError(f"{name}_file {file} must be a file, got none")
         ending = Path(file.removesuffix(".gz")).suffix
-        text = read_text(file)
-        _check_separator(file, ending, text)
+        text, separator = read_text(file), {".csv": ",", ".tsv": "\t"}.get(ending)
+        columns = text.partition("\n")[0]
+        if separator and separator not in columns and any(sign in columns for sign in ";\t,|"):
+            between = "commas" if separator == "," else "tabs"
+            got = f"{columns.strip()!r}"
+            raise ValueError(f"{file} must have {between} between its columns, got {got}")
         with reading(file, "rows in .csv, .tsv, .json, .jsonl or .txt"):
-            if ending in (".csv", ".tsv"):
-                rows = load_dataset("csv", data_files=file, sep="\t" if ending == ".tsv" else ",")
+            if separator:
+                rows = load_dataset("csv", data_files=file, sep=separator)
             elif ending in (".json", ".jsonl"):
                 check_unicode("JSON", text, ESCAPED)  # pyarrow drops them, and moves what follows
                 rows = load_dataset("json", data_files=file)
@@ -90,15 +89,6 @@ def _own_splits(data: DataArguments) -> Splits:
                 raise ValueError(f"a name that ends in {ending!r}")
             found[name] = rows["train"]
     return found
-
-
-def _check_separator(file: str, ending: str, text: str) -> None:
-    """Refuse a table whose names of columns are separated by something else than they should be."""
-    wanted, names = {".csv": ",", ".tsv": "\t"}.get(ending), text.partition("\n")[0]
-    other = next((sign for sign in ";\t,|" if sign in names), None)
-    if wanted is not None and wanted not in names and other is not None:
-        between = "commas" if wanted == "," else "tabs"
-        raise ValueError(f"{file} must have {between} between its columns, got {names.strip()!r}")
 
 
 def own_columns(splits: Splits, names: dict[str | None, str]) -> Splits:

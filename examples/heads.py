@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from examples.arguments import ModelArguments
 
 CALIBRATION_BATCHES = 8
+TOLD = ("labels", "start_positions", "end_positions")  # what a model learns from
 
 
 def saved_heads(config: PreTrainedConfig) -> bool:
@@ -76,7 +78,10 @@ def insert_heads(
                     raise ValueError("density needs --do_train: it is measured on training rows")
                 file.parent.mkdir(parents=True, exist_ok=True)
                 size = args.train_batch_size * args.world_size
-                batches = _calibration_batches(train, size, collate)
+                drawn = [*draw_rows(train, CALIBRATION_BATCHES * size)]  # once for all seeds
+                batches = [collate(drawn[i : i + size]) for i in range(0, len(drawn), size)]
+                for batch, told in product(batches, TOLD):
+                    batch.pop(told, None)
                 calibrate(loaded, batches, density=model.density, config=heads).save(file)
         heads = JatConfig.load(file)
     if heads:
@@ -91,13 +96,3 @@ def first_length_on_clusters(model: PreTrainedModel, causal: bool) -> int | None
     rules = [rule for own in ([named.rules(1, causal)] if named else layers) for rule in own]
     first = min((rule.first for rule in rules), default=NEVER)
     return first + 1 if first + 1 < NEVER else None
-
-
-def _calibration_batches(
-    train: Dataset, size: int, collate: Callable[[list[Any]], dict[str, Tensor]]
-) -> list[dict[str, Tensor]]:
-    """Batches of training rows, drawn once for all seeds, without what a model is told."""
-    drawn = [*draw_rows(train, CALIBRATION_BATCHES * size)]
-    batches = [collate(drawn[start : start + size]) for start in range(0, len(drawn), size)]
-    told = ("labels", "start_positions", "end_positions")
-    return [{k: v for k, v in batch.items() if k not in told} for batch in batches]

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -90,13 +91,13 @@ def tokenize(
 def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
     """The model's configuration with other settings."""
     config: PreTrainedConfig = AutoConfig.from_pretrained(model.model_name_or_path)
+    if model.attention_dropout is not None:
+        names = [name for name in _DROPOUTS if hasattr(config, name)]
+        if not names:
+            raise ValueError(f"{model.model_name_or_path} has no dropout of attention to set")
+        settings |= dict.fromkeys(names, model.attention_dropout)
     for name, value in settings.items():
         setattr(config, name, value)
-    names = [name for name in _DROPOUTS if hasattr(config, name)]
-    if model.attention_dropout is not None and not names:
-        raise ValueError(f"{model.model_name_or_path} has no dropout of attention to set")
-    for name in names if model.attention_dropout is not None else ():
-        setattr(config, name, model.attention_dropout)
     return config
 
 
@@ -110,22 +111,20 @@ def load_model(
 ) -> PreTrainedModel:
     """Load a model, or draw its weights; a new head is drawn from the seed, whatever heads jump."""
     set_seed(seed)
-    name = model.model_name_or_path
     if model.from_scratch:
         loaded = auto_class.from_config(config)
-    elif saved_heads(config):
-        loaded = from_pretrained(auto_class, name, config=config, ignore_mismatched_sizes=True)
     else:
-        loaded = auto_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True)
+        load = partial(from_pretrained, auto_class)
+        load = load if saved_heads(config) else auto_class.from_pretrained
+        loaded = load(model.model_name_or_path, config=config, ignore_mismatched_sizes=True)
     if model.depth is not None:
         change_depth(loaded, model.depth)
     tables = [table.length for table in position_tables(loaded)]
     limit = min(tables) if tables else most_positions(loaded.config)
     if limit is not None and limit < max_length:
         resize_position_embeddings(loaded, max_length)
-        logger.warning(
-            "the table of %d positions was made longer, for %d tokens", limit, max_length
-        )
+        said = "the table of %d positions was made longer, for %d tokens"
+        logger.warning(said, limit, max_length)
     if tokenizer is not None:
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
     if model.attn_implementation is not None:
@@ -135,12 +134,10 @@ def load_model(
     return loaded
 
 
-def _lengths(features: Any) -> list[int]:
+def _lengths(features: Dataset) -> list[int]:
     """Tokens of each row, of the longest choice where a row has several."""
-    return [
-        max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
-        for ids in features["input_ids"]
-    ]
+    rows = features["input_ids"]
+    return [max(map(len, ids)) if isinstance(ids[0], list) else len(ids) for ids in rows]
 
 
 Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
@@ -190,13 +187,12 @@ class TaskTrainer(JatTrainerMixin, Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
-        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         size = self.args.train_batch_size * batches
         # Seed and epoch tell the order; the Trainer's own generator is one that dropout moves.
-        return DistributedLengthGroupedSampler(
-            size, num_replicas=1, rank=0, seed=self.args.seed, lengths=_lengths(dataset)
-        )
+        one: Any = {"num_replicas": 1, "rank": 0, "seed": self.args.seed}
+        lengths = _lengths(train_dataset or self.train_dataset)
+        return DistributedLengthGroupedSampler(size, lengths=lengths, **one)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return SequentialSampler(eval_dataset)  # answers stand beside the rows
@@ -206,11 +202,8 @@ def prefixes(splits: Iterable[str]) -> dict[str, str]:
     """What scores of each split begin with: eval for the first to validate on, as the Trainer."""
     found: dict[str, str] = {}
     for name in splits:
-        if name in ("train", "test"):
-            found[name] = name
-        else:
-            taken = "eval" in found.values()
-            found[name] = f"eval_{name.removeprefix('validation_')}" if taken else "eval"
+        more = f"eval_{name.removeprefix('validation_')}" if "eval" in found.values() else "eval"
+        found[name] = name if name in ("train", "test") else more
     return found
 
 
@@ -276,9 +269,9 @@ def run_trainer(
         trainer.log_metrics(prefix, scores)
         trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
-        found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
-        answers = {split: own for split, own in found.items() if own is not None}
-        write_text(folder / "answers.json", json.dumps(answers) + "\n")
+        answers = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
+        kept = {split: own for split, own in answers.items() if own is not None}
+        write_text(folder / "answers.json", json.dumps(kept) + "\n")
     if args.do_train:
         _write_card(trainer, model, data)
     trainer.save_metrics("all", results, combined=False)
@@ -300,8 +293,7 @@ def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments
 def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:
     """Say it where no text is long enough to be read by the clusters that were asked for."""
     first = first_length_on_clusters(model, causal)
-    longest = 0 if first is None else max(max(_lengths(split)) for split in splits)
-    if first is not None and longest < first:
+    if first is not None and (longest := max(max(_lengths(x)) for x in splits)) < first:
         said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "
         said += "is the model's own; a lower dense_below changes that"
         logger.warning(said, longest, first)

@@ -1,30 +1,20 @@
 """Sweeps of the kind ``scratch``: a small model whose weights are all drawn learns a task.
 
-Words and expressions are read by a BERT, notes and characters by a Llama, a decoder, of
-``study.layers`` layers, 64 features and four heads. The tokenizer knows what the training data
-have: words that are there ``study.seen`` times, or characters. Variants differ in their heads
-alone: within a seed they begin with the same weights and see the same batches.
+Words and expressions are read by a BERT, notes and characters by a Llama, of ``study.layers``
+layers. Tokens are the words that the training data have ``study.seen`` times, or the characters.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-
-from transformers import PreTrainedConfig
 
 from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.sweeps.heads import build_heads
-from examples.sweeps.small_models import (
-    HEADS,
-    character_tokenizer,
-    decoder_config,
-    encoder_config,
-    word_tokenizer,
-    write_model,
-)
+from examples.sweeps.small_models import CHARACTERS, HEADS, counted_tokenizer, write_model
 from examples.tasks import Task, get_task
 
 
@@ -47,7 +37,7 @@ def run(run: Run) -> dict[str, Any]:
     layers, task = run.sweep.study.get("layers", 2), get_task(run.task)
     start = run.folder.with_name(f"{run.folder.name}-start")
     if not (start / "config.json").exists():
-        make_start(run, task, start)
+        make_start(run, task, layers, start)
     heads = build_heads(run.variant, layers=layers, heads=HEADS)
     own = replace(run, model=str(start))
     record = training.make_record(own, training.train(own, run.folder, heads, from_scratch=True))
@@ -56,19 +46,18 @@ def run(run: Run) -> dict[str, Any]:
     return {**record, "answers": answers}
 
 
-def make_start(run: Run, task: Task, folder: Any) -> None:
+def make_start(run: Run, task: Task, layers: int, folder: Path) -> None:
     """Write what a run's model is made from: a configuration, and a tokenizer if it needs one."""
     rows = task.load(run.data_dir, ["train"])["train"]
     rows = draw_rows(rows, run.options.get("max_train_samples"), task.group)
-    layers, seen = run.sweep.study.get("layers", 2), run.sweep.study.get("seen", 2)
-    config: PreTrainedConfig = encoder_config(layers)
-    if task.kind == "language_modelling":
-        config = decoder_config(layers)
-        known = task.vocabulary_size is not None
-        tokenizer = None if known else character_tokenizer(rows["text"])
-    elif task.kind == "tagging":
-        tokenizer = word_tokenizer(map(" ".join, rows["tokens"]), seen)
+    decoder, tokenizer = task.kind == "language_modelling", None
+    if task.kind == "tagging":
+        texts = [" ".join(words) for words in rows["tokens"]]
     else:
         columns = [name for name in ("text", "text_pair") if name in rows.column_names]
-        tokenizer = word_tokenizer((text for name in columns for text in rows[name]), seen)
-    write_model(folder, config, tokenizer)
+        texts = [text for name in columns for text in rows[name]]
+    if not decoder:
+        tokenizer = counted_tokenizer(texts, seen=run.sweep.study.get("seen", 2))
+    elif task.vocabulary_size is None:
+        tokenizer = counted_tokenizer(texts, CHARACTERS)
+    write_model(folder, layers, tokenizer, decoder)

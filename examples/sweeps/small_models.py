@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,49 +18,31 @@ _SIZES = {
     "intermediate_size": 128,
     "initializer_range": 0.1,  # with 0.02, BERT's, or 0.2 names are compared late or never
 }
-
-
-def layers_of(task: str) -> int | None:
-    """Return the size of the encoder that a task of a sweep names, as ``"2 layers"``; else None."""
-    found = re.fullmatch(r"([1-9]\d?) layers?", task)
-    return None if found is None else int(found[1])
-
-
-def encoder_config(layers: int) -> PreTrainedConfig:
-    """Return the configuration of a small BERT."""
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return BertConfig(num_hidden_layers=layers, max_position_embeddings=128, **_SIZES, **none)
-
-
-def decoder_config(layers: int) -> PreTrainedConfig:
-    """Return the configuration of a small Llama: rotary positions, so of any length."""
-    return LlamaConfig(num_hidden_layers=layers, bos_token_id=None, eos_token_id=None, **_SIZES)
+CHARACTERS = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+WORDS = pre_tokenizers.WhitespaceSplit()
 
 
 def write_model(
-    folder: Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast | None = None
+    folder: Path, layers: int, tokenizer: PreTrainedTokenizerFast | None, decoder: bool = False
 ) -> None:
-    """Write a configuration and its tokenizer, if any: what ``--from_scratch`` needs."""
+    """Write a small BERT or Llama and its tokenizer, if any: what ``--from_scratch`` needs."""
+    config: PreTrainedConfig
+    if decoder:  # rotary positions, so of any length
+        none = dict.fromkeys(("bos_token_id", "eos_token_id"))
+        config = LlamaConfig(num_hidden_layers=layers, **none, **_SIZES)
+    else:
+        none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+        config = BertConfig(num_hidden_layers=layers, max_position_embeddings=128, **none, **_SIZES)
     if tokenizer is not None:
         config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
         tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
 
 
-def word_tokenizer(texts: Iterable[str], seen: int = 1) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the words, between white space, that the texts have so often."""
-    return _counted(texts, pre_tokenizers.WhitespaceSplit(), seen)
-
-
-def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the characters of the texts."""
-    return _counted(texts, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), 1)
-
-
-def _counted(
-    texts: Iterable[str], cut: pre_tokenizers.PreTokenizer, seen: int
+def counted_tokenizer(
+    texts: Iterable[str], cut: pre_tokenizers.PreTokenizer = WORDS, seen: int = 1
 ) -> PreTrainedTokenizerFast:
-    """Count the pieces of texts; each that is there so often becomes a token."""
+    """Return a tokenizer of the words or characters that the texts have so often."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = cut
     trainer = trainers.WordLevelTrainer(
@@ -75,11 +56,7 @@ def _counted(
 
 
 def comparison_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the texts of stepping stones.
-
-    An adjective and a noun are a token each, "costs more than" is one, and what says nothing is
-    left out: a name has two tokens and a sentence five, which halves the time of a training.
-    """
+    """Return a tokenizer of stepping stones: a name has two tokens and a sentence five."""
     words = [*SPECIAL, ">", "?", *ADJECTIVES, *NOUNS]
     vocabulary = {word: number for number, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -96,9 +73,7 @@ def comparison_tokenizer() -> PreTrainedTokenizerFast:
 
 def _for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """Let a tokenizer put BERT's special tokens around a text."""
-    first, last = ((name, SPECIAL.index(name)) for name in ("[CLS]", "[SEP]"))
-    tokenizer.post_processor = processors.BertProcessing(last, first)
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = ("pad_token", "unk_token", "cls_token", "sep_token")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **dict(zip(names, SPECIAL, strict=True))
-    )
+    special = dict(zip(names, SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)

@@ -2,10 +2,9 @@
 
 Choose the form of the verb that fits: "The keys next to the cabinet is/are wet". Between subject
 and verb are one to three attractors, noun phrases. In the validation split all have the other
-number than the subject, so that whoever follows the nearest noun is always wrong; in half of the
-training split they do, and in half all have the subject's. Only the subject tells the verb. The
-label is the subject's number. Labels and attractors are balanced exactly; splits share only is, was
-and has.
+number than the subject; in half of the training split they do, and in half all have the subject's.
+The label is the subject's number. Labels and attractors are balanced exactly; splits share only is,
+was and has.
 
 Reference:
     Linzen, Dupoux and Goldberg, *Assessing the Ability of LSTMs to Learn Syntax-Sensitive

@@ -114,32 +114,27 @@ def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
             yield file.as_posix(), file.read_bytes()
         return
     with tarfile.open(path, "r:gz") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is not None:
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            if (content := archive.extractfile(member)) is not None:
                 yield member.name, content.read()
 
 
 def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
     """Read articles without titles: 515, 65 and 65 are drawn, as Longformer's paper has it."""
-    articles, answers = (
-        _articles(find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml"))
-        for stem in ("articles", "ground-truth")
-    )
-    missing = next((name for name in articles if name not in answers), None)
-    if missing is not None:
-        raise ValueError(f"ground-truth must have a label for article {missing!r}, got none")
-    said = [answers[name].get("hyperpartisan") for name in articles]
-    if other := [truth for truth in said if truth not in ("true", "false")]:
-        raise ValueError(f"hyperpartisan must be true or false in ground-truth, got {other[0]!r}")
-    labels = [int(truth == "true") for truth in said]
+    found = []
+    for stem in ("articles", "ground-truth"):
+        path = find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml")
+        root = parse_xml(read_text(path).encode(), str(path))
+        found.append({article.get("id", ""): article for article in root.iter("article")})
+    articles, answers = found
+    labels = []
+    for name in articles:
+        truth = answers[name].get("hyperpartisan") if name in answers else None
+        if truth not in ("true", "false"):
+            raise ValueError(f"ground-truth must say true or false of {name!r}, got {truth!r}")
+        labels.append(int(truth == "true"))
     texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
     return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
-
-
-def _articles(path: Path) -> dict[str, ElementTree.Element]:
-    root = parse_xml(read_text(path).encode(), str(path))
-    return {article.get("id", ""): article for article in root.iter("article")}
 
 
 def article_text(article: ElementTree.Element) -> str:

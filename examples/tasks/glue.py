@@ -96,7 +96,7 @@ def _task(
     return Task(name, "classification", read, score, metrics, ("train", *splits))
 
 
-_ONE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+_ONE, _PAIR, _QUESTIONS = ("sentence",), ("sentence1", "sentence2"), ("question1", "question2")
 _COLA, _MNLI = ("source", "label", "mark", "sentence"), "entailment neutral contradiction"
 _MATCHED = ("validation_matched", "validation_mismatched")
 _ACCURACY, _BOTH = ("accuracy",), ("accuracy", "f1")
@@ -108,10 +108,7 @@ GLUE = (
     _task("STS-B", ("pearson", "spearman"), _PAIR, "score", ""),
     # The published train.tsv has lines cut in two inside a question, which every reader leaves out:
     # https://github.com/nyu-mll/GLUE-baselines/issues/5
-    _task(
-        *("QQP", _BOTH, ("question1", "question2"), "is_duplicate", "not_duplicate duplicate"),
-        skip_broken=True,
-    ),
+    _task("QQP", _BOTH, _QUESTIONS, "is_duplicate", "not_duplicate duplicate", skip_broken=True),
     _task("MNLI", _ACCURACY, _PAIR, "gold_label", _MNLI, _MATCHED, named=True),
     _task("QNLI", _ACCURACY, ("question", "sentence"), "label", ENTAILMENT, named=True),
     _task("RTE", _ACCURACY, _PAIR, "label", ENTAILMENT, named=True),

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 
@@ -71,11 +72,7 @@ def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:
 
 
 def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
-    """Write the voices of a chorale one after the other, step by step, after a :data:`START`.
-
-    Each step has four tokens: its pitches as they are given, and :data:`REST` for each that is
-    missing. A note that is held is said again at every step.
-    """
+    """Write the voices of a chorale step by step after START, with REST for each missing one."""
     tokens = [START]
     for number, step in enumerate(steps):
         if len(step) > NUM_VOICES:
@@ -96,23 +93,17 @@ def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: st
     return {name: Dataset.from_dict({"tokens": own}) for name, own in tokens.items()}
 
 
-_BITS, _PERPLEXITY = "bits_per_character", "perplexity"
+def _task(name: str, read: Any, metrics: str, splits: str, vocabulary: int | None = None) -> Task:
+    named = {"metrics": tuple(metrics.split()), "splits": tuple(splits.split())}
+    return Task(name, "language_modelling", read, None, **named, vocabulary_size=vocabulary)
+
+
+_ALL, _NOTES = "train validation test", "perplexity bits_per_token"
+_FINE, _COARSE = (partial(read_chorales, resolution=step) for step in ("16th", "quarter"))
+_PLAYS = "bits_per_character perplexity"
 LANGUAGE = (
-    Task(
-        *("wikitext2", "language_modelling", read_wikitext, None, (_PERPLEXITY, _BITS)),
-        splits=("train", "validation", "test"),
-    ),
-    Task(*("tinyshakespeare", "language_modelling", read_shakespeare, None, (_BITS, _PERPLEXITY))),
-)
-CHORALES = tuple(
-    Task(
-        name,
-        "language_modelling",
-        partial(read_chorales, resolution=resolution),
-        None,
-        ("perplexity", "bits_per_token"),
-        ("train", "validation", "test"),
-        vocabulary_size=VOCABULARY_SIZE,
-    )
-    for name, resolution in (("chorales", "16th"), ("choralesquarter", "quarter"))
+    _task("wikitext2", read_wikitext, "perplexity bits_per_character", _ALL),
+    _task("tinyshakespeare", read_shakespeare, _PLAYS, "train validation"),
+    _task("chorales", _FINE, _NOTES, _ALL, VOCABULARY_SIZE),
+    _task("choralesquarter", _COARSE, _NOTES, _ALL, VOCABULARY_SIZE),
 )

@@ -1,8 +1,7 @@
 """ListOps: nested lists of digits, and what they come to; text that is made here.
 
-"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9; MED is the median without its fraction, SM the sum modulo 10. A
-bracket with its operator, a closing bracket and a digit are a token each. In every split the labels
-are balanced to one row.
+"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9; MED is the median without its fraction, SM the sum modulo 10. In
+every split the labels are balanced to one row.
 
 Reference:
     Nangia and Bowman, *ListOps: A Diagnostic Dataset for Latent Tree Learning*, NAACL 2018; Tay et

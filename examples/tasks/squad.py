@@ -38,31 +38,25 @@ logger = logging.getLogger(__name__)
 def read_articles(path: Path) -> list[list[dict[str, Any]]]:
     """Read the questions of each article of a file, each with its answers."""
     content = parse_json(read_text(path), path)
+    articles = []
     with reading(path, "SQuAD"):
-        return [
-            [
-                {
-                    "id": str(entry["id"]),
-                    "question": entry["question"],
-                    "context": paragraph["context"],
-                    "answers": _answers(entry),
-                }
-                for paragraph in article["paragraphs"]
-                for entry in paragraph["qas"]
-            ]
-            for article in content["data"]
-        ]
+        for article in content["data"]:
+            asked = [(p["context"], entry) for p in article["paragraphs"] for entry in p["qas"]]
+            articles.append([_row(context, entry) for context, entry in asked])
+    return articles
 
 
-def _answers(entry: dict[str, Any]) -> dict[str, list[Any]]:
-    """The answers of a question; where the file says that there are none, there must be none."""
-    answers = entry.get("answers", ())
+def _row(context: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """A question; where the file says that there are no answers, there must be none."""
+    answers, row = entry.get("answers", ()), {"id": str(entry["id"]), "context": context}
     impossible = entry.get("is_impossible", not answers)
     if impossible is not (not answers):
         got = f"{len(answers)} answers and is_impossible {impossible!r}"
-        raise ValueError(f"{got} for question {entry['id']}")
-    kinds: dict[str, Any] = {"text": str, "answer_start": index}  # which floats have none of
-    return {key: [kind(answer[key]) for answer in answers] for key, kind in kinds.items()}
+        raise ValueError(f"{got} for question {row['id']}")
+    texts = [str(answer["text"]) for answer in answers]
+    starts = [index(answer["answer_start"]) for answer in answers]  # refuses floats
+    own = {"text": texts, "answer_start": starts}
+    return row | {"question": entry["question"], "answers": own}
 
 
 def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:
@@ -148,17 +142,14 @@ _SHORT = {"longest_answer": 30}  # tokens, as BERT's authors have it
 _DOUBTED: dict[str, Any] = {"score": score_doubted_answers}
 _DOUBTED |= {"metrics": ("f1", "exact_match", "best_f1", "best_exact_match")}
 _DRAWN = {"splits": ("train", "validation", "test")}
+# 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a window of
+# 64 does not cross in six layers; passages of one article overlap.
+_FAR = partial(read_covidqa, characters=6400, distance=2200)
+_HALF_AS_FAR = partial(read_covidqa, characters=3000, distance=1100)
 QUESTIONS = (
     _task("squad", partial(read_squad, version="1.1"), **_SHORT),
     _task("squad2", partial(read_squad, version="2.0"), **_SHORT, **_DOUBTED),
     _task("covidqa", read_covidqa, **_DRAWN),
-    # 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a
-    # window of 64 does not cross in six layers; passages of one article overlap.
-    _task(
-        *("covidqafar", partial(read_covidqa, characters=6400, distance=2200), "article"), **_DRAWN
-    ),
-    _task(
-        *("covidqafarhalf", partial(read_covidqa, characters=3000, distance=1100), "article"),
-        **_DRAWN,
-    ),
+    _task("covidqafar", _FAR, "article", **_DRAWN),
+    _task("covidqafarhalf", _HALF_AS_FAR, "article", **_DRAWN),
 )

@@ -76,8 +76,7 @@ def _ask(
 def edges_of(tables: Tables, graph: str, draw: torch.Generator) -> Tensor:  # bool [B, kinds, L, L]
     """Return which numbers, in rows, the edges of each kind join with which names or numbers.
 
-    The graph is that of the ``table``, the same for all; or a ``random`` one, in which the numbers
-    of each table were dealt to its cells anew, so that all tokens have as many edges.
+    In a ``random`` graph the numbers of each table were dealt to its cells anew.
     """
     count, cells = len(tables.words), tables.roles == NUMBER
     order = torch.arange(len(cells)).repeat(count, 1)

@@ -40,7 +40,7 @@ def read_columns(
     *,
     home: str,
     types: Sequence[str],
-    files: dict[str, tuple[str, ...]],
+    files: dict[str, list[str]],
 ) -> Splits:
     """Read a word a line, its tag in the last column, BIO or IOB1; a blank line ends a sentence."""
     found: Splits = {}
@@ -81,8 +81,8 @@ def read_trees(
     return found
 
 
-def _entities(name: str, types: str, train: tuple[str, ...], validation: tuple[str, ...]) -> Task:
-    files = {"train": train, "validation": validation}
+def _entities(name: str, types: str, train: str, validation: str) -> Task:
+    files = {"train": train.split(), "validation": validation.split()}
     read = partial(read_columns, home=name, types=types.split(), files=files)
     return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"))
 
@@ -95,10 +95,8 @@ def _words(name: str, column: str, tags: Sequence[str]) -> Task:
 
 _WNUT = "corporation creative-work group location person product"
 TAGGING = (
-    _entities("wnut17", _WNUT, ("wnut17train.conll",), ("emerging.dev.conll",)),
-    _entities(
-        *("conll2003", "LOC MISC ORG PER"), ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
-    ),
+    _entities("wnut17", _WNUT, "wnut17train.conll", "emerging.dev.conll"),
+    _entities("conll2003", "LOC MISC ORG PER", "eng.train train.txt", "eng.testa valid.txt"),
     _words("ewtpos", "tags", PARTS_OF_SPEECH),
     _words("ewtrelations", "relations", RELATIONS),
 )

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
-from examples.sweeps import figures, statistics, strengths
+from examples.sweeps import figures, statistics
 from examples.sweeps.definition import read_sweep
 from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
@@ -208,11 +208,15 @@ def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
         assert len(looks) == len({look[:2] for look in looks}) == count
 
 
-def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
-    figure = strengths.draw_strengths(read_results(RECORDS / "scratch-rate-0.01.jsonl"))
-    assert len(figure.axes) >= 3
-    with pytest.raises(ValueError, match="no learned strengths"):
-        strengths.draw_strengths(read_results(RECORDS / "partners-five.jsonl"))
+def test_strengths_are_told_where_some_were_learned() -> None:
+    results = read_results(RECORDS / "scratch-rate-0.01.jsonl")
+    (line,) = report.strengths_frame(results).to_dict("records")
+    learned = [
+        record.content["strengths"] for record in results.of("ewtrelations", "stones").values()
+    ]
+    queries = np.abs([[theta[0] for theta in own.values()] for own in learned])
+    assert line["queries"] == f"{queries.mean():.3f} ({queries.max():.2f})"
+    assert report.strengths_frame(read_results(RECORDS / "partners-five.jsonl")).empty
 
 
 def test_changes_against_another_variant_are_those_of_the_base_mirrored() -> None:
