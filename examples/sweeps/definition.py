@@ -78,13 +78,10 @@ class Paper(_Strict):
 
 
 class Question(_Strict):
-    """By how much a variant has to be better than the base: in points, or the measure's unit.
-
-    ``family`` comparisons are corrected together, those that are made elsewhere, too.
-    """
+    """By how much a variant has to be better than the base: in points, or the measure's unit."""
 
     least: float | dict[str, float]
-    family: int | None = None
+    family: int | None = None  # comparisons that are corrected together, those elsewhere, too
     tasks: tuple[str, ...] = ()
 
 

@@ -33,10 +33,7 @@ _DRAWN = ("programs", "tables", "graphs", "homophily")  # kinds whose tasks no o
 
 @dataclass(frozen=True)
 class Row:
-    """One variant on one measure: the score of each finished seed, None where undefined.
-
-    The paper's numbers are in its units, of seconds its percent of more time.
-    """
+    """One variant on one measure: the score of each finished seed, None where undefined."""
 
     task: str
     split: str
@@ -44,8 +41,8 @@ class Row:
     variant: Variant
     values: Mapping[int, float | None]
     change: Difference | None = field(default=None, compare=False)
-    paper: float | None = None
-    paper_change: float | None = None
+    paper: float | None = None  # in the paper's units
+    paper_change: float | None = None  # of seconds its percent of more time
     threshold: float | None = None
 
     @property
@@ -79,17 +76,14 @@ class Row:
 
 
 class Verdict(NamedTuple):
-    """What is said of a variant at a place: its row, p and corrected p, and its gain.
-
-    The gain is 1 where it is as large as the question asks for; so are the ends of its interval.
-    """
+    """What is said of a variant at a place."""
 
     row: Row
     p: float | None
     corrected: float | None
     said: Literal["yes", "no", "unknown"]
-    gain: float
-    interval: tuple[float, float] | None
+    gain: float  # 1 where it is as large as the question asks for
+    interval: tuple[float, float] | None  # of the gain
 
 
 def is_share(metric: str) -> bool:
@@ -294,8 +288,7 @@ def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
 def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
     """Answer the sweep's question for each variant and task that was compared.
 
-    It is yes where the change is at least as large as asked and its p, after Holm's correction,
-    below 0.05; no where the interval lies below that size; else unknown.
+    Yes: as large as asked, with a corrected p below 0.05; no: the interval lies below that size.
     """
     question, asked = sweep.question, list(asked_rows(sweep, rows))
     if question is None:

@@ -31,10 +31,7 @@ _TESTED = 50  # sequences at a time, as soft votes take much memory for each
 
 
 class Training(BaseModel):
-    """How a small model is trained: steps of AdamW without weight decay, on fresh sequences.
-
-    It is tested every so many steps; both learning rates fall to 0 in equal steps.
-    """
+    """How a small model is trained on fresh sequences; both learning rates fall to 0."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,21 +153,17 @@ def learning_curve(
     seed: int = 0,
     device: str = "cpu",
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Train a small model from scratch, and tell how well it does on the way.
-
-    Yields:
-        The number of steps, and what the task's ``measure`` gives on its test split after them.
-    """
+    """Train a small model from scratch; yield steps, and scores on the test split after them."""
     training = training or Training()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = SmallReader(task, layers, heads, channels).to(device)
-    named = dict(model.named_parameters())
-    fast = [p for name, p in named.items() if name.endswith(("strength", "theta"))]
-    slow = [p for name, p in named.items() if not name.endswith(("strength", "theta"))]
-    groups: list[dict[str, Any]] = [{"params": slow, "lr": training.learning_rate}]
-    groups.append({"params": fast, "lr": training.strength_learning_rate})
-    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    slow: dict[str, Any] = {"params": [], "lr": training.learning_rate}
+    fast: dict[str, Any] = {"params": [], "lr": training.strength_learning_rate}
+    for name, parameter in model.named_parameters():
+        group = fast if name.endswith(("strength", "theta")) else slow
+        group["params"].append(parameter)
+    optimizer = torch.optim.AdamW([slow, fast], weight_decay=0.0)
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)
     source = np.random.default_rng([*b"learning", seed])
 
