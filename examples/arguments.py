@@ -17,9 +17,10 @@ import torch
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from examples.heads import PRESETS, read_heads
 from examples.options import option
+from jat_graph import JatConfig
 from jat_graph.core.files import check_model_name, read_object, replace_unencodable
+from jat_graph.looking.cli.options import PRESETS, read_values
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 
@@ -134,6 +135,25 @@ def parse_arguments(
     check_folder(model, args)
     args.dataloader_pin_memory &= args.device.type != "cpu"
     return model, data, args
+
+
+def read_heads(model: ModelArguments) -> JatConfig | None:
+    """The settings of the heads that are inserted; None leaves a model as it is."""
+    if model.jat_config and model.jat_preset:
+        raise ValueError("--jat_config and --jat_preset exclude each other")
+    heads = None
+    if model.jat_preset is not None:
+        if model.jat_preset not in PRESETS:
+            names = ", ".join(PRESETS)
+            raise ValueError(f"jat_preset must be one of {names}, got {model.jat_preset!r}")
+        heads = getattr(JatConfig, model.jat_preset)()
+    elif model.jat_config is not None:
+        content = read_object(Path(model.jat_config), "settings of heads")
+        heads = JatConfig.from_dict(content["jat"] if set(content) == {"jat"} else content)
+    elif model.jat_set or model.density is not None:
+        heads = JatConfig()
+    changes = read_values("jat_set", model.jat_set)
+    return heads.replace(**changes) if heads and changes else heads
 
 
 def check_folder(model: ModelArguments, args: TrainingArguments) -> None:

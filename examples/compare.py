@@ -20,9 +20,14 @@ from scipy.stats import norm
 from examples.arguments import RUN_FILE
 from examples.options import example, option
 from examples.report import signed_text
-from examples.sweeps.measures import Measure, make_scorer
 from examples.sweeps.rows import is_share
-from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
+from examples.sweeps.statistics import (
+    Difference,
+    Measure,
+    make_scorer,
+    over_seeds,
+    over_seeds_and_examples,
+)
 from examples.tasks import get_task
 from examples.tasks.metrics import score_answers, score_classes, score_numbers, score_spans
 from jat_graph.core.files import read_object

@@ -27,7 +27,7 @@ from examples.sweeps.store import Results, Store, read_results
 from jat_graph.core.files import replace_unencodable
 
 RESULTS = "results.jsonl"
-STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
+STUDIES = {"train": "training", "partners": "small_reader", "far-recall": "small_reader"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

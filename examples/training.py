@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,12 +31,22 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import DistributedLengthGroupedSampler
 
-from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
+from examples.arguments import (
+    RUN_FILE,
+    DataArguments,
+    ModelArguments,
+    last_checkpoint,
+    read_heads,
+)
+from examples.data import draw_rows
 from examples.depth import change_depth
-from examples.heads import first_length_on_clusters, insert_heads, saved_heads
-from jat_graph import from_pretrained, using_global_tokens
+from jat_graph import JatConfig, attach, calibrate, from_pretrained, using_global_tokens
+from jat_graph.clusters.settings import NEVER
 from jat_graph.core.files import read_text, write_text
 from jat_graph.hf import resize_position_embeddings
+from jat_graph.hf.by_name import graph_by_name
+from jat_graph.hf.capture import modules_with
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.positions import most_positions, position_tables
 from jat_graph.training import JatTrainerMixin
@@ -43,6 +54,8 @@ from jat_graph.training import JatTrainerMixin
 # What configurations of transformers call the dropout of attention probabilities.
 _DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
+CALIBRATION_BATCHES = 8
+TOLD = ("labels", "start_positions", "end_positions")  # what a model learns from
 GLOBAL = "global_attention_mask"  # a column of features, and what models take
 
 logger = logging.getLogger(__name__)
@@ -99,6 +112,11 @@ def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
     for name, value in settings.items():
         setattr(config, name, value)
     return config
+
+
+def saved_heads(config: PreTrainedConfig) -> bool:
+    """Whether a model was saved with jump heads."""
+    return isinstance(getattr(config, "jat", None), dict)
 
 
 def load_model(
@@ -290,10 +308,46 @@ def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments
         write_text(card, read_text(card).replace("trained from scratch on", source))
 
 
+def insert_heads(
+    loaded: PreTrainedModel,
+    model: ModelArguments,
+    args: TrainingArguments,
+    tokenizer: PreTrainedTokenizerBase | None,
+    train: Dataset | None,
+    collate: Callable[[list[Any]], dict[str, Tensor]],
+) -> PreTrainedModel:
+    """Attach heads to a model; thresholds are calibrated on training rows where it is asked for."""
+    heads = read_heads(model)
+    if heads and saved_heads(loaded.config):
+        raise ValueError(
+            f"model {model.model_name_or_path} has heads already: leave out --jat_… and --density"
+        )
+    if heads and model.density is not None:
+        file = Path(str(args.output_dir), "calibrated.json")
+        with args.main_process_first():  # thresholds must be the same in each, to the last bit
+            if not file.exists():
+                if train is None:
+                    raise ValueError("density needs --do_train: it is measured on training rows")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                size = args.train_batch_size * args.world_size
+                drawn = [*draw_rows(train, CALIBRATION_BATCHES * size)]  # once for all seeds
+                batches = [collate(drawn[i : i + size]) for i in range(0, len(drawn), size)]
+                for batch, told in product(batches, TOLD):
+                    batch.pop(told, None)
+                calibrate(loaded, batches, density=model.density, config=heads).save(file)
+        heads = JatConfig.load(file)
+    if heads:
+        attach(loaded, heads, tokenizer)
+    return loaded
+
+
 def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:
     """Say it where no text is long enough to be read by the clusters that were asked for."""
-    first = first_length_on_clusters(model, causal)
-    if first is not None and (longest := max(max(_lengths(x)) for x in splits)) < first:
+    named = graph_by_name(model.config)
+    layers = (layer.rules[causal] for _, layer in modules_with(model, AttachedClusters))
+    rules = [rule for own in ([named.rules(1, causal)] if named else layers) for rule in own]
+    first = 1 + min((rule.first for rule in rules), default=NEVER)
+    if first < NEVER and (longest := max(max(_lengths(split)) for split in splits)) < first:
         said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "
         said += "is the model's own; a lower dense_below changes that"
         logger.warning(said, longest, first)

@@ -11,10 +11,11 @@ from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
 from examples.sweeps.definition import Sweep, Variant
-from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.statistics import (
     Difference,
+    Scorer,
     holm,
+    make_scorer,
     mean_difference,
     over_seeds,
     over_seeds_and_examples,

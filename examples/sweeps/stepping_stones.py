@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.sweeps.heads import build_heads
-from examples.sweeps.small_models import HEADS, comparison_tokenizer, write_model
+from examples.sweeps.scratch import HEADS, SPECIAL, for_transformers, write_model
 from examples.tasks import get_task
+from examples.tasks.stepping_stones import ADJECTIVES, NOUNS
 from jat_graph import JatConfig
 
 PRETRAINED, TASK = "pretrained", "steppingstones"
@@ -91,3 +94,19 @@ def _shape(run: Run) -> tuple[int, int]:
 def _heads(run: Run) -> list[JatConfig]:
     layers, heads = _shape(run)
     return build_heads(run.variant, layers=layers, heads=heads)
+
+
+def comparison_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of stepping stones: a name has two tokens and a sentence five."""
+    words = [*SPECIAL, ">", "?", *ADJECTIVES, *NOUNS]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.Lowercase(),
+            normalizers.Replace(Regex("costs? more than"), ">"),
+            normalizers.Replace(Regex(r"\bdoes\b|\."), ""),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return for_transformers(tokenizer)

@@ -15,9 +15,15 @@ from scipy.stats import ttest_1samp, ttest_rel
 from examples import report
 from examples.sweeps import figures, statistics
 from examples.sweeps.definition import read_sweep
-from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
-from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
+from examples.sweeps.statistics import (
+    Scorer,
+    holm,
+    make_scorer,
+    over_seeds,
+    paired_bootstrap,
+    percentiles,
+)
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
 

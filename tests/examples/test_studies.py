@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from examples.sweeps.connections import EXAMPLE, SPREADS, count_links, measure, read_scores
-from examples.sweeps.small_models import comparison_tokenizer, counted_tokenizer
+from examples.sweeps.scratch import counted_tokenizer
 from examples.sweeps.small_reader import (
     Heads,
     NeighbourHeads,
@@ -19,6 +19,7 @@ from examples.sweeps.small_reader import (
     Training,
     learning_curve,
 )
+from examples.sweeps.stepping_stones import comparison_tokenizer
 from examples.tasks import get_task
 from examples.tasks.recall import FarRecallTask, PartnersTask
 from jat_graph import JatConfig, attach

@@ -6,8 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.sweeps.tables import METRICS, SIZES, VARIANTS, Reader, fit
-from examples.tasks.tables import ANSWERS, ASKED, NAMES, NUMBER, draw_tables, edges_of
+from examples.sweeps.tables import (
+    ANSWERS,
+    ASKED,
+    METRICS,
+    NAMES,
+    NUMBER,
+    SIZES,
+    VARIANTS,
+    Reader,
+    draw_tables,
+    edges_of,
+    fit,
+)
 from tests.examples.test_sweep import run_small, scores
 
 
