@@ -31,13 +31,7 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import DistributedLengthGroupedSampler
 
-from examples.arguments import (
-    RUN_FILE,
-    DataArguments,
-    ModelArguments,
-    last_checkpoint,
-    read_heads,
-)
+from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint, read_heads
 from examples.data import draw_rows
 from examples.depth import change_depth
 from jat_graph import JatConfig, attach, calibrate, from_pretrained, using_global_tokens
