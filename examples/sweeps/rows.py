@@ -177,8 +177,9 @@ def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> flo
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    is_shown = task == MEAN or (found and metric == task_of(sweep, task).primary_metric)
-    return found if is_shown else None
+    if found is None or task == MEAN:
+        return found
+    return found if metric == task_of(sweep, task).primary_metric else None
 
 
 def _change(
@@ -275,31 +276,26 @@ def asked_metric(sweep: Sweep, task: str) -> str:
     return next((name for name in sweep.columns if name in known), known[0])
 
 
-def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows that the sweep's question is about; a test set comes before a dev set."""
-    if sweep.question is None:
-        return
-    for task in sweep.question.tasks or sweep.tasks:
-        metric = asked_metric(sweep, task)
-        own = [row for row in rows if (row.task, row.metric) == (task, metric)]
-        own = [row for row in own if not sweep.pairs or row.variant not in sweep.variants]
-        yield from (row for row in own if row.split == own[-1].split and row.change is not None)
-
-
 def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
     """Answer the sweep's question for each variant and task that was compared.
 
     Yes: as large as asked, with a corrected p below 0.05; no: the interval lies below that size.
     """
-    question, asked = sweep.question, list(asked_rows(sweep, rows))
+    question, asked = sweep.question, list[Row]()
     if question is None:
         return []
     tasks = question.tasks or sweep.tasks
+    for task in tasks:
+        metric = asked_metric(sweep, task)
+        own = [row for row in rows if (row.task, row.metric) == (task, metric)]
+        own = [row for row in own if not sweep.pairs or row.variant not in sweep.variants]
+        last = own[-1].split if own else ""  # a test set comes before a dev set
+        asked += [row for row in own if row.split == last and row.change is not None]
     family = question.family or (len(sweep.pairs) or len(sweep.variants) - 1) * len(tasks)
-    changes = [row.change for row in asked if row.change is not None]
-    corrected = iter(holm([c.p for c in changes if c.p is not None], family))
+    corrected = iter(holm([row.change.p for row in asked if row.change.p is not None], family))
     found = []
-    for row, change in zip(asked, changes, strict=True):
+    for row in asked:
+        change = row.change
         least = question.least[row.task] if isinstance(question.least, dict) else question.least
         unit = least / (100 if is_share(row.metric) else 1)
         unit = unit if task_of(sweep, row.task).greater_is_better else -unit
