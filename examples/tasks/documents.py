@@ -57,9 +57,11 @@ def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
     with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
         lines = archive.read("brown/cats.txt").decode().splitlines()
         genres = dict(line.split() for line in lines)
-        texts = [brown_text(archive.read(f"brown/{name}").decode()) for name in genres]
-        labels = [GENRES.index(genre) for genre in genres.values()]
-    return _drawn(texts, labels, GENRES, {"validation": 0.2, "test": 0.2}, names)
+        rows = []
+        for name, genre in genres.items():
+            text = brown_text(archive.read(f"brown/{name}").decode())
+            rows.append({"text": text, "label": GENRES.index(genre)})
+    return _drawn(rows, GENRES, 0.2, names)
 
 
 def brown_text(tagged: str) -> str:
@@ -127,14 +129,13 @@ def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
         root = parse_xml(read_text(path).encode(), str(path))
         found.append({article.get("id", ""): article for article in root.iter("article")})
     articles, answers = found
-    labels = []
-    for name in articles:
+    rows = []
+    for name, article in articles.items():
         truth = answers[name].get("hyperpartisan") if name in answers else None
         if truth not in ("true", "false"):
             raise ValueError(f"ground-truth must say true or false of {name!r}, got {truth!r}")
-        labels.append(int(truth == "true"))
-    texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
-    return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
+        rows.append({"text": article_text(article), "label": int(truth == "true")})
+    return _drawn(rows, ("mainstream", "hyperpartisan"), 0.1, names)
 
 
 def article_text(article: ElementTree.Element) -> str:
@@ -219,16 +220,11 @@ def _questions(
 
 
 def _drawn(
-    texts: Sequence[str],
-    labels: Sequence[int],
-    names: Sequence[str],
-    shares: dict[str, float],
-    splits: Sequence[str],
+    rows: Sequence[dict[str, Any]], names: Sequence[str], share: float, splits: Sequence[str]
 ) -> Splits:
-    """Draw splits with every class in its share."""
-    pairs = zip(texts, labels, strict=True)
-    every = label_rows([{"text": text, "label": label} for text, label in pairs], names)
-    indices = stratified_split(labels, shares)
+    """Draw so large a share for each split beside the one to train on, every class in its share."""
+    every = label_rows(rows, names)
+    indices = stratified_split([*every["label"]], {"validation": share, "test": share})
     return {split: every.select(indices[split]) for split in splits}
 
 
