@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from examples.sweeps.definition import Sweep, Variant
 from examples.sweeps.statistics import (
@@ -22,6 +22,8 @@ from examples.sweeps.statistics import (
 )
 from examples.sweeps.store import Record, Results
 from examples.tasks import RecallTask, Task, get_task
+
+Place: TypeAlias = tuple[str, str, str]  # a task, a split and a metric
 
 MEAN = "mean of tasks"
 SECONDS = "seconds"
@@ -116,9 +118,7 @@ def make_rows(results: Results) -> list[Row]:
     return [*rows, *_mean_rows(sweep, rows)]
 
 
-def _places(
-    sweep: Sweep, task: str, records: Mapping[int, Record]
-) -> Iterator[tuple[str, str, str]]:
+def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[Place]:
     """The splits and metrics that a task's table shows."""
     if not records:
         return
@@ -141,7 +141,7 @@ def _places(
 
 def _row(
     sweep: Sweep,
-    place: tuple[str, str, str],
+    place: Place,
     variant: Variant,
     records: Mapping[int, Record],
     change: Difference | None,
@@ -168,7 +168,7 @@ def _row(
     )
 
 
-def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
+def _printed(sweep: Sweep, place: Place, variant: Variant) -> float | None:
     """The number that the paper prints, of a split as a whole, a mean if of the same tasks."""
     task, split, metric = place
     scores = sweep.paper.scores.get(variant.name, {})
@@ -184,7 +184,7 @@ def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> flo
 
 def _change(
     sweep: Sweep,
-    place: tuple[str, str, str],
+    place: Place,
     ours: Mapping[int, Record],
     theirs: Mapping[int, Record],
     scorers: dict[Any, Scorer | None],

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,11 +130,9 @@ def tag_rows(
     return Dataset.from_list(rows).cast_column("tags", List(ClassLabel(names=[*tags])))
 
 
-def stratified_split(
-    classes: Sequence[Hashable], shares: Mapping[str, float]
-) -> dict[str, list[int]]:
+def stratified_split(classes: Sequence[Any], shares: dict[str, float]) -> dict[str, list[int]]:
     """Draw splits in which each class has its share, rounded; the same for the same classes."""
-    members: dict[Hashable, list[int]] = defaultdict(list)
+    members: dict[Any, list[int]] = defaultdict(list)
     for row, name in enumerate(classes):
         members[name].append(row)
     splits: dict[str, list[int]] = {split: [] for split in ("train", *shares)}

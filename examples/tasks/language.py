@@ -11,7 +11,6 @@ Reference:
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -32,35 +31,20 @@ VOCABULARY_SIZE = NUM_PITCHES + 2
 _STEMS = {"train": "train", "validation": "valid", "test": "test"}
 _TITLE = re.compile(r"^ = (?!=).*(?<!=) = $", re.MULTILINE)
 
-logger = logging.getLogger(__name__)
-
 
 def read_wikitext(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read articles, a row each; without a file to train on most of the validation ones serve."""
-
-    def read(name: str) -> list[str]:
+    """Read articles, a row each, which begin with a title, as `` = Title = ``."""
+    found: Splits = {}
+    for name in names:
         files = (f"wiki.{_STEMS[name]}.tokens", f"{_STEMS[name]}.txt")
-        return cut_articles(find_file(data_dir, "lm/wikitext-2", *files))
-
-    try:
-        found = {name: read(name) for name in dict.fromkeys(("train", *names))}
-    except FileNotFoundError:
-        every = read("validation")
-        middle = int(0.8 * len(every))
-        found = {"train": every[:middle], "validation": every[middle:]}
-        found |= {"test": read("test")} if "test" in names else {}
-        message = "%s has no WikiText-2 to train on; uses the first %d of %d validation articles"
-        logger.warning(message, data_dir, middle, len(every))
-    return {name: Dataset.from_dict({"text": found[name]}) for name in names}
-
-
-def cut_articles(path: Path) -> list[str]:
-    """Cut a text in front of each title, as `` = Title = ``."""
-    text = read_text(path)
-    starts = [found.start() for found in _TITLE.finditer(text)]
-    if not starts or text[: starts[0]].strip():
-        raise ValueError(f"{path} must begin with a title like ' = Title = '")
-    return [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+        path = find_file(data_dir, "lm/wikitext-2", *files)
+        text = read_text(path)
+        starts = [title.start() for title in _TITLE.finditer(text)]
+        if not starts or text[: starts[0]].strip():
+            raise ValueError(f"{path} must begin with a title like ' = Title = '")
+        articles = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+        found[name] = Dataset.from_dict({"text": articles})
+    return found
 
 
 def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:

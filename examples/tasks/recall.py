@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from datasets import Dataset
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from examples.tasks.base import Splits
 from jat_graph.core.numbers import check_integer
 
+Ids: TypeAlias = NDArray[np.int64]
 COLUMNS = ("first", "second", "value", "answer")
 
 
@@ -25,11 +26,11 @@ COLUMNS = ("first", "second", "value", "answer")
 class IdSequences:
     """Sequences of tokens, each of which is up to two names and a value; 0 is none."""
 
-    first: NDArray[np.int64]  # [N, L], its name; only padding, which is at the end, has none
-    second: NDArray[np.int64]  # [N, L], the other name of a token that holds two
-    value: NDArray[np.int64]  # [N, L], what it carries
-    answer: NDArray[np.int64]  # [N, L], the value that is asked of it
-    size: NDArray[np.int64]  # [N], how large a sequence is, as its task counts
+    first: Ids  # [N, L], its name; only padding, which is at the end, has none
+    second: Ids  # [N, L], the other name of a token that holds two
+    value: Ids  # [N, L], what it carries
+    answer: Ids  # [N, L], the value that is asked of it
+    size: Ids  # [N], how large a sequence is, as its task counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class RecallTask:
         sizes = np.resize(np.array(self.sizes), getattr(self, f"{split}_size"))
         return self.draw(sizes, np.random.default_rng([*split.encode(), self.seed]))
 
-    def measure(self, said: NDArray[np.int64], asked: IdSequences) -> dict[str, float]:
+    def measure(self, said: Ids, asked: IdSequences) -> dict[str, float]:
         """Compare a value for each token, ``[N, L]``, with what is right, in all and by size."""
         hits = ((said == asked.answer) & (asked.answer > 0)).sum(1)
         answers = (asked.answer > 0).sum(1)
@@ -112,7 +113,7 @@ class PartnersTask(RecallTask):
     def num_names(self) -> int:
         return 4 * self.pairs if self.names is None else self.names
 
-    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+    def draw(self, sizes: Ids, source: np.random.Generator) -> IdSequences:
         """Draw pairs of names, then the values, then the order of the tokens."""
         most = int(sizes.max())
         names = _draw_names(self.num_names, (len(sizes), most, 2), source)
@@ -158,7 +159,7 @@ class FarRecallTask(RecallTask):
     def num_names(self) -> int:
         return self.names + self.filler_words
 
-    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+    def draw(self, sizes: Ids, source: np.random.Generator) -> IdSequences:
         """Draw names and values, the filler between, and the order of the questions."""
         count = len(sizes)
         names = _draw_names(self.names, (count, self.told), source)
@@ -176,14 +177,12 @@ class FarRecallTask(RecallTask):
         )
 
 
-def _draw_names(
-    names: int, shape: tuple[int, ...], source: np.random.Generator
-) -> NDArray[np.int64]:
+def _draw_names(names: int, shape: tuple[int, ...], source: np.random.Generator) -> Ids:
     """Draw the names of each sequence, no two alike."""
     wanted = int(np.prod(shape[1:]))
     order = source.random((shape[0], names)).argsort(1)
     return order[:, :wanted].reshape(shape) + 1
 
 
-def _joined(*parts: NDArray[np.int64]) -> NDArray[np.int64]:  # [N, …] each, to [N, L]
+def _joined(*parts: Ids) -> Ids:  # [N, …] each, to [N, L]
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)

@@ -9,8 +9,7 @@ Reference:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from examples.tasks.base import Splits, Task, find_file, reading, tag_rows
@@ -34,61 +33,54 @@ def bio_tags(types: Sequence[str]) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{part}-{name}" for name in types for part in "BI"))
 
 
-def read_columns(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    home: str,
-    types: Sequence[str],
-    files: dict[str, list[str]],
-) -> Splits:
-    """Read a word a line, its tag in the last column, BIO or IOB1; a blank line ends a sentence."""
-    found: Splits = {}
-    for name in names:
-        path = find_file(data_dir, home, *files[name])
-        sentences: list[tuple[list[str], list[str]]] = [([], [])]
-        with reading(path, "columns of words and tags"):
-            # Nothing but a line feed ends a line: some words are rare signs that would.
-            for number, line in enumerate(read_text(path).split("\n"), start=1):
-                text = line.strip(" \t\r")
-                fields = text.split("\t") if "\t" in text else re.split(" +", text)
-                if not text or fields[0] == "-DOCSTART-":
-                    sentences.append(([], []))
-                elif len(fields) < 2:
-                    raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
-                else:
-                    sentences[-1][0].append(fields[0])
-                    sentences[-1][1].append(fields[-1])
-            read = [(w, write_tags(find_spans(tags), len(w))) for w, tags in sentences if w]
-            found[name] = tag_rows(read, bio_tags(types))
-    return found
-
-
-def read_trees(
-    data_dir: Path | None, names: Sequence[str], *, column: str, tags: Sequence[str]
-) -> Splits:
-    """Read UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
-    found: Splits = {}
-    for name in names:
-        split = {"validation": "dev"}.get(name, name)
-        path = find_file(data_dir, "ud_english_ewt", f"en_ewt-ud-{split}.conllu")
-        sentences = [
-            (tree.words, [tag.partition(":")[0] for tag in getattr(tree, column)])
-            for tree in read_treebank(path)
-        ]
-        with reading(path, "Universal Dependencies"):
-            found[name] = tag_rows(sentences, tags)
-    return found
+def read_columns(path: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield sentences: a word a line, its tag in the last column, a blank line after each."""
+    words, tags = list[str](), list[str]()
+    # Nothing but a line feed ends a line: some words are rare signs that would.
+    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
+        text = line.strip(" \t\r")
+        fields = text.split("\t") if "\t" in text else re.split(" +", text)
+        if not text or fields[0] == "-DOCSTART-":
+            if words:
+                yield words, tags
+            words, tags = [], []
+        elif len(fields) < 2:
+            raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
+        else:
+            words.append(fields[0])
+            tags.append(fields[-1])
 
 
 def _entities(name: str, types: str, train: str, validation: str) -> Task:
+    """A task of spans, whose files have BIO or IOB1."""
     files = {"train": train.split(), "validation": validation.split()}
-    read = partial(read_columns, home=name, types=types.split(), files=files)
+
+    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
+        found: Splits = {}
+        for split in names:
+            path = find_file(data_dir, name, *files[split])
+            with reading(path, "columns of words and tags"):
+                pairs = [(w, write_tags(find_spans(t), len(w))) for w, t in read_columns(path)]
+                found[split] = tag_rows(pairs, bio_tags(types.split()))
+        return found
+
     return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"))
 
 
 def _words(name: str, column: str, tags: Sequence[str]) -> Task:
-    read = partial(read_trees, column=column, tags=tags)
+    """A task of UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
+
+    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
+        found: Splits = {}
+        for split in names:
+            file = f"en_ewt-ud-{'dev' if split == 'validation' else split}.conllu"
+            path = find_file(data_dir, "ud_english_ewt", file)
+            trees = read_treebank(path)
+            pairs = [(x.words, [t.partition(":")[0] for t in getattr(x, column)]) for x in trees]
+            with reading(path, "Universal Dependencies"):
+                found[split] = tag_rows(pairs, tags)
+        return found
+
     splits = ("train", "validation", "test")
     return Task(name, "tagging", read, score_classes, ("accuracy",), splits)
 
