@@ -69,12 +69,12 @@ def read_multirc(line: Line) -> Iterator[dict[str, Any]]:
 
 def read_wic(line: Line) -> Iterator[dict[str, Any]]:
     """Mark a word in two sentences."""
-    row = {"label": line["label"]}
+    row = {}
     for column, side in (("text", "1"), ("text_pair", "2")):
         sentence, span = line[f"sentence{side}"], (line[f"start{side}"], line[f"end{side}"])
         check_word(sentence, *span)
         row[column] = mark_spans(sentence, [(span, "*")])
-    yield row
+    yield row | {"label": line["label"]}
 
 
 def read_wsc(line: Line) -> Iterator[dict[str, Any]]:
