@@ -9,9 +9,6 @@ in a GPS layer, and stones, walked by :class:`jat_graph.nn.StoneConv`, beside Mi
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import redirect_stderr
-from io import StringIO
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,17 +17,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.datasets import RandomPartitionGraphDataset
 from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv, Sequential
-from torch_geometric.transforms import RandomNodeSplit
 
 from examples import questions
 from examples.sweeps.definition import Run
+from examples.tasks.graphs import SPLIT, of_classes
 from jat_graph import JatConfig, PairGraph, stone_graph
 from jat_graph.nn import JumpConv, StoneConv
 from models.jat_graph_transformer import JumpGPSConv, feed_forward
 
 CLASSES, DEGREE, FEATURES = 5, 8, 16
 CHANNELS, HEADS, LAYERS, POWERS, DROPOUT = 48, 4, 2, (0, 1, 2), 0.5
-NODES, NOISE, EPOCHS, RATE = 500, 3.0, 60, 1e-2
+NODES, EPOCHS, RATE = 500, 60, 1e-2
 # A key votes for two nodes that both score it above 0, in half of the heads.
 JUMPS = JatConfig(
     PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
@@ -113,12 +110,8 @@ def run(run: Run) -> dict[str, Any]:
 def draw(nodes: int, homophily: float, seed: int) -> Data:
     """Draw a graph, the features of its nodes, and which of them are for what."""
     torch.manual_seed(seed)
-    with TemporaryDirectory() as folder, redirect_stderr(StringIO()):  # it says what it is at
-        graph = RandomPartitionGraphDataset(folder, CLASSES, nodes // CLASSES, homophily, DEGREE)[0]
-    # PyG's own features ask scikit-learn for what its newer versions refuse.
-    means = torch.randn(CLASSES, FEATURES)
-    graph.x = means[graph.y] + NOISE * torch.randn(len(graph.y), FEATURES)
-    return RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(graph)
+    sizes = CLASSES, nodes // CLASSES, homophily, DEGREE
+    return SPLIT(of_classes(RandomPartitionGraphDataset, *sizes))
 
 
 def fit(model: NodeClassifier, graph: Data, epochs: int) -> float:
