@@ -10,16 +10,8 @@ from itertools import groupby
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from examples.sweeps import statistics
 from examples.sweeps.definition import Sweep, Variant
-from examples.sweeps.statistics import (
-    Difference,
-    Scorer,
-    holm,
-    make_scorer,
-    mean_difference,
-    over_seeds,
-    over_seeds_and_examples,
-)
 from examples.sweeps.store import Record, Results
 from examples.tasks import RecallTask, Task, get_task
 
@@ -43,7 +35,7 @@ class Row:
     metric: str
     variant: Variant
     values: Mapping[int, float | None]
-    change: Difference | None = field(default=None, compare=False)
+    change: statistics.Difference | None = field(default=None, compare=False)
     paper: float | None = None  # in the paper's units
     paper_change: float | None = None  # of seconds its percent of more time
     threshold: float | None = None
@@ -103,7 +95,7 @@ def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
 
 def make_rows(results: Results) -> list[Row]:
     """Return all lines of a table, those of the mean over the tasks last."""
-    sweep, scorers, rows = results.sweep, dict[Any, Scorer | None](), list[Row]()
+    sweep, scorers, rows = results.sweep, dict[Any, statistics.Scorer | None](), list[Row]()
     for task in sweep.tasks:
         found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
         compared = [(v, v.name, sweep.base_of(v).name) for v in sweep.variants if v.name in found]
@@ -144,7 +136,7 @@ def _row(
     place: Place,
     variant: Variant,
     records: Mapping[int, Record],
-    change: Difference | None,
+    change: statistics.Difference | None,
 ) -> Row:
     task, split, metric = place
     first = next(iter(records.values()))
@@ -187,8 +179,8 @@ def _change(
     place: Place,
     ours: Mapping[int, Record],
     theirs: Mapping[int, Record],
-    scorers: dict[Any, Scorer | None],
-) -> Difference | None:
+    scorers: dict[Any, statistics.Scorer | None],
+) -> statistics.Difference | None:
     """How a variant differs from its base, on the seeds that both have finished."""
     task, split, metric = place
     passed = [s for s in theirs if sweep.has_passed(theirs[s].scores.get("lessons", {}))]
@@ -198,12 +190,12 @@ def _change(
     if (ours.keys() and ours == theirs) or not pairs or len(known) < len(pairs):
         return None
     if metric == SECONDS:
-        return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
+        return statistics.over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
     by_seed = {s: a - b for s, (a, b) in known.items()}
     records = [of[seed] for of in (ours, theirs) for seed in by_seed]
     answers = [record.content["answers"].get(split) for record in records]
     if None in answers:
-        return over_seeds(by_seed)
+        return statistics.over_seeds(by_seed)
     if any(one["right"] != answers[0]["right"] for one in answers):
         names = " and ".join(dict.fromkeys(record.variant for record in records))
         raise ValueError(f"{names} of {task} must be scored on the same examples of {split}")
@@ -211,10 +203,10 @@ def _change(
     for record, own in zip(records, answers, strict=True):
         key = place, record.variant, record.seed
         if key not in scorers:  # the base is needed by every other variant
-            scorers[key] = make_scorer(measure, metric, own["said"], own["right"])
+            scorers[key] = statistics.make_scorer(measure, metric, own["said"], own["right"])
         sides.append(scorers[key])
     halves = sides[: len(by_seed)], sides[len(by_seed) :]
-    return over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
+    return statistics.over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
 
 
 def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
@@ -245,7 +237,7 @@ def _mean_row(rows: Sequence[Row]) -> Row:
         metric=SECONDS if {row.metric for row in rows} == {SECONDS} else "",
         variant=rows[0].variant,
         values={seed: _mean([row.values[seed] for row in rows]) for seed in seeds},
-        change=mean_difference([row.change for row in rows]),
+        change=statistics.mean_difference([row.change for row in rows]),
         paper=_mean([row.paper for row in rows]),
         paper_change=_mean([row.paper_change for row in rows]),
     )
@@ -292,7 +284,8 @@ def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
         last = own[-1].split if own else ""  # a test set comes before a dev set
         asked += [row for row in own if row.split == last and row.change is not None]
     family = question.family or (len(sweep.pairs) or len(sweep.variants) - 1) * len(tasks)
-    corrected = iter(holm([row.change.p for row in asked if row.change.p is not None], family))
+    known = [row.change.p for row in asked if row.change.p is not None]
+    corrected = iter(statistics.holm(known, family))
     found = []
     for row in asked:
         change = row.change
