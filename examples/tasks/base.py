@@ -28,7 +28,7 @@ class Task:
 
     name: str
     kind: str  # the script that trains it: classification, question_answering, tagging …
-    read: Callable[[Path | None, Sequence[str]], Splits]  # a folder's files, and names of splits
+    read: Callable[[Path | None, str], Dataset | Splits]  # a split of a folder, or all at once
     score: Score | None  # of what was said and is right, an entry each; None, only losses count
     metrics: tuple[str, ...]  # of those that score gives; the first decides what is best
     splits: tuple[str, ...] = ("train", "validation")
@@ -57,7 +57,11 @@ class Task:
             if name not in self.splits:
                 wanted = ", ".join(self.splits)
                 raise ValueError(f"split of task {self.name} must be one of {wanted}, got {name!r}")
-        found = self.read(None if data_dir is None else Path(data_dir), chosen)
+        found: Splits = {}
+        for name in chosen:
+            if name not in found:
+                read = self.read(None if data_dir is None else Path(data_dir), name)
+                found |= read if isinstance(read, dict) else {name: read}
         return {name: found[name] for name in chosen}
 
     def measure(self, said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:

@@ -51,7 +51,7 @@ _MARKS = re.compile(r"\{\w+\}\s*")  # {vocalsound}, {disfmarker}: up to half of 
 logger = logging.getLogger(__name__)
 
 
-def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_brown(data_dir: Path | None, _: str) -> Splits:
     """Read 2,000 words a text, each of one of 15 genres; a fifth is drawn for each other split."""
     path = find_file(data_dir, "nltk", "brown.zip")
     with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
@@ -61,7 +61,7 @@ def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
         for name, genre in genres.items():
             text = brown_text(archive.read(f"brown/{name}").decode())
             rows.append({"text": text, "label": GENRES.index(genre)})
-    return _drawn(rows, GENRES, 0.2, names)
+    return _drawn(rows, GENRES, 0.2)
 
 
 def brown_text(tagged: str) -> str:
@@ -86,27 +86,24 @@ def _join(words: list[str]) -> str:
     return text
 
 
-def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_imdb(data_dir: Path | None, split: str) -> Splits:
     """Read film reviews, for or against; a tenth of those to train on is drawn to validate on."""
-    parts = sorted({"test" if name == "test" else "train" for name in names})
+    part = "test" if split == "test" else "train"
     archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
     path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
     with reading(path, "the archive of IMDB"):
         # In one order whatever the archive's, so that what is drawn is the same.
         reviews = sorted(
-            (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
+            (match[0], content.decode(), _SIDES.index(match["side"]))
             for name, content in _files_beside(path)
-            if (match := _REVIEW.search(name)) and match["part"] in parts
+            if (match := _REVIEW.search(name)) and match["part"] == part
         )
-    found: Splits = {}
-    for part in parts:
-        rows = [{"text": text, "label": side} for _, text, side, own in reviews if own == part]
-        found[part] = label_rows(rows, ("negative", "positive"))
-    if "train" in found:
-        train = found["train"]
-        indices = stratified_split([*train["label"]], {"validation": 0.1})
-        found |= {name: train.select(indices[name]) for name in ("train", "validation")}
-    return found
+    rows = [{"text": text, "label": side} for _, text, side in reviews]
+    every = label_rows(rows, ("negative", "positive"))
+    if part == "test":
+        return {"test": every}
+    indices = stratified_split([*every["label"]], {"validation": 0.1})
+    return {name: every.select(rows) for name, rows in indices.items()}
 
 
 def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -121,7 +118,7 @@ def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, content.read()
 
 
-def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_hyperpartisan(data_dir: Path | None, _: str) -> Splits:
     """Read articles without titles: 515, 65 and 65 are drawn, as Longformer's paper has it."""
     found = []
     for stem in ("articles", "ground-truth"):
@@ -135,7 +132,7 @@ def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
         if truth not in ("true", "false"):
             raise ValueError(f"ground-truth must say true or false of {name!r}, got {truth!r}")
         rows.append({"text": article_text(article), "label": int(truth == "true")})
-    return _drawn(rows, ("mainstream", "hyperpartisan"), 0.1, names)
+    return _drawn(rows, ("mainstream", "hyperpartisan"), 0.1)
 
 
 def article_text(article: ElementTree.Element) -> str:
@@ -148,9 +145,7 @@ def article_text(article: ElementTree.Element) -> str:
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def read_qmsum(
-    data_dir: Path | None, names: Sequence[str], *, characters: int, choices: int = 4
-) -> Splits:
+def read_qmsum(data_dir: Path | None, _: str, *, characters: int, choices: int = 4) -> Splits:
     """Read meetings: which of four passages of one does a question ask for?
 
     The right one has most of what is marked for it, of its longest span; the others have nothing of
@@ -167,11 +162,10 @@ def read_qmsum(
         message = "QMSum: left out %d of %d questions, about meetings of fewer than %d passages"
         logger.warning(message, every - kept, every, choices)
     drawn = stratified_split([0] * len(rows), {"validation": 0.2, "test": 0.2})
+    labels = [*map(str, range(choices))]
     return {
-        name: label_rows(
-            [row for number in drawn[name] for row in rows[number]], [*map(str, range(choices))]
-        )
-        for name in names
+        name: label_rows([row for number in numbers for row in rows[number]], labels)
+        for name, numbers in drawn.items()
     }
 
 
@@ -219,13 +213,11 @@ def _questions(
         }
 
 
-def _drawn(
-    rows: Sequence[dict[str, Any]], names: Sequence[str], share: float, splits: Sequence[str]
-) -> Splits:
+def _drawn(rows: Sequence[dict[str, Any]], names: Sequence[str], share: float) -> Splits:
     """Draw so large a share for each split beside the one to train on, every class in its share."""
     every = label_rows(rows, names)
     indices = stratified_split([*every["label"]], {"validation": share, "test": share})
-    return {split: every.select(indices[split]) for split in splits}
+    return {split: every.select(own) for split, own in indices.items()}
 
 
 def _task(name: str, read: Any, metrics: tuple[str, ...], source: str | None = None) -> Task:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 from datasets import ClassLabel, Dataset
 
-from examples.tasks.base import Splits, Task, find_file, reading
+from examples.tasks.base import Task, find_file, reading
 from examples.tasks.metrics import score_classes, score_numbers
 from jat_graph.core.files import read_text
 
@@ -65,26 +65,22 @@ def _task(
     classes, columns = labels.split(), [*texts, label]
     codes = classes if named else [*map(str, range(len(classes)))]
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        found: Splits = {}
-        for name in names:
-            path = find_file(data_dir, f"glue/{folder}", _FILES[name])
-            with reading(path, f"columns {', '.join(columns)}"):
-                frame = _read_table(path, columns, **layout)
-                if "skip_broken" in layout:
-                    frame = frame[frame[label].isin(codes)]
-                said = [*frame[label]]
-                wrong = [x for x in said if not isinstance(x, str) or (codes and x not in codes)]
-                if wrong or not said:
-                    wanted, got = ", ".join(codes) or "numbers", repr(wrong[0]) if wrong else "none"
-                    raise ValueError(f"labels of {wanted} to be there, got {got}")
-                rows: dict[str, Any] = dict(zip(("text", "text_pair"), texts, strict=False))
-                rows = {column: [*frame[own]] for column, own in rows.items()}
-                rows["label"] = [*map(codes.index if codes else float, said)]
-            found[name] = Dataset.from_dict(rows)
-            if classes:
-                found[name] = found[name].cast_column("label", ClassLabel(names=classes))
-        return found
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        path = find_file(data_dir, f"glue/{folder}", _FILES[split])
+        with reading(path, f"columns {', '.join(columns)}"):
+            frame = _read_table(path, columns, **layout)
+            if "skip_broken" in layout:
+                frame = frame[frame[label].isin(codes)]
+            said = [*frame[label]]
+            wrong = [x for x in said if not isinstance(x, str) or (codes and x not in codes)]
+            if wrong or not said:
+                wanted, got = ", ".join(codes) or "numbers", repr(wrong[0]) if wrong else "none"
+                raise ValueError(f"labels of {wanted} to be there, got {got}")
+            pairs = zip(("text", "text_pair"), texts, strict=False)
+            rows: dict[str, Any] = {column: [*frame[own]] for column, own in pairs}
+            rows["label"] = [*map(codes.index if codes else float, said)]
+        found = Dataset.from_dict(rows)
+        return found.cast_column("label", ClassLabel(names=classes)) if classes else found
 
     score = partial(score_classes, names=metrics) if classes else score_numbers
     name = folder.lower().replace("-", "")

@@ -20,7 +20,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, reading
+from examples.tasks.base import Task, find_file, reading
 from jat_graph.core.files import parse_json, read_text
 
 NUM_VOICES = 4
@@ -32,27 +32,23 @@ _STEMS = {"train": "train", "validation": "valid", "test": "test"}
 _TITLE = re.compile(r"^ = (?!=).*(?<!=) = $", re.MULTILINE)
 
 
-def read_wikitext(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_wikitext(data_dir: Path | None, split: str) -> Dataset:
     """Read articles, a row each, which begin with a title, as `` = Title = ``."""
-    found: Splits = {}
-    for name in names:
-        files = (f"wiki.{_STEMS[name]}.tokens", f"{_STEMS[name]}.txt")
-        path = find_file(data_dir, "lm/wikitext-2", *files)
-        text = read_text(path)
-        starts = [title.start() for title in _TITLE.finditer(text)]
-        if not starts or text[: starts[0]].strip():
-            raise ValueError(f"{path} must begin with a title like ' = Title = '")
-        articles = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
-        found[name] = Dataset.from_dict({"text": articles})
-    return found
+    stem = _STEMS[split]
+    path = find_file(data_dir, "lm/wikitext-2", f"wiki.{stem}.tokens", f"{stem}.txt")
+    text = read_text(path)
+    starts = [title.start() for title in _TITLE.finditer(text)]
+    if not starts or text[: starts[0]].strip():
+        raise ValueError(f"{path} must begin with a title like ' = Title = '")
+    articles = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+    return Dataset.from_dict({"text": articles})
 
 
-def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read the plays: the first nine tenths are for training; each split is a row."""
+def read_shakespeare(data_dir: Path | None, split: str) -> Dataset:
+    """Read the plays, a row: the first nine tenths are for training."""
     text = read_text(find_file(data_dir, "lm/tinyshakespeare", "input.txt"))
     middle = int(0.9 * len(text))
-    parts = {"train": text[:middle], "validation": text[middle:]}
-    return {name: Dataset.from_dict({"text": [parts[name]]}) for name in names}
+    return Dataset.from_dict({"text": [text[:middle] if split == "train" else text[middle:]]})
 
 
 def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
@@ -68,13 +64,13 @@ def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
     return tokens
 
 
-def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: str) -> Splits:
+def read_chorales(data_dir: Path | None, split: str, *, resolution: str) -> Dataset:
     """Read 229, 76 and 77 chorales, in steps of a sixteenth or a quarter."""
     path = find_file(data_dir, "jsb_chorales", f"jsb-chorales-{resolution}.json")
     content = parse_json(read_text(path), path)
     with reading(path, "chorales, lists of steps of pitches"):
-        tokens = {n: [*map(chorale_to_tokens, content[n.removesuffix("ation")])] for n in names}
-    return {name: Dataset.from_dict({"tokens": own}) for name, own in tokens.items()}
+        tokens = [*map(chorale_to_tokens, content[_STEMS[split]])]
+    return Dataset.from_dict({"tokens": tokens})
 
 
 def _task(name: str, read: Any, metrics: str, splits: str, vocabulary: int | None = None) -> Task:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.tasks.base import Splits, Task, label_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, label_rows
 from examples.tasks.metrics import score_classes
 
 LABELS = tuple("0123456789")
@@ -72,8 +74,8 @@ def listops_task(
         )
     lengths = min_length, max_length
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        return {name: label_rows(_rows(name, sizes[name], lengths, seed), LABELS) for name in names}
+    def read(_: Path | None, split: str) -> Dataset:
+        return label_rows(_rows(split, sizes[split], lengths, seed), LABELS)
 
     return Task("listops", "classification", read, score_classes, ("accuracy",), tuple(sizes))
 

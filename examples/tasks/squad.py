@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -59,29 +58,26 @@ def _row(context: str, entry: dict[str, Any]) -> dict[str, Any]:
     return row | {"question": entry["question"], "answers": own}
 
 
-def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:
+def read_squad(data_dir: Path | None, split: str, *, version: str) -> Dataset:
     """Read a version's files, whose answers stand where they say."""
-    splits: Splits = {}
-    for name in names:
-        stems = [f"{'train' if name == 'train' else 'dev'}-v{version}.json"]
-        stems += [_HEAD] if stems[0].startswith("train-v1.1") else []
-        path = find_file(data_dir, "squad", *stems)
-        rows = [row for article in read_articles(path) for row in article]
-        for row in rows:
-            texts = row["answers"]["text"]
-            if not texts and version != "2.0":
-                raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
-            if _mended(row)["answers"] != row["answers"]:
-                raise ValueError(f"{path}: question {row['id']} must have {texts} where it says")
-        splits[name] = Dataset.from_list(rows, features=FEATURES)
-        if path.name.startswith(_HEAD):
-            message = "%s is only the beginning of the file to train on: %d questions"
-            logger.warning(message, path, len(splits[name]))
-    return splits
+    stems = [f"{'train' if split == 'train' else 'dev'}-v{version}.json"]
+    stems += [_HEAD] if stems[0].startswith("train-v1.1") else []
+    path = find_file(data_dir, "squad", *stems)
+    rows = [row for article in read_articles(path) for row in article]
+    for row in rows:
+        texts = row["answers"]["text"]
+        if not texts and version != "2.0":
+            raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
+        if _mended(row)["answers"] != row["answers"]:
+            raise ValueError(f"{path}: question {row['id']} must have {texts} where it says")
+    if path.name.startswith(_HEAD):
+        message = "%s is only the beginning of the file to train on: %d questions"
+        logger.warning(message, path, len(rows))
+    return Dataset.from_list(rows, features=FEATURES)
 
 
 def read_covidqa(
-    data_dir: Path | None, names: Sequence[str], *, characters: int | None = None, distance: int = 0
+    data_dir: Path | None, _: str, *, characters: int | None = None, distance: int = 0
 ) -> Splits:
     """Read COVID-QA: of its 98 articles 15 % are drawn for each other split, with their questions.
 
@@ -104,8 +100,8 @@ def read_covidqa(
         logger.warning("%s: left out %d of %d questions", path, asked - kept, asked)
     rows = stratified_split([0] * len(articles), {"validation": 0.15, "test": 0.15})
     return {
-        name: Dataset.from_list([row for number in rows[name] for row in articles[number]])
-        for name in names
+        name: Dataset.from_list([row for number in numbers for row in articles[number]])
+        for name, numbers in rows.items()
     }
 
 

@@ -24,7 +24,9 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import NamedTuple
 
-from examples.tasks.base import Splits, Task, label_rows, tag_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, label_rows, tag_rows
 from examples.tasks.metrics import OUTSIDE, score_sizes, score_spans, write_tags
 from examples.tasks.tagging import bio_tags
 
@@ -135,17 +137,13 @@ def comparisons_task(
             wanted = f"a multiple of {3 * len(steps)} above 0"
             raise ValueError(f"{split} must be {wanted}, got {size}")
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        found: Splits = {}
-        for split in names:
-            drawn = draw_comparisons(split, sizes[split], steps, seed)
-            if lesson is None:
-                rows = [{"text": x.text, "steps": x.steps, "label": x.label} for x in drawn]
-                found[split] = label_rows(rows, LABELS)
-            else:
-                tagged = [(x.text.split(), _tags(x, lesson)) for x in drawn]
-                found[split] = tag_rows(tagged, bio_tags(_TYPES[lesson]))
-        return found
+    def read(_: Path | None, split: str) -> Dataset:
+        drawn = draw_comparisons(split, sizes[split], steps, seed)
+        if lesson is None:
+            rows = [{"text": x.text, "steps": x.steps, "label": x.label} for x in drawn]
+            return label_rows(rows, LABELS)
+        tagged = [(x.text.split(), _tags(x, lesson)) for x in drawn]
+        return tag_rows(tagged, bio_tags(_TYPES[lesson]))
 
     if lesson is not None:
         return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"), (*sizes,))

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, label_rows, read_lines, reading
+from examples.tasks.base import Task, find_file, label_rows, read_lines, reading
 from examples.tasks.glue import ENTAILMENT
 from examples.tasks.metrics import score_classes
 
@@ -154,12 +154,9 @@ def _task(
     metrics: tuple[str, ...] = ("accuracy",),
     **settings: Any,
 ) -> Task:
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        found: Splits = {}
-        for split in names:
-            path = find_file(data_dir, f"superglue/{folder}", _STEMS[split])
-            found[split] = read_rows(path, reader, labels, spare=split == "train")
-        return found
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        path = find_file(data_dir, f"superglue/{folder}", _STEMS[split])
+        return read_rows(path, reader, labels, spare=split == "train")
 
     score = partial(score_classes, names=metrics)
     return Task(name, "classification", read, score, metrics, **settings)

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from examples.tasks.base import Splits, Task, find_file, reading, tag_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, find_file, reading, tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
 from jat_graph.core.files import read_text
 from jat_graph.probes import read_treebank
@@ -55,14 +57,11 @@ def _entities(name: str, types: str, train: str, validation: str) -> Task:
     """A task of spans, whose files have BIO or IOB1."""
     files = {"train": train.split(), "validation": validation.split()}
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        found: Splits = {}
-        for split in names:
-            path = find_file(data_dir, name, *files[split])
-            with reading(path, "columns of words and tags"):
-                pairs = [(w, write_tags(find_spans(t), len(w))) for w, t in read_columns(path)]
-                found[split] = tag_rows(pairs, bio_tags(types.split()))
-        return found
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        path = find_file(data_dir, name, *files[split])
+        with reading(path, "columns of words and tags"):
+            pairs = [(w, write_tags(find_spans(t), len(w))) for w, t in read_columns(path)]
+            return tag_rows(pairs, bio_tags(types.split()))
 
     return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"))
 
@@ -70,16 +69,13 @@ def _entities(name: str, types: str, train: str, validation: str) -> Task:
 def _words(name: str, column: str, tags: Sequence[str]) -> Task:
     """A task of UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        found: Splits = {}
-        for split in names:
-            file = f"en_ewt-ud-{'dev' if split == 'validation' else split}.conllu"
-            path = find_file(data_dir, "ud_english_ewt", file)
-            trees = read_treebank(path)
-            pairs = [(x.words, [t.partition(":")[0] for t in getattr(x, column)]) for x in trees]
-            with reading(path, "Universal Dependencies"):
-                found[split] = tag_rows(pairs, tags)
-        return found
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        file = f"en_ewt-ud-{'dev' if split == 'validation' else split}.conllu"
+        path = find_file(data_dir, "ud_english_ewt", file)
+        trees = read_treebank(path)
+        pairs = [(x.words, [t.partition(":")[0] for t in getattr(x, column)]) for x in trees]
+        with reading(path, "Universal Dependencies"):
+            return tag_rows(pairs, tags)
 
     splits = ("train", "validation", "test")
     return Task(name, "tagging", read, score_classes, ("accuracy",), splits)
