@@ -47,15 +47,15 @@ def read_articles(path: Path) -> list[list[dict[str, Any]]]:
 
 def _row(context: str, entry: dict[str, Any]) -> dict[str, Any]:
     """A question; where the file says that there are no answers, there must be none."""
-    answers, row = entry.get("answers", ()), {"id": str(entry["id"]), "context": context}
+    row = {"id": str(entry["id"]), "question": entry["question"], "context": context}
+    answers = entry.get("answers", ())
     impossible = entry.get("is_impossible", not answers)
     if impossible is not (not answers):
         got = f"{len(answers)} answers and is_impossible {impossible!r}"
         raise ValueError(f"{got} for question {row['id']}")
     texts = [str(answer["text"]) for answer in answers]
     starts = [index(answer["answer_start"]) for answer in answers]  # refuses floats
-    own = {"text": texts, "answer_start": starts}
-    return row | {"question": entry["question"], "answers": own}
+    return row | {"answers": {"text": texts, "answer_start": starts}}
 
 
 def read_squad(data_dir: Path | None, split: str, *, version: str) -> Dataset:
