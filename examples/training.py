@@ -156,33 +156,7 @@ Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
 
 
 class TaskTrainer(JatTrainerMixin, Trainer):
-    """The Trainer of all run scripts, with splits by the prefix of their scores."""
-
-    def __init__(self, splits: dict[str, Encoded], judge: Judge, **kwargs: Any) -> None:
-        train, evaluated = splits.get("train"), splits.get("eval")
-        super().__init__(
-            train_dataset=train and train.features,
-            eval_dataset=evaluated and evaluated.features,
-            compute_metrics=dict,  # stands for those of the split that is evaluated
-            **kwargs,
-        )
-        self.splits, self.judge = splits, judge
-        self.answers: dict[str, Answers | None] = {}
-
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
-        """Evaluate on a split, and keep what was answered."""
-        split = self.splits[metric_key_prefix]
-
-        def compute(output: Any) -> dict[str, float]:
-            if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
-                raise ValueError("the model's output must be finite, got NaN or infinity")
-            scores, self.answers[metric_key_prefix] = self.judge(
-                output.predictions, output.label_ids, split
-            )
-            return scores
-
-        self.compute_metrics = compute
-        return super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+    """The Trainer of all run scripts."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Run one forward and backward pass, and stop where the loss is no number any more."""
@@ -240,22 +214,26 @@ def run_trainer(
         check_decoder(loaded)
     else:
         loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    insert_heads(loaded, model, args, tokenizer, train, collate)
-    _check_clusters(loaded, is_decoder, [split.features for split in encoded.values()])
-    if any(GLOBAL in split.features.column_names for split in encoded.values()):
+    split_of = {prefix: split for split, prefix in names.items()}
+    features = {prefix: encoded[split].features for prefix, split in split_of.items()}
+    insert_heads(loaded, model, args, tokenizer, features.get("train"), collate)
+    _check_clusters(loaded, is_decoder, [*features.values()])
+    if any(GLOBAL in rows.column_names for rows in features.values()):
         args.remove_unused_columns = False  # the forward takes it as one of any arguments
         with using_global_tokens(loaded, torch.zeros(1, 1, dtype=torch.bool)):
             pass  # refuses a model that would leave it out
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
+    answers: dict[str, Answers] = {}
+    compute = partial(_scores_of, judge, encoded, answers)
     trainer = TaskTrainer(
-        {names[split]: rows for split, rows in encoded.items()},
-        judge,
         model=loaded,
         args=args,
         processing_class=tokenizer,
         data_collator=collate,
+        train_dataset=features.get("train"),
+        eval_dataset=features.get("eval"),
+        compute_metrics=partial(compute, split_of.get("eval")),  # as it trains
         **kwargs,
     )
     trainer.strength_learning_rate = model.strength_learning_rate
@@ -275,19 +253,29 @@ def run_trainer(
     for split, prefix in names.items():
         if split == "train" or not (args.do_predict if prefix == "test" else args.do_eval):
             continue
-        trainer.compute_metrics = dict
-        scores = trainer.evaluate(encoded[split].features, metric_key_prefix=prefix)
+        trainer.compute_metrics = partial(compute, split)
+        scores = trainer.evaluate(features[prefix], metric_key_prefix=prefix)
         results |= scores
         trainer.log_metrics(prefix, scores)
         trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
-        answers = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
-        kept = {split: own for split, own in answers.items() if own is not None}
-        write_text(folder / "answers.json", json.dumps(kept) + "\n")
+        write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
         _write_card(trainer, model, data)
     trainer.save_metrics("all", results, combined=False)
     return results
+
+
+def _scores_of(
+    judge: Judge, encoded: dict[str, Encoded], answers: dict[str, Answers], split: str, output: Any
+) -> dict[str, float]:
+    """Score what a model puts out for a split, and keep what that answers."""
+    if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
+        raise ValueError("the model's output must be finite, got NaN or infinity")
+    scores, said = judge(output.predictions, output.label_ids, encoded[split])
+    if said is not None:
+        answers[split] = said
+    return scores
 
 
 def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments) -> None:
