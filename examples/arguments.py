@@ -17,9 +17,10 @@ import torch
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 
-from examples.heads import PRESETS, read_heads
 from examples.options import option
+from jat_graph import JatConfig
 from jat_graph.core.files import check_model_name, read_object, replace_unencodable
+from jat_graph.looking.cli.options import PRESETS, read_values
 
 ArgumentsT = TypeVar("ArgumentsT", bound="DataArguments")
 
@@ -137,6 +138,25 @@ def parse_arguments(
     return model, data, args
 
 
+def read_heads(model: ModelArguments) -> JatConfig | None:
+    """The settings of the heads that are inserted; None leaves a model as it is."""
+    if model.jat_config and model.jat_preset:
+        raise ValueError("--jat_config and --jat_preset exclude each other")
+    heads = None
+    if model.jat_preset is not None:
+        if model.jat_preset not in PRESETS:
+            names = ", ".join(PRESETS)
+            raise ValueError(f"jat_preset must be one of {names}, got {model.jat_preset!r}")
+        heads = getattr(JatConfig, model.jat_preset)()
+    elif model.jat_config is not None:
+        content = read_object(Path(model.jat_config), "settings of heads")
+        heads = JatConfig.from_dict(content["jat"] if set(content) == {"jat"} else content)
+    elif model.jat_set or model.density is not None:
+        heads = JatConfig()
+    changes = read_values("jat_set", model.jat_set)
+    return heads.replace(**changes) if heads and changes else heads
+
+
 def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
     """Refuse a folder with another run, or with one that is not to go on."""
     folder, file = Path(str(args.output_dir)), Path(str(args.output_dir), RUN_FILE)
@@ -147,14 +167,13 @@ def check_folder(model: ModelArguments, args: TrainingArguments) -> None:
             f"output_dir {folder} must be empty: --resume_from_checkpoint last continues the "
             "run in it"
         )
-    asked = model.described
-    found = read_object(file, "run") if file.exists() else asked
-    changed = next((name for name in asked if found.get(name) != asked[name]), None)
-    if changed is not None:
-        raise ValueError(
-            f"output_dir {folder} holds a run with {changed}={found.get(changed)!r}, not "
-            f"{asked[changed]!r}: name another folder"
-        )
+    found = read_object(file, "run") if file.exists() else model.described
+    for name, asked in model.described.items():
+        if found.get(name) != asked:
+            raise ValueError(
+                f"output_dir {folder} holds a run with {name}={found.get(name)!r}, not {asked!r}: "
+                "name another folder"
+            )
 
 
 def last_checkpoint(folder: Path) -> str | None:

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from examples.heads import saved_heads
 from examples.options import example, option
 from examples.sentence_graph import calibrated
+from examples.training import saved_heads
 from jat_graph import from_pretrained
 from jat_graph.hf import attached_config
 from jat_graph.inspection import view_head

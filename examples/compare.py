@@ -20,15 +20,14 @@ from scipy.stats import norm
 from examples.arguments import RUN_FILE
 from examples.options import example, option
 from examples.report import signed_text
-from examples.sweeps.measures import Measure, make_scorer
+from examples.sweeps import statistics
 from examples.sweeps.rows import is_share
-from examples.sweeps.statistics import Difference, over_seeds, over_seeds_and_examples
 from examples.tasks import get_task
 from examples.tasks.metrics import score_answers, score_classes, score_numbers, score_spans
 from jat_graph.core.files import read_object
 
 # By scores that tell what kind of run it was: how answers to data of one's own are measured.
-MEASURES: dict[str, Measure] = {
+MEASURES: dict[str, statistics.Measure] = {
     "exact_match": score_answers,
     "pearson": score_numbers,
     "accuracy": partial(score_classes, names=("accuracy", "macro_f1")),
@@ -77,16 +76,17 @@ def main(options: Options) -> Iterator[str]:
     yield f"{place}: base {means[0]:.2f}, other {means[1]:.2f}"
     yield differing(base, other)
     if not all(split in run.answers for run in runs):
-        yield describe(over_seeds(changes), metric)
+        yield describe(statistics.over_seeds(changes), metric)
         return
     right = first.answers[split]["right"]
     if any(run.answers[split]["right"] != right for run in runs):
         raise ValueError(f"all runs must be evaluated on the same rows of {split}")
     said = [run.answers[split]["said"] for run in runs]
     measure = task.measure if task else MEASURES[kind]
-    made = [make_scorer(measure, metric, own, right) for own in said]
+    made = [statistics.make_scorer(measure, metric, own, right) for own in said]
     theirs, ours = made[: len(base)], made[len(base) :]
-    yield describe(over_seeds_and_examples(changes, ours, theirs, "rows", "seeds"), metric)
+    found = statistics.over_seeds_and_examples(changes, ours, theirs, "rows", "seeds")
+    yield describe(found, metric)
     if said[: len(base)] == said[len(base) :]:
         yield "Both give the same answer on every row: train longer, or take harder rows."
     elif kind == "accuracy" and not isinstance(right[0], list):
@@ -121,7 +121,7 @@ def differing(base: dict[int, Run], other: dict[int, Run]) -> str:
     return f"They differ in {'; '.join(said)}." if said else "They differ in no option."
 
 
-def describe(difference: Difference, metric: str) -> str:
+def describe(difference: statistics.Difference, metric: str) -> str:
     """Say how large a difference is, and what that shows."""
     text = f"other less base: {signed_text(difference.mean, metric)}"
     if difference.interval is not None:

@@ -37,7 +37,9 @@ def load_splits(
 
     Own rows have the ``columns`` alone, under their new names; None stands for no column.
     """
-    names = [name for name in (task.splits if task else ()) if _is_needed(name, data, args)]
+    needed = {"train": args.do_train, "test": args.do_predict}
+    names = [name for name in (task.splits if task else ()) if needed.get(name, True)]
+    names = ["train"] if task and data.held_out else names
     with args.main_process_first():  # which fills the cache of load_dataset
         found = task.load(data.data_dir, names) if task else _own_splits(data, columns)
     group = task.group if task else None
@@ -54,19 +56,12 @@ def load_splits(
         name: draw_rows(rows, limits.get(name, data.max_eval_samples), group)
         for name, rows in found.items()
     }
-    wanted = [("train", args.do_train), ("validation", args.do_eval), ("test", args.do_predict)]
-    for name, needed in wanted:
-        if needed and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
+    wanted = {"train": args.do_train, "validation": args.do_eval, "test": args.do_predict}
+    for name, is_wanted in wanted.items():
+        if is_wanted and not any(len(found[n]) for n in found if n.startswith((name, "held_out"))):
             hint = {"validation": ": name --validation_file, or --held_out 0.2"}.get(name, "")
             raise ValueError(f"there must be rows for {name}, got {', '.join(found)} only{hint}")
     return found
-
-
-def _is_needed(split: str, data: DataArguments, args: TrainingArguments) -> bool:
-    """Whether a split of a named task is read."""
-    if split == "train":
-        return args.do_train or bool(data.held_out)
-    return not data.held_out and (args.do_predict if split == "test" else True)
 
 
 def _own_splits(data: DataArguments, columns: Mapping[str | None, str]) -> Splits:

@@ -1,9 +1,9 @@
 """Show what a sweep found: its table with 95 % intervals, its verdicts, its figure.
 
 ``python -m examples.report OUTPUT/results.jsonl`` prints the tables in Markdown; ``--figure FILE``
-draws them, ``--curves FILE`` how scores rose on the way and ``--strengths FILE`` which layers and
-heads chose to jump, where that was kept. Several files may be given: the verdicts of all are drawn
-by ``--answers FILE``, and ``--short`` prints a single table of each, for ``docs/experiments.md``.
+draws them, and ``--curves FILE`` how scores rose on the way, where that was kept. Several files may
+be given: the verdicts of all are drawn by ``--answers FILE``, and ``--short`` prints a single table
+of each, for ``docs/experiments.md``.
 
 A score is the mean over the seeds ± their standard deviation, in percent where it is a share. A
 change is against the base, or ``--against VARIANT``, on the same seeds; its interval, of new seeds
@@ -17,9 +17,11 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 from pandas import DataFrame
 
@@ -37,11 +39,11 @@ from examples.sweeps.rows import (
     quoted_rows,
 )
 from examples.sweeps.store import Results, read_results
-from examples.sweeps.strengths import draw_strengths, strengths_frame
 from jat_graph.core.files import replace_unencodable
 from jat_graph.viz import save_figure
 
 NOTHING = "-"
+SIDES = ("queries", "keys", "values")  # of a head, each with strengths of its own
 WORDS = ("measure", "variant", "task", "verdict")  # columns of words
 
 
@@ -59,8 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 save_figure(figures.draw_rows(results, rows), args.figure)
             if args.curves is not None:
                 save_figure(figures.draw_curves(results), args.curves)
-            if args.strengths is not None:
-                save_figure(draw_strengths(results), args.strengths)
             typer.echo(f"## {results.sweep.name}: {results.sweep.title}\n")
             parts = map(markdown, tables(results, rows))
             if args.short:
@@ -79,7 +79,7 @@ def compared(results: Results, name: str | None) -> Results:
     """Return results whose changes are against the variant of a name, and not the sweep's base."""
     sweep = results.sweep
     first = sweep.base if name is None else sweep.variant(name)
-    others = tuple(variant for variant in sweep.variants if variant != first)
+    others = (variant for variant in sweep.variants if variant != first)
     return replace(results, sweep=sweep.model_copy(update={"variants": (first, *others)}))
 
 
@@ -227,6 +227,35 @@ def p_text(p: float | None) -> str:
     return NOTHING if p is None else f"{p:.4f}" if p >= 0.0001 else "< 0.0001"
 
 
+def strengths_frame(results: Results) -> DataFrame:
+    """Return what the variants have learned as texts, a line for each task and variant.
+
+    Columns are means of the sizes of θ over heads and seeds, the largest in brackets, of each side
+    and each layer from 0; ``alike`` is how θ of two seeds correlate, ``sizes alike`` their sizes.
+    """
+    learned: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in results.records:
+        if record.content.get("strengths"):
+            learned.setdefault(record.key[:2], []).append(record.content["strengths"])
+    lines = []
+    for (task, variant), records in learned.items():
+        modules = [*records[0]]
+        theta = np.array([[record[module] for module in modules] for record in records])
+        layers = [re.search(r"(?<![^.])\d+(?![^.])", module) for module in modules]
+        layer = np.array([int(found[0]) if found else 0 for found in layers])
+        parts = {side: theta[:, :, index] for index, side in enumerate(SIDES)}
+        parts |= {f"layer {n}": theta[:, layer == n] for n in np.unique(layer)}
+        line = {"task": task, "variant": variant}
+        for name, part in parts.items():
+            line[name] = f"{np.abs(part).mean():.3f} ({np.abs(part).max():.2f})"
+        moved = theta[:, theta.any(0)]  # what is fixed stays at 0
+        for name, own in {"alike": moved, "sizes alike": np.abs(moved)}.items():
+            pairs = [np.corrcoef(*both)[0, 1] for both in combinations(own, 2)]
+            line[name] = f"{np.mean(pairs):+.2f}" if pairs else "-"
+        lines.append(line)
+    return DataFrame(lines).fillna("-")
+
+
 def markdown(frame: DataFrame) -> str:
     """Return a table in Markdown."""
     align = ["left" if column in WORDS else "right" for column in frame.columns]
@@ -239,7 +268,6 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("results", type=Path, nargs="+", help="results.jsonl of sweeps")
     parser.add_argument("--figure", type=Path, help="PNG file for scores or changes")
     parser.add_argument("--curves", type=Path, help="PNG file for scores over steps")
-    parser.add_argument("--strengths", type=Path, help="PNG file for learned strengths")
     parser.add_argument("--answers", type=Path, help="PNG file for the verdicts of all files")
     parser.add_argument("--against", help="the variant to compare with; default: the first one")
     parser.add_argument("--short", action="store_true", help="print one table of each file")

@@ -43,10 +43,7 @@ def main(args: Options) -> Iterator[str]:
 
 def look(model: str, sentence: str, layer: int, head: int, threshold: float) -> HeadView:
     """Return one head of the model on the sentence; special tokens are no stones."""
-    loaded, tokenizer = (
-        AutoModel.from_pretrained(model).eval(),
-        AutoTokenizer.from_pretrained(model),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(model)
     config = JatConfig.stones(threshold=threshold, strength=0.0)
     loaded = attach(AutoModel.from_pretrained(model).eval(), config, tokenizer)
     return view_head(loaded, tokenizer, sentence, layer=layer, head=head)

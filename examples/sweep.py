@@ -1,12 +1,10 @@
 """Run a sweep: variants × tasks × seeds of a TOML file, over the run scripts or made-up tasks.
 
 ``python -m examples.sweep layers --model MODEL --data_dir DIR --output OUT`` runs what is not yet
-in ``OUT/results.jsonl``, one run after another; those of a seed come before those of the next, so
-that an early stop leaves whole pairs. A command that was interrupted goes on when it is given
-again. Several processes, on several machines too, may run one sweep into one folder: each takes
-runs that no other is at. On one machine set ``OMP_NUM_THREADS`` to cores divided by processes. What
-does not fit the results that are there is refused, and they are left as they are. A run that fails
-does not stop the others. ``python -m examples.report`` shows what came.
+in ``OUT/results.jsonl``, seed by seed. Several processes, on several machines too, may run one
+sweep into one folder: each takes runs that no other is at. What does not fit the results that are
+there is refused. A run that fails does not stop the others. ``python -m examples.report`` shows
+what came.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from examples.sweeps.store import Results, Store, read_results
 from jat_graph.core.files import replace_unencodable
 
 RESULTS = "results.jsonl"
-STUDIES = {"train": "training", "partners": "recall", "far-recall": "recall"}
+STUDIES = {"train": "training", "partners": "small_reader", "far-recall": "small_reader"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,8 +60,7 @@ def run_sweep(
 ) -> Results:
     """Run what is not finished, of some tasks and variants or of all; return all that is finished.
 
-    What does not fit is refused before anything is run; where a run failed, that is raised when all
-    others are through.
+    Where a run failed, that is raised when all others are through.
     """
     if data_dir is not None and not data_dir.is_dir():
         raise NotADirectoryError(f"data_dir must be a folder, got {data_dir}")
@@ -106,7 +103,9 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
         with lock.acquire(timeout=0):
             if run.key in store.finished([*all_runs(run.sweep, run.output)]):
                 return "finished elsewhere"
-            store.add(run, study.run(run))
+            start = time.monotonic()
+            content = study.run(run)
+            store.add(run, {"seconds": time.monotonic() - start} | content)
             shutil.rmtree(run.folder, ignore_errors=True)
     except Timeout:
         return "another process runs it; on one machine each needs its share of OMP_NUM_THREADS"

@@ -7,6 +7,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,12 +31,16 @@ from transformers import (
 )
 from transformers.trainer_pt_utils import DistributedLengthGroupedSampler
 
-from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint
+from examples.arguments import RUN_FILE, DataArguments, ModelArguments, last_checkpoint, read_heads
+from examples.data import draw_rows
 from examples.depth import change_depth
-from examples.heads import first_length_on_clusters, insert_heads, saved_heads
-from jat_graph import from_pretrained, using_global_tokens
+from jat_graph import JatConfig, attach, calibrate, from_pretrained, using_global_tokens
+from jat_graph.clusters.settings import NEVER
 from jat_graph.core.files import read_text, write_text
 from jat_graph.hf import resize_position_embeddings
+from jat_graph.hf.by_name import graph_by_name
+from jat_graph.hf.capture import modules_with
+from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.positions import most_positions, position_tables
 from jat_graph.training import JatTrainerMixin
@@ -42,6 +48,8 @@ from jat_graph.training import JatTrainerMixin
 # What configurations of transformers call the dropout of attention probabilities.
 _DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 
+CALIBRATION_BATCHES = 8
+TOLD = ("labels", "start_positions", "end_positions")  # what a model learns from
 GLOBAL = "global_attention_mask"  # a column of features, and what models take
 
 logger = logging.getLogger(__name__)
@@ -90,14 +98,19 @@ def tokenize(
 def load_config(model: ModelArguments, **settings: Any) -> PreTrainedConfig:
     """The model's configuration with other settings."""
     config: PreTrainedConfig = AutoConfig.from_pretrained(model.model_name_or_path)
+    if model.attention_dropout is not None:
+        names = [name for name in _DROPOUTS if hasattr(config, name)]
+        if not names:
+            raise ValueError(f"{model.model_name_or_path} has no dropout of attention to set")
+        settings |= dict.fromkeys(names, model.attention_dropout)
     for name, value in settings.items():
         setattr(config, name, value)
-    names = [name for name in _DROPOUTS if hasattr(config, name)]
-    if model.attention_dropout is not None and not names:
-        raise ValueError(f"{model.model_name_or_path} has no dropout of attention to set")
-    for name in names if model.attention_dropout is not None else ():
-        setattr(config, name, model.attention_dropout)
     return config
+
+
+def saved_heads(config: PreTrainedConfig) -> bool:
+    """Whether a model was saved with jump heads."""
+    return isinstance(getattr(config, "jat", None), dict)
 
 
 def load_model(
@@ -110,22 +123,20 @@ def load_model(
 ) -> PreTrainedModel:
     """Load a model, or draw its weights; a new head is drawn from the seed, whatever heads jump."""
     set_seed(seed)
-    name = model.model_name_or_path
     if model.from_scratch:
         loaded = auto_class.from_config(config)
-    elif saved_heads(config):
-        loaded = from_pretrained(auto_class, name, config=config, ignore_mismatched_sizes=True)
     else:
-        loaded = auto_class.from_pretrained(name, config=config, ignore_mismatched_sizes=True)
+        load = partial(from_pretrained, auto_class)
+        load = load if saved_heads(config) else auto_class.from_pretrained
+        loaded = load(model.model_name_or_path, config=config, ignore_mismatched_sizes=True)
     if model.depth is not None:
         change_depth(loaded, model.depth)
     tables = [table.length for table in position_tables(loaded)]
     limit = min(tables) if tables else most_positions(loaded.config)
     if limit is not None and limit < max_length:
         resize_position_embeddings(loaded, max_length)
-        logger.warning(
-            "the table of %d positions was made longer, for %d tokens", limit, max_length
-        )
+        said = "the table of %d positions was made longer, for %d tokens"
+        logger.warning(said, limit, max_length)
     if tokenizer is not None:
         tokenizer.model_max_length = max(max_length, tokenizer.model_max_length)
     if model.attn_implementation is not None:
@@ -135,45 +146,17 @@ def load_model(
     return loaded
 
 
-def _lengths(features: Any) -> list[int]:
+def _lengths(features: Dataset) -> list[int]:
     """Tokens of each row, of the longest choice where a row has several."""
-    return [
-        max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
-        for ids in features["input_ids"]
-    ]
+    rows = features["input_ids"]
+    return [max(map(len, ids)) if isinstance(ids[0], list) else len(ids) for ids in rows]
 
 
 Judge = Callable[[Any, Any, Encoded], tuple[dict[str, float], Answers | None]]
 
 
 class TaskTrainer(JatTrainerMixin, Trainer):
-    """The Trainer of all run scripts, with splits by the prefix of their scores."""
-
-    def __init__(self, splits: dict[str, Encoded], judge: Judge, **kwargs: Any) -> None:
-        train, evaluated = splits.get("train"), splits.get("eval")
-        super().__init__(
-            train_dataset=train and train.features,
-            eval_dataset=evaluated and evaluated.features,
-            compute_metrics=dict,  # stands for those of the split that is evaluated
-            **kwargs,
-        )
-        self.splits, self.judge = splits, judge
-        self.answers: dict[str, Answers | None] = {}
-
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
-        """Evaluate on a split, and keep what was answered."""
-        split = self.splits[metric_key_prefix]
-
-        def compute(output: Any) -> dict[str, float]:
-            if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
-                raise ValueError("the model's output must be finite, got NaN or infinity")
-            scores, self.answers[metric_key_prefix] = self.judge(
-                output.predictions, output.label_ids, split
-            )
-            return scores
-
-        self.compute_metrics = compute
-        return super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+    """The Trainer of all run scripts."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Run one forward and backward pass, and stop where the loss is no number any more."""
@@ -190,13 +173,12 @@ class TaskTrainer(JatTrainerMixin, Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
-        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
         batches = self.args.gradient_accumulation_steps * self.args.world_size
         size = self.args.train_batch_size * batches
         # Seed and epoch tell the order; the Trainer's own generator is one that dropout moves.
-        return DistributedLengthGroupedSampler(
-            size, num_replicas=1, rank=0, seed=self.args.seed, lengths=_lengths(dataset)
-        )
+        one: Any = {"num_replicas": 1, "rank": 0, "seed": self.args.seed}
+        lengths = _lengths(train_dataset or self.train_dataset)
+        return DistributedLengthGroupedSampler(size, lengths=lengths, **one)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return SequentialSampler(eval_dataset)  # answers stand beside the rows
@@ -206,11 +188,8 @@ def prefixes(splits: Iterable[str]) -> dict[str, str]:
     """What scores of each split begin with: eval for the first to validate on, as the Trainer."""
     found: dict[str, str] = {}
     for name in splits:
-        if name in ("train", "test"):
-            found[name] = name
-        else:
-            taken = "eval" in found.values()
-            found[name] = f"eval_{name.removeprefix('validation_')}" if taken else "eval"
+        more = f"eval_{name.removeprefix('validation_')}" if "eval" in found.values() else "eval"
+        found[name] = name if name in ("train", "test") else more
     return found
 
 
@@ -235,22 +214,26 @@ def run_trainer(
         check_decoder(loaded)
     else:
         loaded.accepts_loss_kwargs = False  # type: ignore[assignment]  # transformers issue 47688
-    train = encoded["train"].features if "train" in encoded else None
-    insert_heads(loaded, model, args, tokenizer, train, collate)
-    _check_clusters(loaded, is_decoder, [split.features for split in encoded.values()])
-    if any(GLOBAL in split.features.column_names for split in encoded.values()):
+    split_of = {prefix: split for split, prefix in names.items()}
+    features = {prefix: encoded[split].features for prefix, split in split_of.items()}
+    insert_heads(loaded, model, args, tokenizer, features.get("train"), collate)
+    _check_clusters(loaded, is_decoder, [*features.values()])
+    if any(GLOBAL in rows.column_names for rows in features.values()):
         args.remove_unused_columns = False  # the forward takes it as one of any arguments
         with using_global_tokens(loaded, torch.zeros(1, 1, dtype=torch.bool)):
             pass  # refuses a model that would leave it out
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
+    answers: dict[str, Answers] = {}
+    compute = partial(_scores_of, judge, encoded, answers)
     trainer = TaskTrainer(
-        {names[split]: rows for split, rows in encoded.items()},
-        judge,
         model=loaded,
         args=args,
         processing_class=tokenizer,
         data_collator=collate,
+        train_dataset=features.get("train"),
+        eval_dataset=features.get("eval"),
+        compute_metrics=partial(compute, split_of.get("eval")),  # as it trains
         **kwargs,
     )
     trainer.strength_learning_rate = model.strength_learning_rate
@@ -270,19 +253,29 @@ def run_trainer(
     for split, prefix in names.items():
         if split == "train" or not (args.do_predict if prefix == "test" else args.do_eval):
             continue
-        trainer.compute_metrics = dict
-        scores = trainer.evaluate(encoded[split].features, metric_key_prefix=prefix)
+        trainer.compute_metrics = partial(compute, split)
+        scores = trainer.evaluate(features[prefix], metric_key_prefix=prefix)
         results |= scores
         trainer.log_metrics(prefix, scores)
         trainer.save_metrics(prefix, scores, combined=False)
     if trainer.is_world_process_zero():
-        found = {split: trainer.answers.get(prefix) for split, prefix in names.items()}
-        answers = {split: own for split, own in found.items() if own is not None}
         write_text(folder / "answers.json", json.dumps(answers) + "\n")
     if args.do_train:
         _write_card(trainer, model, data)
     trainer.save_metrics("all", results, combined=False)
     return results
+
+
+def _scores_of(
+    judge: Judge, encoded: dict[str, Encoded], answers: dict[str, Answers], split: str, output: Any
+) -> dict[str, float]:
+    """Score what a model puts out for a split, and keep what that answers."""
+    if not all(np.isfinite(scores).all() for scores in tree_leaves(output.predictions)):
+        raise ValueError("the model's output must be finite, got NaN or infinity")
+    scores, said = judge(output.predictions, output.label_ids, encoded[split])
+    if said is not None:
+        answers[split] = said
+    return scores
 
 
 def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments) -> None:
@@ -297,11 +290,46 @@ def _write_card(trainer: TaskTrainer, model: ModelArguments, data: DataArguments
         write_text(card, read_text(card).replace("trained from scratch on", source))
 
 
+def insert_heads(
+    loaded: PreTrainedModel,
+    model: ModelArguments,
+    args: TrainingArguments,
+    tokenizer: PreTrainedTokenizerBase | None,
+    train: Dataset | None,
+    collate: Callable[[list[Any]], dict[str, Tensor]],
+) -> PreTrainedModel:
+    """Attach heads to a model; thresholds are calibrated on training rows where it is asked for."""
+    heads = read_heads(model)
+    if heads and saved_heads(loaded.config):
+        raise ValueError(
+            f"model {model.model_name_or_path} has heads already: leave out --jat_… and --density"
+        )
+    if heads and model.density is not None:
+        file = Path(str(args.output_dir), "calibrated.json")
+        with args.main_process_first():  # thresholds must be the same in each, to the last bit
+            if not file.exists():
+                if train is None:
+                    raise ValueError("density needs --do_train: it is measured on training rows")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                size = args.train_batch_size * args.world_size
+                drawn = [*draw_rows(train, CALIBRATION_BATCHES * size)]  # once for all seeds
+                batches = [collate(drawn[i : i + size]) for i in range(0, len(drawn), size)]
+                for batch, told in product(batches, TOLD):
+                    batch.pop(told, None)
+                calibrate(loaded, batches, density=model.density, config=heads).save(file)
+        heads = JatConfig.load(file)
+    if heads:
+        attach(loaded, heads, tokenizer)
+    return loaded
+
+
 def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:
     """Say it where no text is long enough to be read by the clusters that were asked for."""
-    first = first_length_on_clusters(model, causal)
-    longest = 0 if first is None else max(max(_lengths(split)) for split in splits)
-    if first is not None and longest < first:
+    named = graph_by_name(model.config)
+    layers = (layer.rules[causal] for _, layer in modules_with(model, AttachedClusters))
+    rules = [rule for own in ([named.rules(1, causal)] if named else layers) for rule in own]
+    first = 1 + min((rule.first for rule in rules), default=NEVER)
+    if first < NEVER and (longest := max(max(_lengths(split)) for split in splits)) < first:
         said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "
         said += "is the model's own; a lower dense_below changes that"
         logger.warning(said, longest, first)

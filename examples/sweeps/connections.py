@@ -2,15 +2,15 @@
 
 A tagger of named entities is trained, or with ``study.model = "pretrained"`` a model is taken as it
 comes. A head links word i to word k if the probability with which i attends to k is above mean +
-c · std, both over all layers, heads and pairs of words of one text, a word with itself too; with
-``study.links = "scores"`` the score takes the place of the probability, of jump heads that after
-the jump. A word is its first piece; special tokens and other pieces are left out before the mean is
-taken, as much attention rests on them. Beside the dev set the paper's example is measured.
+c · std, both over all layers, heads and pairs of words of one text; with ``study.links = "scores"``
+the score takes the place of the probability. A word is its first piece; special tokens and other
+pieces are left out before the mean is taken. Beside the dev set the paper's example is measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -75,17 +75,14 @@ def check(run: Run) -> None:
 
 
 def run(run: Run) -> dict[str, Any]:
-    """Train a tagger and measure its links; return its record.
-
-    Beside those of the dev set, ``scores["all layers"]``, ``scores["layer 1"]`` and so on have a
-    share by what is counted, of the dev set and of the paper's example.
-    """
+    """Train a tagger and measure its links; ``scores`` have their shares by layer."""
     limit, length = run.options.get("max_eval_samples"), run.options.get("max_length", 128)
     splits = ["validation", *(["train"] if run.variant.density else [])]
     data = get_task(run.task).load(run.data_dir, splits)
     rows = draw_rows(data["validation"], limit)
     names = rows.features["tags"].feature.names
-    texts = [TypedText(row["tokens"], [_type(names[tag]) for tag in row["tags"]]) for row in rows]
+    types = [None if name == "O" else name[2:] for name in names]
+    texts = [TypedText(row["tokens"], [types[tag] for tag in row["tags"]]) for row in rows]
     heads = training.chosen_heads(run)
     if run.sweep.study.get("model") == "pretrained":
         record: dict[str, Any] = {"scores": {}, "seconds": 0.0}
@@ -100,18 +97,10 @@ def run(run: Run) -> dict[str, Any]:
     else:
         record = training.run(run)
         tokenizer = AutoTokenizer.from_pretrained(run.folder)
-        load = AutoModelForTokenClassification.from_pretrained
-        model = (
-            from_pretrained(AutoModelForTokenClassification, run.folder)
-            if heads
-            else load(run.folder)
-        )
+        load = partial(from_pretrained, AutoModelForTokenClassification)
+        model = (load if heads else AutoModelForTokenClassification.from_pretrained)(run.folder)
     shares = measure(model, tokenizer, texts, length, run.sweep.study.get("links", PROBABILITIES))
     return {**record, "scores": {**record["scores"], **shares}}
-
-
-def _type(tag: str) -> str | None:
-    return None if tag == "O" else tag[2:]
 
 
 def measure(
@@ -137,10 +126,7 @@ def measure_links(
     max_length: int,
     links: Links = PROBABILITIES,
 ) -> dict[str, dict[str, float | None]]:
-    """Count the links of texts; see :func:`count_links`.
-
-    All heads of a layer count together, those that jump and those that do not.
-    """
+    """Count the links of texts as :func:`count_links` does; all heads of a layer count together."""
     totals: dict[str, Tensor] = {}
     for types, rows in read_words(model, tokenizer, texts, max_length, links):
         for what, counts in count_links(rows, types).items():
@@ -200,15 +186,14 @@ def count_links(rows: Tensor, types: Sequence[str | None], c: float = 1.0) -> di
     r"""Count the links of one text, layer by layer: how many are found, and among how many.
 
     Four kinds of ordered pairs are counted: words of different types, a word with a type and one
-    without, all words that differ, and a word with itself. Definition 3.1 is about three words, i,
-    j and k, all different, where "high" is a probability of at least p = mean + c · std:
+    without, all words that differ, and a word with itself. Definition 3.1 is about three words, all
+    different, and p = mean + c · std:
 
     .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
         \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
 
-    Both are shares of ordered triples, so that a pair with two such k counts twice; the share of
-    all pairs is what chance gives. ``bridged`` is no number of the paper's: of the pairs that no
-    link joins, how many have a third word that both are linked to.
+    Both are shares of ordered triples, so that a pair with two such k counts twice. ``bridged``: of
+    the pairs that no link joins, how many have a third word that both are linked to.
 
     Shapes:
         - **rows:** probabilities or scores ``[layers, H, n, n]``

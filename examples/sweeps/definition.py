@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -35,8 +35,10 @@ Kind = Literal[
     "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones",
     "programs", "tables", "graphs", "homophily", "trees", "readers",
 ]  # fmt: skip
-Preset = Literal["paper", "released", "released-efficient", "efficient", "stones", "clustered"]
-HeadKind = Literal[Preset, "none", "triplet", "gfsa", "ppr", "nexus"]
+HeadKind = Literal[
+    "none", "paper", "released", "released-efficient", "efficient", "stones", "clustered",
+    "triplet", "gfsa", "ppr", "nexus",
+]  # fmt: skip
 
 
 class _Strict(BaseModel):
@@ -46,9 +48,8 @@ class _Strict(BaseModel):
 class Variant(_Strict):
     """One line of a table: what kind of heads a model has, and how it is trained.
 
-    ``settings`` are fields of its heads; ``"triplet"``, ``"gfsa"`` and ``"nexus"`` are for small
-    models alone, and ``"ppr"`` is in records only. ``tune`` chooses ρ on held-out training data, or
-    takes over that of the variant it names.
+    ``"triplet"``, ``"gfsa"`` and ``"nexus"`` are for small models alone, ``"ppr"`` is in records
+    only. ``tune`` chooses ρ, or takes over that of the variant it names.
     """
 
     name: str
@@ -77,23 +78,15 @@ class Paper(_Strict):
 
 
 class Question(_Strict):
-    """By how much a variant has to be better than the base: in points, or the measure's unit.
-
-    ``family`` comparisons are corrected together, those that are made elsewhere, too.
-    """
+    """By how much a variant has to be better than the base: in points, or the measure's unit."""
 
     least: float | dict[str, float]
-    family: int | None = None
+    family: int | None = None  # comparisons that are corrected together, those elsewhere, too
     tasks: tuple[str, ...] = ()
 
 
 class Sweep(_Strict):
-    """A sweep, as its TOML file describes it; the first variant is the base.
-
-    ``options`` are those of the run scripts, ``study`` is what the script of its ``kind`` reads,
-    ``columns`` are the metrics that a table shows, and ``pairs`` are variants with what else they
-    are compared with; then the question is about these.
-    """
+    """A sweep, as its TOML file describes it; the first variant is the base."""
 
     name: str = Field(pattern=r"^\w[\w.-]*$")
     title: str = Field(min_length=1)
@@ -102,13 +95,13 @@ class Sweep(_Strict):
     variants: tuple[Variant, ...] = Field(min_length=1)
     seeds: int | tuple[int, ...] = 3
     source: str = ""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # metrics that a table shows
     pairs: tuple[tuple[str, str], ...] = ()
     mean: bool | None = None
     x_label: str = ""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # of the run scripts
     task_options: dict[str, dict[str, Any]] = {}
-    study: dict[str, Any] = {}
+    study: dict[str, Any] = {}  # what the script of its kind reads
     tuning: Tuning | None = None
     paper: Paper = Paper()
     question: Question | None = None
@@ -125,19 +118,17 @@ class Sweep(_Strict):
 
     def variant(self, name: str) -> Variant:
         """Return the variant of a name."""
-        for variant in self.variants:
-            if variant.name == name:
-                return variant
-        known = ", ".join(repr(variant.name) for variant in self.variants)
-        raise ValueError(f"variant of sweep {self.name} must be one of {known}, got {name!r}")
+        found = {variant.name: variant for variant in self.variants}
+        if name not in found:
+            known = ", ".join(map(repr, found))
+            raise ValueError(f"variant of sweep {self.name} must be one of {known}, got {name!r}")
+        return found[name]
 
     def has_passed(self, scores: Mapping[str, float | None]) -> bool:
         """Tell whether the scores of all lessons, in their order, reach their marks."""
         marks = [lesson.get("pass_mark", 0.0) for lesson in self.study.get("lessons", ())]
-        reached = (
-            (score or 0.0) >= mark for score, mark in zip(scores.values(), marks, strict=False)
-        )
-        return len(scores) == len(marks) and all(reached)
+        pairs = zip(scores.values(), marks, strict=False)
+        return len(scores) == len(marks) and all((score or 0.0) >= mark for score, mark in pairs)
 
     def base_of(self, variant: Variant) -> Variant:
         """Return what a variant is compared with: the base, or that of its place on a line."""
@@ -148,21 +139,17 @@ class Sweep(_Strict):
 
 @dataclass(frozen=True)
 class Run:
-    """One variant on one task with one seed, in a folder of the sweep's ``output``.
-
-    ``model`` is None where runs make their own, ``data_dir`` where the Hub is asked.
-    """
+    """One variant on one task with one seed, in a folder of the sweep's ``output``."""
 
     sweep: Sweep
     task: str
     variant: Variant
     seed: int
     output: Path
-    model: str | None = None
-    data_dir: Path | None = None
+    model: str | None = None  # where runs do not make their own
+    data_dir: Path | None = None  # or the Hub is asked
 
     def __str__(self) -> str:
-        """Say which it is."""
         return f"{self.task}, {self.variant.name}, seed {self.seed}"
 
     @property
@@ -194,11 +181,18 @@ class Run:
         if self.model is not None:
             raise ValueError(f"sweep {self.sweep.name} makes its own models: leave out --model")
 
-    def refuse_others(self, variants: Sequence[str]) -> None:
+    def refuse_others(self, variants: Collection[str], name: str | None = None) -> None:
         """Refuse a variant that is none of a kind's."""
-        if self.variant.name not in variants:
+        if (name or self.variant.name) not in variants:
             known = ", ".join(variants)
             raise ValueError(f"variants must be of {known}, got {self.variant.name!r}")
+
+    def read_task(self, pattern: str, wanted: str) -> re.Match[str]:
+        """Return what the name of its task says; refuse one that is not as wanted."""
+        found = re.fullmatch(pattern, self.task)
+        if found is None:
+            raise ValueError(f"task must be as {wanted}, got {self.task!r}")
+        return found
 
     @property
     def settings(self) -> dict[str, Any]:

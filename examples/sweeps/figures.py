@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
+from collections import defaultdict
+from collections.abc import Sequence
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -24,6 +25,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#2
 GREY, MARKERS = "#666666", "os^DvpX<>*"
 _PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
 _COLUMNS, _ROW = 3, 0.17  # panels beside each other; inches of a row
+_LOOKS = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}  # of verdicts
 # Measures of the kind connections, as a reader would say them.
 _SAID = {
     r"δ, (.*)": r"linked, where both look at a third (δ): \1",
@@ -36,10 +38,8 @@ _SAID = {
 def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
     """Draw a panel for each measure.
 
-    Where metrics are numbered, as by steps, or variants lie on lines with bases of their own,
-    scores with standard deviations; else changes with 95 % intervals, over a number if variants
-    have one, or one below the other on one scale; of pairs alone, if the sweep has some. What the
-    paper prints is hollow.
+    Where metrics are numbered or bases have lines, scores with standard deviations; else changes
+    with 95 % intervals, over a number if variants have one; of pairs alone, if there are some.
     """
     sweep = results.sweep
     numbered = [row for row in rows if row.number is not None and row.variant in sweep.variants]
@@ -51,15 +51,19 @@ def draw_rows(results: Results, rows: Sequence[Row]) -> Figure:
         raise ValueError(f"a figure of {sweep.name} needs finished runs of two variants, got fewer")
     placed = [row for row in shown if _point(row)[1] is not None]
     if not placed:
-        return _draw_changes(sweep, [*_grouped(shown, _unit).values()])
-    panels = _grouped(placed, attrgetter("stem" if numbered else "place"))
+        return _draw_changes(sweep, shown)
+    panels = defaultdict[str, list[Row]](list)
+    for row in placed:
+        panels[row.stem if numbered else row.place].append(row)
     tasks = {row.task for row in placed}
     lines = [*dict.fromkeys(_point(row)[0] for row in placed)]  # which look alike in all panels
     same = bool(numbered) and len(tasks) == len(panels)  # measure, at more and more numbers
     figure, axes = _panels(len(panels), sweep.title, sharey=same)
     for axis, (place, group) in zip(axes, panels.items(), strict=True):
         place = place.removeprefix(f"{group[0].task}, ") if len(tasks) == 1 else place
-        axis.set_title(_said(place))
+        for pattern, words in _SAID.items():
+            place = re.sub(f"^{pattern}$", words, place)
+        axis.set_title("\n".join(wrap(place, 34)))
         axis.set_xlabel(number_label(sweep, group[0]) if numbered else sweep.x_label)
         _draw_lines(axis, group, lines, not numbered and not sweep.base.line)
     _add_legend(figure, axes)
@@ -73,28 +77,6 @@ def _point(row: Row) -> tuple[str, Any]:
     return row.variant.line or "", row.variant.x
 
 
-def _grouped(rows: Sequence[Row], key: Callable[[Row], str]) -> dict[str, list[Row]]:
-    """Return rows by their key; those of one key need not stand together."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
-
-
-def _unit(row: Row) -> str:
-    """Return what rows on one scale have in common."""
-    if row.metric == SECONDS:
-        return SECONDS
-    return "share" if is_share(row.metric) else row.place
-
-
-def _said(place: str) -> str:
-    """Return what a panel shows in lines that fit it."""
-    for pattern, words in _SAID.items():
-        place = re.sub(f"^{pattern}$", words, place)
-    return "\n".join(wrap(place, 34))
-
-
 def number_label(sweep: Sweep, row: Row) -> str:
     """Return what the number of a row counts."""
     split = re.fullmatch(r"(\D+) \d+", row.split)
@@ -104,13 +86,12 @@ def number_label(sweep: Sweep, row: Row) -> str:
 def _draw_lines(axis: Axes, rows: Sequence[Row], lines: Sequence[str], changes: bool) -> None:
     """Lines over a number: of changes with intervals, or of scores with standard deviations."""
     for index, name in enumerate(lines):
-        some = [(_point(row)[1], row) for row in rows if _point(row)[0] == name]
-        own = sorted(some, key=itemgetter(0))
-        found = [(x, bounds) for x, row in own if (bounds := _bounds(row, changes)) is not None]
-        x, y = [x for x, _ in found], [mean for _, (_, mean, _) in found]
-        ends = [[m - low for _, (low, m, _) in found], [high - m for _, (_, m, high) in found]]
+        own = sorted(((*_point(row), row) for row in rows), key=lambda point: point[1])
+        own = [(x, row) for line, x, row in own if line == name]
+        found = [(x, *bounds) for x, row in own if (bounds := _bounds(row, changes)) is not None]
         if found:
-            axis.errorbar(x, y, ends, label=name, **_style(index))
+            x, low, mean, high = np.array(found).T
+            axis.errorbar(x, mean, [mean - low, high - mean], label=name, **_style(index))
         printed = [(x, row.paper_change) for x, row in own if row.paper_change is not None]
         if changes and printed:
             axis.plot(*zip(*printed, strict=True), **_PAPER)
@@ -120,8 +101,13 @@ def _draw_lines(axis: Axes, rows: Sequence[Row], lines: Sequence[str], changes: 
     axis.set_ylabel(share if is_share(rows[0].metric) else rows[0].metric)
 
 
-def _draw_changes(sweep: Sweep, groups: Sequence[Sequence[Row]]) -> Figure:
+def _draw_changes(sweep: Sweep, rows: Sequence[Row]) -> Figure:
     """The change of each variant, one below the other, all of one unit on one scale."""
+    scales = defaultdict[str, list[Row]](list)
+    for row in rows:
+        unit = "share" if is_share(row.metric) else row.place
+        scales[SECONDS if row.metric == SECONDS else unit].append(row)
+    groups = scales.values()
     counts = [len(group) + len({row.place for row in group if len(group) > 1}) for group in groups]
     height = _ROW * sum(counts) + 0.5 * len(groups) + 0.8
     figure = Figure(figsize=(PAGE, height), layout="constrained")
@@ -212,9 +198,8 @@ def draw_answers(answers: Sequence[tuple[str, Verdict]]) -> Figure:
         raise ValueError("a figure of verdicts needs a sweep that asks a question")
     figure = Figure(figsize=(PAGE, _ROW * len(answers) + 1.0), layout="constrained")
     axis = figure.subplots()
-    looks = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}
     for y, (_, one) in enumerate(answers):
-        colour, marker = looks[one.said]
+        colour, marker = _LOOKS[one.said]
         axis.plot(one.gain, y, marker, color=colour, markersize=5, label=one.said)
         if one.interval is not None:
             axis.hlines(y, *one.interval, color=colour)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from examples.sweeps.definition import Variant
@@ -17,14 +16,14 @@ def build_heads(
 ) -> list[JatConfig]:
     """Return the settings of a variant's heads on a model; none for a model as it is.
 
-    Layers may be scaled: ``"1-4/12"`` are those that layers 1 to 4 of 12 become, counted from 1, at
-    least one; ``"2,5-6/12"`` puts pieces together. So may heads: ``"2/12"`` is a sixth of the
-    model's, at least one. A threshold takes the place of the variant's own.
-
-    Reference:
-        The JAT paper's tables 4 and 5 name layers and heads of a model with 12 of each.
+    A threshold takes the place of the variant's own. Layers and heads may be scaled, as the JAT
+    paper's tables 4 and 5 name those of a model with 12 of each: see :func:`scale_layers`.
     """
-    settings = scaled(variant.settings, layers, heads)
+    settings = dict(variant.settings)
+    if isinstance(settings.get("layers"), str):
+        settings["layers"] = scale_layers(settings["layers"], layers)
+    if "/" in str(settings.get("heads", "")):
+        settings["heads"] = scale_count("heads", settings["heads"], heads)
     if variant.heads in ("triplet", "gfsa", "ppr", "nexus"):
         raise ValueError(f"heads must not be {variant.heads!r} here: see docs/faithfulness.md")
     if variant.heads == "none":
@@ -41,22 +40,11 @@ def build_heads(
     return [JatConfig.released(efficient=variant.heads == "released-efficient", **settings)]
 
 
-def scaled(settings: Mapping[str, Any], layers: int, heads: int) -> dict[str, Any]:
-    """Return settings with layers and heads of a model at hand."""
-    found = dict(settings)
-    if isinstance(found.get("layers"), str):
-        found["layers"] = scale_layers(found["layers"], layers)
-    if "/" in str(found.get("heads", "")):
-        found["heads"] = scale_count("heads", found["heads"], heads)
-    return found
-
-
 def scale_layers(spec: str, layers: int) -> tuple[int, ...]:
-    """Return the layers that some layers of a deeper or shallower model become.
+    """Return the layers, from 0, that ``"2,5-6/12"``, some of 12 counted from 1, become.
 
-    Layers a to b of m cover the depths from (a − 1)/m to b/m; of L layers they become those from
-    (a − 1)·L/m to b·L/m, rounded, so that neighbouring pieces share no layer. A piece that would be
-    empty is the layer that holds its middle, which a neighbour may have, too.
+    Layers a to b of m become those from (a − 1)·L/m to b·L/m of L, rounded, so that neighbouring
+    pieces share no layer. A piece that would be empty is the layer that holds its middle.
     """
     piece = r"\d+(?:-\d+)?"
     found = re.fullmatch(rf"({piece}(?:,{piece})*)/(\d+)", spec.replace(" ", ""))

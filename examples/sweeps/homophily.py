@@ -1,26 +1,14 @@
 """Sweeps of the kind ``homophily``: nodes are classified with informative or useless edges.
 
-Graphs are of PyG's ``RandomPartitionGraphDataset``, which are stochastic block models: a node is of
-one of five classes, and homophily, which the task says, is the share of its neighbours that are of
-the same. With 0.2 its neighbours are those of any node, and edges say nothing; with 0.8 they nearly
-say all. A node's features are the mean of its class and much noise.
-
-Attention makes a graph of its own from features. Does it help where the given one does not? Two
-ways to jump are compared, each with what it adds to: jump attention in a GPS layer with PyG's
-``GPSConv``, and a hypergraph of stones that attention scores make, walked by
-:class:`jat_graph.nn.StoneConv`, beside MixHop with PyG's ``MixHopConv``.
-
-All layers have the same width, depth, epochs and learning rate, and see the same graphs and splits.
+A node is of one of five classes, and homophily, which the task says, is the share of its neighbours
+that are of the same: with 0.2 edges say nothing, with 0.8 nearly all. Its features are the mean of
+its class and much noise. Two ways to jump are compared, each with what it adds to: jump attention
+in a GPS layer, and stones, walked by :class:`jat_graph.nn.StoneConv`, beside MixHop.
 """
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
-from io import StringIO
-from tempfile import TemporaryDirectory
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,17 +17,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.datasets import RandomPartitionGraphDataset
 from torch_geometric.nn import GCNConv, GINConv, GPSConv, MixHopConv, Sequential
-from torch_geometric.transforms import RandomNodeSplit
 
 from examples import questions
 from examples.sweeps.definition import Run
+from examples.tasks.graphs import SPLIT, of_classes
 from jat_graph import JatConfig, PairGraph, stone_graph
 from jat_graph.nn import JumpConv, StoneConv
 from models.jat_graph_transformer import JumpGPSConv, feed_forward
 
 CLASSES, DEGREE, FEATURES = 5, 8, 16
 CHANNELS, HEADS, LAYERS, POWERS, DROPOUT = 48, 4, 2, (0, 1, 2), 0.5
-NODES, NOISE, EPOCHS, RATE = 500, 3.0, 60, 1e-2
+NODES, EPOCHS, RATE = 500, 60, 1e-2
 # A key votes for two nodes that both score it above 0, in half of the heads.
 JUMPS = JatConfig(
     PairGraph(threshold=0.0, same_sign_only=True), heads=HEADS // 2, hop_weights=(0.5, 0.5)
@@ -59,7 +47,6 @@ class StoneMixHop(nn.Module):
         self.far = StoneConv(CHANNELS // HEADS)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return features of the same shape."""
         query, key, value = (
             lin(x).view(1, len(x), HEADS, -1).transpose(1, 2)  # [1, H, N, D]
             for lin in (self.query, self.key, self.value)
@@ -90,7 +77,6 @@ class NodeClassifier(nn.Module):
         self.last = nn.Linear(CHANNELS, CLASSES)
 
     def forward(self, graph: Data) -> Tensor:
-        """Return logits ``[N, classes]``."""
         x = self.first(graph.x)
         for layer in self.layers:
             x = F.dropout(layer(x, graph.edge_index).relu(), DROPOUT, self.training)
@@ -109,48 +95,31 @@ def check(run: Run) -> None:
 
 def read_share(run: Run) -> float:
     """Return the homophily that a task names."""
-    found = re.fullmatch(r"homophily (0(\.\d+)?|1)", run.task)
-    if found is None:
-        raise ValueError(f"task must be as 'homophily 0.5', in [0, 1], got {run.task!r}")
-    return float(found[1])
+    return float(run.read_task(r"homophily (0(?:\.\d+)?|1)", "'homophily 0.5', in [0, 1]")[1])
 
 
 def run(run: Run) -> dict[str, Any]:
     """Draw a graph and train on it; return the record."""
     graph = draw(run.count("nodes", NODES), read_share(run), run.seed)
-    start = time.perf_counter()
     torch.manual_seed(run.seed)
     model = NodeClassifier(VARIANTS[run.variant.name])
     right = fit(model, graph, run.count("epochs", EPOCHS))
-    return {
-        "scores": {"test": {"right": right}},
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "seconds": time.perf_counter() - start,
-    }
+    return {"scores": {"test": {"right": right}}}
 
 
 def draw(nodes: int, homophily: float, seed: int) -> Data:
     """Draw a graph, the features of its nodes, and which of them are for what."""
     torch.manual_seed(seed)
-    with TemporaryDirectory() as folder, redirect_stderr(StringIO()):  # it says what it is at
-        graph = RandomPartitionGraphDataset(folder, CLASSES, nodes // CLASSES, homophily, DEGREE)[0]
-    # PyG's own features ask scikit-learn for what its newer versions refuse.
-    means = torch.randn(CLASSES, FEATURES)
-    graph.x = means[graph.y] + NOISE * torch.randn(len(graph.y), FEATURES)
-    return RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(graph)
+    sizes = CLASSES, nodes // CLASSES, homophily, DEGREE
+    return SPLIT(of_classes(RandomPartitionGraphDataset, *sizes))
 
 
 def fit(model: NodeClassifier, graph: Data, epochs: int) -> float:
     """Train, and return the score after the epoch that was best on the nodes for choosing."""
-
-    def losses() -> Iterator[Tensor]:
-        for _ in range(epochs):
-            logits = model.train()(graph)[graph.train_mask]
-            yield F.cross_entropy(logits, graph.y[graph.train_mask])
-
-    reached = []
+    train, reached = graph.train_mask, []
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
-    for _ in questions.descend(model, losses(), optimizer):
+    losses = (F.cross_entropy(model.train()(graph)[train], graph.y[train]) for _ in range(epochs))
+    for _ in questions.descend(model, losses, optimizer):
         with torch.no_grad():
             right = (model.eval()(graph).argmax(-1) == graph.y).float()
         reached.append([float(right[mask].mean()) for mask in (graph.val_mask, graph.test_mask)])

@@ -6,19 +6,15 @@ at the first one if all are right, and at where the right variable stands. Varia
 say which graph there is, and how: of its four kinds of edges head h jumps along the hth
 (propagation); or a learned number of each kind is added to each head's scores (bias); or only
 tokens that are joined read each other, beside themselves and the first one (pairs). A name may go
-on after a space, where options differ.
-
-Within a seed all variants begin at the same weights and see the same programs. Shares are of those
-with a wrong variable: found and repaired if told that there is one (``told``) or not (``joint``),
-found, and repaired; ``uncorrupted`` is of those without one, that are left alone.
+on after a space, where options differ. Within a seed all begin at the same weights and see the same
+programs. Shares are of those with a wrong variable: found and repaired if told that there is one
+(``told``) or not (``joint``), found, and repaired; ``uncorrupted`` is of those left alone rightly.
 """
 
 from __future__ import annotations
 
 import platform
 import random
-import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -39,10 +35,8 @@ LAYERS, FEATURES, BATCH = 2, 64, 32
 RATE, FASTER = 2e-3, 5  # of learning; by how much strengths and the bias learn faster
 LEAST = torch.finfo(torch.float32).min
 WAYS = ("propagation", "bias", "pairs")
-VARIANTS = (
-    "none",
-    *(f"{graph}-{way}" for graph in ("program", "random", "nearby") for way in WAYS),
-)
+GRAPHS = ("program", "random", "nearby")
+VARIANTS = ("none", *(f"{graph}-{way}" for graph in GRAPHS for way in WAYS))
 METRICS = ("told", "joint", "localisation", "repair", "uncorrupted")
 JUMPS = jat_graph.JatConfig(jat_graph.PairGraph(), heads="all", strength="learned")
 
@@ -51,8 +45,7 @@ def check(run: Run) -> None:
     """Refuse sizes and variants that there are not."""
     run.refuse_model()
     run.count("steps", 1000)
-    if kind_of(run) not in VARIANTS:
-        raise ValueError(f"variants must be of {', '.join(VARIANTS)}, got {run.variant.name!r}")
+    run.refuse_others(VARIANTS, kind_of(run))
     read_functions(run)
 
 
@@ -63,13 +56,9 @@ def kind_of(run: Run) -> str:
 
 def read_functions(run: Run) -> tuple[list[Program], list[Program]]:
     """Return as many functions to train on and to test on as are asked for."""
-    found = re.fullmatch(r"(\d+) functions", run.task)
-    if found is None:
-        raise ValueError(f"task must be as '500 functions', got {run.task!r}")
+    train = int(run.read_task(r"(\d+) functions", "'500 functions'")[1])
     parts = []
-    for split, number in zip(
-        programs.SPLITS, (int(found[1]), run.count("tests", 1000)), strict=True
-    ):
+    for split, number in zip(programs.SPLITS, (train, run.count("tests", 1000)), strict=True):
         functions = programs.read_functions(split)
         if not 2 <= number <= len(functions):
             raise ValueError(f"{split} must be 2 to {len(functions)} functions, got {number}")
@@ -81,18 +70,13 @@ def run(run: Run) -> dict[str, Any]:
     """Train one model and test it; return its record."""
     train, test = read_functions(run)
     graph, _, way = kind_of(run).partition("-")
-    start = time.perf_counter()
     torch.manual_seed(run.seed)
     model = Finder(way)
     losses = fit(model, train, graph, run.count("steps", 1000), run.seed)
     draw = random.Random(0)  # the same programs for all, every second one with a wrong variable
     shown = [corrupt(program, draw) if i % 2 else program for i, program in enumerate(test)]
-    return {
-        "scores": {"test": measure(model, shown, graph)},
-        "losses": losses,
-        "python": platform.python_version(),
-        "seconds": round(time.perf_counter() - start),
-    }
+    scores = {"test": measure(model, shown, graph)}
+    return {"scores": scores, "losses": losses, "python": platform.python_version()}
 
 
 class Batch(NamedTuple):

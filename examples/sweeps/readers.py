@@ -1,10 +1,7 @@
 """Sweeps of the kind ``readers``: small networks read a frozen model's states and attention.
 
-The model reads sentences of a task. A node is a word with the model's states of one layer, or a
-token where a sentence is classified; an edge goes where some head attends, and says how much each
-head does. What is the relation of each word to its head (``ewtrelations``): subject, object, or is
-it the root? Would speakers say the sentence (``cola``)? The mean over its tokens decides.
-
+A node is a word with the model's states of one layer, or a token where a sentence is classified,
+by the mean over its tokens; an edge goes where some head attends, and says how much each head does.
 The model itself learns nothing. Six readers of what it gives have the same budget and seeds: a
 linear probe and an MLP, which see a word's states only, and two layers of GATv2 along the edges,
 along none, along edges that are dealt out at random, and along those between nearby words. Of
@@ -13,9 +10,8 @@ along none, along edges that are dealt out at random, and along those between ne
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from itertools import chain, pairwise, repeat
+from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -24,7 +20,7 @@ from filelock import FileLock
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import MLP, GATv2Conv, global_mean_pool
+from torch_geometric.nn import GAT, MLP, global_mean_pool
 from transformers import AutoModel, AutoTokenizer
 
 from examples import questions
@@ -40,7 +36,7 @@ NEAR = 2  # words to each side
 def check(run: Run) -> None:
     """Refuse tasks and variants that there are not."""
     training.shape(run.model)
-    run.refuse_others([*READERS])
+    run.refuse_others(READERS)
     if get_task(run.task).kind not in ("tagging", "classification"):
         raise ValueError(f"tasks must be of tags or classes, got {run.task!r}")
 
@@ -48,17 +44,16 @@ def check(run: Run) -> None:
 def run(run: Run) -> dict[str, Any]:
     """Make graphs, unless they are there, train a reader and test it; return its record."""
     train, unseen = read_graphs(run)
-    train.transform = unseen.transform = READERS[run.variant.name]
-    start = time.perf_counter()
+    train.transform = unseen.transform = GNNS.get(run.variant.name)
     torch.manual_seed(run.seed)
-    reader = make_reader(run.variant.name, train, get_task(run.task).kind == "tagging")
+    sizes = train.num_features, train.num_edge_features, train.num_classes
+    reader = Reader(run.variant.name, *sizes, get_task(run.task).kind == "tagging")
     torch.manual_seed(run.seed)  # readers draw unequally many weights; batches are the same
     fit(reader, train, run.count("num_train_epochs", 5), run.options["learning_rate"])
     said, right = answer(reader, unseen)
     return {
         "scores": {"validation": get_task(run.task).measure(said, right)},
         "answers": {"validation": {"said": said, "right": right}},
-        "seconds": time.perf_counter() - start,
     }
 
 
@@ -103,50 +98,36 @@ def nearby_words(graph: Data) -> Data:
     return graph
 
 
-# What each reader changes in the graphs.
-READERS: dict[str, Callable[[Data], Data] | None] = {
-    "linear probe": None,
-    "MLP": None,
+# What each changes in the graphs.
+GNNS: dict[str, Callable[[Data], Data] | None] = {
     "GATv2": None,
     "GATv2 without edges": without_edges,
     "GATv2 on dealt edges": dealt_edges,
     "GATv2 on nearby words": nearby_words,
 }
-
-
-def make_reader(name: str, graphs: AttentionGraphs, of_words: bool = True) -> Reader:
-    """Return a reader that gives logits of the nodes of a batch of graphs, or of the graphs."""
-    sizes = [graphs.num_features, CHANNELS, CHANNELS, graphs.num_classes]
-    if name == "linear probe":
-        return Reader(nn.Linear(sizes[0], sizes[-1]), of_words=of_words)
-    if name == "MLP":
-        return Reader(MLP(sizes, norm=None), of_words=of_words)
-    layers = make_layers(sizes, graphs.num_edge_features)
-    return Reader(nn.Linear(*sizes[-2:]), layers, of_words)
-
-
-def make_layers(sizes: list[int], edge_channels: int) -> list[nn.Module]:
-    """Return layers of GATv2 that weigh neighbours by states and by what each head attends to."""
-    settings = {"heads": HEADS, "edge_dim": edge_channels, "residual": True}
-    pairs = pairwise(sizes[:-1])
-    return [GATv2Conv(here, there // HEADS, **settings) for here, there in pairs]
+READERS = ("linear probe", "MLP", *GNNS)
 
 
 class Reader(nn.Module):
-    """Logits from layers along edges, or without a layer from each node's states alone."""
+    """Logits of words or of sentences, from layers along edges or from each node's states alone."""
 
-    def __init__(
-        self, last: nn.Module, layers: Sequence[nn.Module] = (), of_words: bool = True
-    ) -> None:
+    def __init__(self, name: str, features: int, edges: int, classes: int, of_words: bool) -> None:
         super().__init__()
-        self.layers, self.last, self.of_words = nn.ModuleList(layers), last, of_words
+        self.of_words = of_words
+        if name in GNNS:  # which weigh neighbours by states, and by what each head attends to
+            settings = {"v2": True, "heads": HEADS, "edge_dim": edges, "residual": True}
+            self.network = GAT(features, CHANNELS, 2, classes, jk="last", **settings)
+        elif name == "MLP":
+            self.network = MLP([features, CHANNELS, CHANNELS, classes], norm=None)
+        else:
+            self.network = nn.Linear(features, classes)
 
     def forward(self, batch: Data) -> Tensor:
         """Return logits ``[n, classes]`` of nodes, or the means of each graph's."""
-        x = batch.x
-        for layer in self.layers:
-            x = layer(x, batch.edge_index, batch.edge_attr).relu()
-        logits: Tensor = self.last(x)
+        given = {}
+        if isinstance(self.network, GAT):
+            given = {"edge_index": batch.edge_index, "edge_attr": batch.edge_attr}
+        logits: Tensor = self.network(batch.x, **given)
         return logits if self.of_words else global_mean_pool(logits, batch.batch)
 
 
@@ -166,12 +147,10 @@ def fit(reader: nn.Module, graphs: AttentionGraphs, epochs: int, rate: float) ->
 def answer(reader: Reader, graphs: AttentionGraphs) -> tuple[list[Any], list[Any]]:
     """Return what is said of each sentence, or of each of its words, and what is right."""
     reader.eval()
-    said: list[Any] = []
-    right: list[Any] = []
+    said, right = list[Any](), list[Any]()
     for batch in DataLoader(graphs, batch_size=64):
         sizes = batch.ptr.diff().tolist()
         for found, own in ((said, reader(batch).argmax(-1)), (right, batch.y)):
-            found += (
-                [part.tolist() for part in own.split(sizes)] if reader.of_words else own.tolist()
-            )
+            parts = own.split(sizes) if reader.of_words else own
+            found += [part.tolist() for part in parts]
     return said, right

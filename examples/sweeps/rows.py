@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from examples.sweeps import statistics
 from examples.sweeps.definition import Sweep, Variant
-from examples.sweeps.measures import Scorer, make_scorer
-from examples.sweeps.statistics import (
-    Difference,
-    holm,
-    mean_difference,
-    over_seeds,
-    over_seeds_and_examples,
-)
 from examples.sweeps.store import Record, Results
 from examples.tasks import RecallTask, Task, get_task
+
+Place: TypeAlias = tuple[str, str, str]  # a task, a split and a metric
 
 MEAN = "mean of tasks"
 SECONDS = "seconds"
@@ -33,19 +28,16 @@ _DRAWN = ("programs", "tables", "graphs", "homophily")  # kinds whose tasks no o
 
 @dataclass(frozen=True)
 class Row:
-    """One variant on one measure: the score of each finished seed, None where undefined.
-
-    The paper's numbers are in its units, of seconds its percent of more time.
-    """
+    """One variant on one measure: the score of each finished seed, None where undefined."""
 
     task: str
     split: str
     metric: str
     variant: Variant
     values: Mapping[int, float | None]
-    change: Difference | None = field(default=None, compare=False)
-    paper: float | None = None
-    paper_change: float | None = None
+    change: statistics.Difference | None = field(default=None, compare=False)
+    paper: float | None = None  # in the paper's units
+    paper_change: float | None = None  # of seconds its percent of more time
     threshold: float | None = None
 
     @property
@@ -79,17 +71,14 @@ class Row:
 
 
 class Verdict(NamedTuple):
-    """What is said of a variant at a place: its row, p and corrected p, and its gain.
-
-    The gain is 1 where it is as large as the question asks for; so are the ends of its interval.
-    """
+    """What is said of a variant at a place."""
 
     row: Row
     p: float | None
     corrected: float | None
     said: Literal["yes", "no", "unknown"]
-    gain: float
-    interval: tuple[float, float] | None
+    gain: float  # 1 where it is as large as the question asks for
+    interval: tuple[float, float] | None  # of the gain
 
 
 def is_share(metric: str) -> bool:
@@ -106,31 +95,28 @@ def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
 
 def make_rows(results: Results) -> list[Row]:
     """Return all lines of a table, those of the mean over the tasks last."""
-    sweep, scorers = results.sweep, dict[Any, Scorer | None]()
-    rows = []
+    sweep, scorers, rows = results.sweep, dict[Any, statistics.Scorer | None](), list[Row]()
     for task in sweep.tasks:
         found = {v.name: of for v in sweep.variants if (of := results.of(task, v.name))}
-        for split, metric in _places(sweep, task, next(iter(found.values()), {})):
-            for name, records in found.items():
-                index = task, split, metric
-                row = _row(sweep, index, sweep.variant(name), records)
-                base = results.of(task, sweep.base_of(row.variant).name)
-                rows.append(replace(row, change=_change(sweep, index, records, base, scorers)))
-            for name, other in sweep.pairs:
-                if name in found and other in found:
-                    row = _row(sweep, index, Variant(name=f"{name} against {other}"), found[name])
-                    change = _change(sweep, index, found[name], found[other], scorers)
-                    rows.append(replace(row, change=change))
+        compared = [(v, v.name, sweep.base_of(v).name) for v in sweep.variants if v.name in found]
+        for name, other in sweep.pairs:
+            if name in found and other in found:
+                compared.append((Variant(name=f"{name} against {other}"), name, other))
+        for place in _places(sweep, task, next(iter(found.values()), {})):
+            for variant, name, other in compared:
+                own, base = found[name], found.get(other, {})
+                change = _change(sweep, place, own, base, scorers)
+                rows.append(_row(sweep, place, variant, own, change))
     return [*rows, *_mean_rows(sweep, rows)]
 
 
-def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[tuple[str, str]]:
+def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[Place]:
     """The splits and metrics that a task's table shows."""
     if not records:
         return
     scores = next(iter(records.values())).scores
     if SECONDS in sweep.columns:
-        yield "", SECONDS
+        yield task, "", SECONDS
     splits = list(scores)
     if sweep.kind in (*_OF_IDS, "scratch"):
         splits = ["test" if "test" in scores else splits[0]]
@@ -139,39 +125,42 @@ def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[
         if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
             names = ["accuracy"]  # where all sequences are of one size, that is said once
         elif sweep.kind in ("train", "reading", "scratch", "trees", "readers"):
-            names = [_primary(sweep, task)]
-        yield from ((split, name) for name in sweep.columns or names if name in scores[split])
-
-
-def _primary(sweep: Sweep, task: str) -> str:
-    return task_of(sweep, task).primary_metric
+            names = [task_of(sweep, task).primary_metric]
+        for name in sweep.columns or names:
+            if name in scores[split]:
+                yield task, split, name
 
 
 def _row(
-    sweep: Sweep, place: tuple[str, str, str], variant: Variant, records: Mapping[int, Record]
+    sweep: Sweep,
+    place: Place,
+    variant: Variant,
+    records: Mapping[int, Record],
+    change: statistics.Difference | None,
 ) -> Row:
-    """A row without its change."""
     task, split, metric = place
     first = next(iter(records.values()))
-    own, other = (_printed(sweep, place, v) for v in (variant, sweep.base_of(variant)))
-    change = None
+    base = sweep.base_of(variant)
+    own, other = (_printed(sweep, place, v) for v in (variant, base))
+    printed = None
     if metric == SECONDS:
-        own, change = None, own
-    elif variant.name != sweep.base_of(variant).name and own is not None and other is not None:
-        change = own - other
+        own, printed = None, own
+    elif variant.name != base.name and own is not None and other is not None:
+        printed = own - other
     return Row(
         task=task,
         split=split if len(first.scores) > 1 else "",
         metric=metric,
         variant=variant,
         values={seed: record.value(split, metric) for seed, record in records.items()},
+        change=change,
         paper=own,
-        paper_change=change,
+        paper_change=printed,
         threshold=first.content.get("threshold"),
     )
 
 
-def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> float | None:
+def _printed(sweep: Sweep, place: Place, variant: Variant) -> float | None:
     """The number that the paper prints, of a split as a whole, a mean if of the same tasks."""
     task, split, metric = place
     scores = sweep.paper.scores.get(variant.name, {})
@@ -180,16 +169,18 @@ def _printed(sweep: Sweep, place: tuple[str, str, str], variant: Variant) -> flo
         return None
     if isinstance(found, Mapping):
         return found.get(metric)
-    return found if found is None or task == MEAN or metric == _primary(sweep, task) else None
+    if found is None or task == MEAN:
+        return found
+    return found if metric == task_of(sweep, task).primary_metric else None
 
 
 def _change(
     sweep: Sweep,
-    place: tuple[str, str, str],
+    place: Place,
     ours: Mapping[int, Record],
     theirs: Mapping[int, Record],
-    scorers: dict[Any, Scorer | None],
-) -> Difference | None:
+    scorers: dict[Any, statistics.Scorer | None],
+) -> statistics.Difference | None:
     """How a variant differs from its base, on the seeds that both have finished."""
     task, split, metric = place
     passed = [s for s in theirs if sweep.has_passed(theirs[s].scores.get("lessons", {}))]
@@ -199,32 +190,33 @@ def _change(
     if (ours.keys() and ours == theirs) or not pairs or len(known) < len(pairs):
         return None
     if metric == SECONDS:
-        return over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
+        return statistics.over_seeds({s: a / b - 1 for s, (a, b) in known.items()})
     by_seed = {s: a - b for s, (a, b) in known.items()}
     records = [of[seed] for of in (ours, theirs) for seed in by_seed]
-    right = [r.content["answers"][split]["right"] for r in records if split in r.content["answers"]]
-    measure = getattr(task_of(sweep, task), "measure", None)
-    if measure is None or len(right) < len(records):
-        return over_seeds(by_seed)
-    if any(one != right[0] for one in right):
+    answers = [record.content["answers"].get(split) for record in records]
+    if None in answers:
+        return statistics.over_seeds(by_seed)
+    if any(one["right"] != answers[0]["right"] for one in answers):
         names = " and ".join(dict.fromkeys(record.variant for record in records))
         raise ValueError(f"{names} of {task} must be scored on the same examples of {split}")
-    for record in records:  # the base is needed by every other variant
+    measure, sides = task_of(sweep, task).measure, []
+    for record, own in zip(records, answers, strict=True):
         key = place, record.variant, record.seed
-        if key not in scorers:
-            answers = record.content["answers"][split]
-            scorers[key] = make_scorer(measure, metric, answers["said"], answers["right"])
-    sides = [scorers[place, record.variant, record.seed] for record in records]
+        if key not in scorers:  # the base is needed by every other variant
+            scorers[key] = statistics.make_scorer(measure, metric, own["said"], own["right"])
+        sides.append(scorers[key])
     halves = sides[: len(by_seed)], sides[len(by_seed) :]
-    return over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
+    return statistics.over_seeds_and_examples(by_seed, *halves, f"{task} {split}", task)
 
 
 def _mean_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     """The mean over the tasks of each variant that has all, each task of the same weight."""
     metrics = {row.metric for row in rows}
     alike = metrics == {SECONDS} or all(map(is_share, metrics))
-    different = {(row.task, row.metric, row.number) for row in rows}
-    wanted = len(different) == len({row.task for row in rows}) if sweep.mean is None else sweep.mean
+    wanted = sweep.mean
+    if wanted is None:  # where each task has one measure
+        different = {(row.task, row.metric, row.number) for row in rows}
+        wanted = len(different) == len({row.task for row in rows})
     if len({task_of(sweep, name).name for name in sweep.tasks}) < 2 or not (alike and wanted):
         return
     for variant in sweep.variants:
@@ -245,13 +237,13 @@ def _mean_row(rows: Sequence[Row]) -> Row:
         metric=SECONDS if {row.metric for row in rows} == {SECONDS} else "",
         variant=rows[0].variant,
         values={seed: _mean([row.values[seed] for row in rows]) for seed in seeds},
-        change=mean_difference([row.change for row in rows]),
+        change=statistics.mean_difference([row.change for row in rows]),
         paper=_mean([row.paper for row in rows]),
         paper_change=_mean([row.paper_change for row in rows]),
     )
 
 
-def _mean(values: Any) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     every = list(values)
     return fmean(every) if every and None not in every else None
 
@@ -261,10 +253,8 @@ def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
     for _, group in groupby(rows, lambda row: row.place):
         own = list(group)
         yield from own
-        first = own[0]
-        for name in sweep.paper.quoted:
-            quoted = Variant(name=name)
-            index = first.task, first.split, first.metric
+        index = own[0].task, own[0].split, own[0].metric
+        for quoted in (Variant(name=name) for name in sweep.paper.quoted):
             if (number := _printed(sweep, index, quoted)) is not None:
                 yield Row(*index, quoted, {}, paper=number)
 
@@ -278,32 +268,27 @@ def asked_metric(sweep: Sweep, task: str) -> str:
     return next((name for name in sweep.columns if name in known), known[0])
 
 
-def asked_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the rows that the sweep's question is about; a test set comes before a dev set."""
-    if sweep.question is None:
-        return
-    for task in sweep.question.tasks or sweep.tasks:
-        metric = asked_metric(sweep, task)
-        own = [row for row in rows if (row.task, row.metric) == (task, metric)]
-        own = [row for row in own if not sweep.pairs or row.variant not in sweep.variants]
-        yield from (row for row in own if row.split == own[-1].split and row.change is not None)
-
-
 def make_verdicts(sweep: Sweep, rows: Sequence[Row]) -> list[Verdict]:
     """Answer the sweep's question for each variant and task that was compared.
 
-    It is yes where the change is at least as large as asked and its p, after Holm's correction,
-    below 0.05; no where the interval lies below that size; else unknown.
+    Yes: as large as asked, with a corrected p below 0.05; no: the interval lies below that size.
     """
-    question, asked = sweep.question, list(asked_rows(sweep, rows))
+    question, asked = sweep.question, list[Row]()
     if question is None:
         return []
     tasks = question.tasks or sweep.tasks
+    for task in tasks:
+        metric = asked_metric(sweep, task)
+        own = [row for row in rows if (row.task, row.metric) == (task, metric)]
+        own = [row for row in own if not sweep.pairs or row.variant not in sweep.variants]
+        last = own[-1].split if own else ""  # a test set comes before a dev set
+        asked += [row for row in own if row.split == last and row.change is not None]
     family = question.family or (len(sweep.pairs) or len(sweep.variants) - 1) * len(tasks)
-    changes = [row.change for row in asked if row.change is not None]
-    corrected = iter(holm([c.p for c in changes if c.p is not None], family))
+    known = [row.change.p for row in asked if row.change.p is not None]
+    corrected = iter(statistics.holm(known, family))
     found = []
-    for row, change in zip(asked, changes, strict=True):
+    for row in asked:
+        change = row.change
         least = question.least[row.task] if isinstance(question.least, dict) else question.least
         unit = least / (100 if is_share(row.metric) else 1)
         unit = unit if task_of(sweep, row.task).greater_is_better else -unit

@@ -1,31 +1,35 @@
 """Sweeps of the kind ``scratch``: a small model whose weights are all drawn learns a task.
 
-Words and expressions are read by a BERT, notes and characters by a Llama, a decoder, of
-``study.layers`` layers, 64 features and four heads. The tokenizer knows what the training data
-have: words that are there ``study.seen`` times, or characters. Variants differ in their heads
-alone: within a seed they begin with the same weights and see the same batches.
+Words and expressions are read by a BERT, notes and characters by a Llama, of ``study.layers``
+layers. Tokens are the words that the training data have ``study.seen`` times, or the characters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedConfig
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors, trainers
+from transformers import BertConfig, LlamaConfig, PreTrainedConfig, PreTrainedTokenizerFast
 
 from examples.data import draw_rows
 from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.sweeps.heads import build_heads
-from examples.sweeps.small_models import (
-    HEADS,
-    character_tokenizer,
-    decoder_config,
-    encoder_config,
-    word_tokenizer,
-    write_model,
-)
 from examples.tasks import Task, get_task
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+FEATURES, HEADS = 64, 4
+_SIZES = {
+    "hidden_size": FEATURES,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 128,
+    "initializer_range": 0.1,  # with 0.02, BERT's, or 0.2 names are compared late or never
+}
+CHARACTERS = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+WORDS = pre_tokenizers.WhitespaceSplit()
 
 
 def check(run: Run) -> None:
@@ -47,7 +51,7 @@ def run(run: Run) -> dict[str, Any]:
     layers, task = run.sweep.study.get("layers", 2), get_task(run.task)
     start = run.folder.with_name(f"{run.folder.name}-start")
     if not (start / "config.json").exists():
-        make_start(run, task, start)
+        make_start(run, task, layers, start)
     heads = build_heads(run.variant, layers=layers, heads=HEADS)
     own = replace(run, model=str(start))
     record = training.make_record(own, training.train(own, run.folder, heads, from_scratch=True))
@@ -56,19 +60,59 @@ def run(run: Run) -> dict[str, Any]:
     return {**record, "answers": answers}
 
 
-def make_start(run: Run, task: Task, folder: Any) -> None:
+def make_start(run: Run, task: Task, layers: int, folder: Path) -> None:
     """Write what a run's model is made from: a configuration, and a tokenizer if it needs one."""
     rows = task.load(run.data_dir, ["train"])["train"]
     rows = draw_rows(rows, run.options.get("max_train_samples"), task.group)
-    layers, seen = run.sweep.study.get("layers", 2), run.sweep.study.get("seen", 2)
-    config: PreTrainedConfig = encoder_config(layers)
-    if task.kind == "language_modelling":
-        config = decoder_config(layers)
-        known = task.vocabulary_size is not None
-        tokenizer = None if known else character_tokenizer(rows["text"])
-    elif task.kind == "tagging":
-        tokenizer = word_tokenizer(map(" ".join, rows["tokens"]), seen)
+    decoder, tokenizer = task.kind == "language_modelling", None
+    if task.kind == "tagging":
+        texts = [" ".join(words) for words in rows["tokens"]]
     else:
         columns = [name for name in ("text", "text_pair") if name in rows.column_names]
-        tokenizer = word_tokenizer((text for name in columns for text in rows[name]), seen)
-    write_model(folder, config, tokenizer)
+        texts = [text for name in columns for text in rows[name]]
+    if not decoder:
+        tokenizer = counted_tokenizer(texts, seen=run.sweep.study.get("seen", 2))
+    elif task.vocabulary_size is None:
+        tokenizer = counted_tokenizer(texts, CHARACTERS)
+    write_model(folder, layers, tokenizer, decoder)
+
+
+def write_model(
+    folder: Path, layers: int, tokenizer: PreTrainedTokenizerFast | None, decoder: bool = False
+) -> None:
+    """Write a small BERT or Llama and its tokenizer, if any: what ``--from_scratch`` needs."""
+    config: PreTrainedConfig
+    if decoder:  # rotary positions, so of any length
+        none = dict.fromkeys(("bos_token_id", "eos_token_id"))
+        config = LlamaConfig(num_hidden_layers=layers, **none, **_SIZES)
+    else:
+        none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+        config = BertConfig(num_hidden_layers=layers, max_position_embeddings=128, **none, **_SIZES)
+    if tokenizer is not None:
+        config.vocab_size, config.pad_token_id = len(tokenizer), tokenizer.pad_token_id
+        tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+
+
+def counted_tokenizer(
+    texts: Iterable[str], cut: pre_tokenizers.PreTokenizer = WORDS, seen: int = 1
+) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of the words or characters that the texts have so often."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = cut
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=10**6,  # its own limit is 30,000
+        min_frequency=seen,
+        special_tokens=SPECIAL,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return for_transformers(tokenizer)
+
+
+def for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Let a tokenizer put BERT's special tokens around a text."""
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = ("pad_token", "unk_token", "cls_token", "sep_token")
+    special = dict(zip(names, SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)

@@ -1,13 +1,16 @@
-"""A small model from scratch that answers what is asked of tokens, and how it learns to.
+"""Sweeps of the kinds ``partners`` and ``far-recall``: small models from scratch recall values.
 
-Beside jump heads its layers may have kin of theirs: triplet heads, GFSA, Nexus.
+A task names the number of layers and the sequences, as ``"1 layer, 5 pairs"`` or ``"2 layers, 48
+filler"``, and the number of features if it is not 64, as ``"1 layer, 5 pairs, 128 features"``. The
+table ``[study]`` has the fields of :class:`Training`. Beside jump heads layers may have triplet
+heads, GFSA or Nexus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from examples import questions
+from examples.sweeps.definition import Run, validate
+from examples.sweeps.heads import build_heads
+from examples.tasks.recall import FarRecallTask, IdSequences, PartnersTask, RecallTask
 from jat_graph import JatConfig
 from jat_graph.nn import JumpSelfAttention
 from models.triplet_attention import TripletAttention
-
-if TYPE_CHECKING:
-    from examples.tasks.recall import IdSequences, RecallTask
 
 Kin: TypeAlias = Literal["triplet", "gfsa", "nexus"]
 Heads: TypeAlias = JatConfig | Kin | None
@@ -31,10 +34,7 @@ _TESTED = 50  # sequences at a time, as soft votes take much memory for each
 
 
 class Training(BaseModel):
-    """How a small model is trained: steps of AdamW without weight decay, on fresh sequences.
-
-    It is tested every so many steps; both learning rates fall to 0 in equal steps.
-    """
+    """How a small model is trained on fresh sequences; both learning rates fall to 0."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,6 +43,42 @@ class Training(BaseModel):
     batch_size: int = Field(default=64, ge=1)
     learning_rate: float = Field(default=2e-3, gt=0)
     strength_learning_rate: float = Field(default=0.1, gt=0)
+
+
+def check(run: Run) -> None:
+    """Refuse a model, options, and what a small model's layers cannot have."""
+    run.refuse_model()
+    variant = run.variant
+    if run.sweep.options or variant.options or variant.tune or variant.density:
+        raise ValueError(f"variants of {run.sweep.name} must differ in their heads alone")
+    task, _, channels, heads, _ = read_setting(run)
+    SmallReader(task, 1, heads, channels)
+
+
+def read_setting(run: Run) -> tuple[RecallTask, int, int, Heads, Training]:
+    """Return what a run trains: on which sequences, how deep and wide, with which heads, how."""
+    unit = {"partners": "pairs", "far-recall": "filler"}[run.sweep.kind]
+    pattern = rf"([1-9]\d?) layers?, ([1-9]\d*) {unit}(?:, ([1-9]\d*) features)?"
+    layers, size, channels = run.read_task(pattern, f"'1 layer, 5 {unit}'").groups(CHANNELS)
+    task = PartnersTask(pairs=int(size)) if unit == "pairs" else FarRecallTask(filler=int(size))
+    variant = run.variant
+    heads: Heads
+    if variant.heads in ("triplet", "gfsa", "nexus") and not variant.settings:
+        heads = variant.heads
+    else:
+        heads = next(iter(build_heads(variant, layers=1, heads=HEADS)), None)
+    training = validate(Training, run.sweep.study, "[study]")
+    return task, int(layers), int(channels), heads, training
+
+
+def run(run: Run) -> dict[str, Any]:
+    """Train and test a model; return its record, with the scores of each test on the way."""
+    task, layers, channels, heads, training = read_setting(run)
+    device = (torch.accelerator.current_accelerator() or torch.device("cpu")).type
+    sizes: dict[str, Any] = {"layers": layers, "channels": channels, "seed": run.seed}
+    curve = dict(learning_curve(task, heads, training=training, device=device, **sizes))
+    steps = {f"step {step}": scores for step, scores in curve.items()}
+    return {"scores": {"test": curve[training.steps]} | steps, "device": device}
 
 
 class SmallReader(nn.Module):
@@ -156,21 +192,17 @@ def learning_curve(
     seed: int = 0,
     device: str = "cpu",
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Train a small model from scratch, and tell how well it does on the way.
-
-    Yields:
-        The number of steps, and what the task's ``measure`` gives on its test split after them.
-    """
+    """Train a small model from scratch; yield steps, and scores on the test split after them."""
     training = training or Training()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = SmallReader(task, layers, heads, channels).to(device)
-    named = dict(model.named_parameters())
-    fast = [p for name, p in named.items() if name.endswith(("strength", "theta"))]
-    slow = [p for name, p in named.items() if not name.endswith(("strength", "theta"))]
-    groups: list[dict[str, Any]] = [{"params": slow, "lr": training.learning_rate}]
-    groups.append({"params": fast, "lr": training.strength_learning_rate})
-    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    slow: dict[str, Any] = {"params": [], "lr": training.learning_rate}
+    fast: dict[str, Any] = {"params": [], "lr": training.strength_learning_rate}
+    for name, parameter in model.named_parameters():
+        group = fast if name.endswith(("strength", "theta")) else slow
+        group["params"].append(parameter)
+    optimizer = torch.optim.AdamW([slow, fast], weight_decay=0.0)
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, training.steps)
     source = np.random.default_rng([*b"learning", seed])
 

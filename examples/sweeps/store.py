@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 
 from filelock import FileLock
+from pandas import json_normalize
 
 from examples.sweeps.definition import Run, Sweep, parse_sweep
 from jat_graph.core.files import parse_object, read_text, write_text
@@ -26,8 +27,8 @@ _IDENTITY = ("version", "sweep", "model", "weights", "data")  # of what a file's
 class Record:
     """What a finished run says about itself.
 
-    ``content`` is all that was written: ``scores[split][metric]``, ``answers[split]["said"]`` and
-    ``["right"]``, ``seconds``, ``threshold``, ``strengths`` …
+    ``content`` is all that was written: ``scores[split][metric]``, None where undefined,
+    ``answers[split]["said"]`` and ``["right"]``, ``seconds``, ``threshold``, ``strengths`` …
     """
 
     task: str
@@ -42,7 +43,6 @@ class Record:
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, float | None]]:
-        """The scores by split and metric; None where undefined."""
         return self.content["scores"]
 
     def value(self, split: str, metric: str) -> float | None:
@@ -150,7 +150,7 @@ class Store:
         return {record.key for record in results.records}
 
     def _refuse(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        found, asked = dict(_flat(old)), dict(_flat(new))
+        found, asked = (json_normalize([x]).to_dict("records")[0] for x in (old, new))
         for name in sorted(found.keys() | asked.keys()):
             if found.get(name) != asked.get(name):
                 raise ValueError(
@@ -162,22 +162,16 @@ class Store:
         """Write the record of a run, whose lock the caller holds; the file is whole at any time."""
         record = {"task": run.task, "variant": run.variant.name, "seed": run.seed}
         record |= {"settings": run.settings, **content}
-        record["answers"] = _shortened(content.get("answers", {}))
+        answers = json.dumps(content.get("answers", {}))
+        record["answers"] = json.loads(
+            answers, parse_float=lambda x: float(f"{float(x):.{_DIGITS}g}")
+        )
         line = json.dumps(record, ensure_ascii=False, allow_nan=False)
         header = json.dumps(self.header, ensure_ascii=False)  # tasks and variants may be new
         with self._lock:
             text = read_text(self.path) if self.path.exists() else ""
             lines = text.removesuffix("\n").split("\n")[1:]
             write_text(self.path, "\n".join([header, *lines, line]) + "\n")
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings of nested tables, their names joined by dots."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _plain(path: str) -> str:
@@ -195,12 +189,3 @@ def _digest(folder: Path) -> str | None:
     for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12] if files else None
-
-
-def _shortened(value: Any) -> Any:
-    """Round all floats to a few significant digits."""
-    if isinstance(value, Mapping):
-        return {key: _shortened(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shortened(entry) for entry in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

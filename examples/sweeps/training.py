@@ -1,7 +1,6 @@
 """Sweeps of the kind ``train``: a run script fine-tunes a model on a task, and scores it.
 
-Where a variant asks for it, ρ is chosen first, on training data that the runs which try it do not
-train on. Options are those of the run scripts; ``depth`` may be relative, as ``"-3"``, and ``bf16``
+Options are those of the run scripts; ``depth`` may be relative, as ``"-3"``, and ``bf16``
 ``"auto"``: on where the device multiplies in it.
 """
 
@@ -13,24 +12,26 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock
+from safetensors import safe_open
 from transformers import AutoConfig
 
 from examples.sweeps.definition import TUNING_SEED, Run
 from examples.sweeps.heads import build_heads, resolve_depth
 from examples.sweeps.rows import SECONDS, task_of
-from examples.sweeps.strengths import saved_strengths
 from examples.tasks import get_task
 from examples.training import prefixes
 from jat_graph import JatConfig
 from jat_graph.core.files import write_text
 
 RESULTS, ANSWERS = "all_results.json", "answers.json"
+_STRENGTHS = ".strength.theta"
 _TAKEN = ("model_name_or_path", "task_name", "data_dir", "output_dir", "seed", "held_out")
 
 
@@ -75,31 +76,26 @@ def run(run: Run) -> dict[str, Any]:
 def train(
     run: Run, folder: Path, heads: Sequence[JatConfig] = (), do_train: bool = True, **options: Any
 ) -> dict[str, Any]:
-    """Call the run script, unless it has finished in this folder; return its ``all_results.json``.
-
-    What was interrupted goes on. Options take the place of the run's.
-    """
-    chosen = run.options | {"task_name": run.task, "seed": run.seed} | options
+    """Call the run script with other options, unless it has finished in this folder."""
+    chosen: dict[str, Any] = {"model_name_or_path": run.model, "data_dir": run.data_dir}
+    chosen |= {"use_cpu": not torch.accelerator.is_available()}  # which bf16 asks for
+    chosen |= run.options | {"task_name": run.task, "seed": run.seed} | options
     if isinstance(chosen.get("depth"), str):
         chosen["depth"] = resolve_depth(chosen["depth"], shape(run.model)[0])
-    chosen.setdefault("use_cpu", not torch.accelerator.is_available())  # which bf16 asks for
     if chosen.get("bf16") == "auto":
         chosen["bf16"] = multiplies_in_bf16()
-    begin = {"model_name_or_path": run.model, "data_dir": run.data_dir, "output_dir": folder}
-    chosen = {**begin, **chosen, "disable_tqdm": True}
+    chosen |= {"output_dir": folder, "disable_tqdm": True}
     results = folder / RESULTS
     if not results.exists():
         folder.mkdir(parents=True, exist_ok=True)
         if heads:
             write_text(folder / "heads.json", json.dumps({"jat": heads[0].to_dict()}))
-            chosen["jat_config"] = folder / "heads.json"
-            chosen["density"] = run.variant.density
-        pairs = [(f"--{name}", str(x)) for name, x in chosen.items() if x is not None]
-        words = [text for pair in pairs for text in pair]
-        words += ["--do_train", "--do_eval"] if do_train else ["--do_eval"]
+            chosen |= {"jat_config": folder / "heads.json", "density": run.variant.density}
         task = get_task(chosen["task_name"])
-        words += ["--do_predict"] if "test" in task.splits and "held_out" not in chosen else []
-        words += ["--resume_from_checkpoint", "last"] if do_train else []  # if there is any
+        chosen |= {"do_eval": True, "do_train": do_train}
+        chosen["do_predict"] = "test" in task.splits and "held_out" not in chosen
+        chosen["resume_from_checkpoint"] = "last" if do_train else None  # if there is any
+        words = [f"--{name}={value}" for name, value in chosen.items() if value is not None]
         script = import_module(f"examples.run_{task.kind}")
         with (folder / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
             script.main(words)
@@ -121,8 +117,6 @@ def make_record(run: Run, measured: Mapping[str, Any]) -> dict[str, Any]:
         "scores": scores_of(task.metrics, task.splits, measured),
         "answers": answers,
         "seconds": measured["train_runtime"],
-        "examples": {"train": measured["train_samples"]}
-        | {split: len(both["right"]) for split, both in answers.items()},
         "strengths": saved_strengths(run.folder),
     }
 
@@ -132,12 +126,10 @@ def scores_of(
 ) -> dict[str, dict[str, float | None]]:
     """Return the scores by split and metric, those by size too; None where one is undefined."""
     found: dict[str, dict[str, float | None]] = {}
-    for split, prefix in prefixes(["train", *splits]).items():
-        own = {
-            name.removeprefix(f"{prefix}_"): value
-            for name, value in measured.items()
-            if name.startswith(f"{prefix}_") and not math.isnan(value)
-        }
+    for split, prefix in prefixes(splits).items():
+        starts = [name for name in measured if name.startswith(f"{prefix}_")]
+        own = {name[len(prefix) + 1 :]: measured[name] for name in starts}
+        own = {name: value for name, value in own.items() if not math.isnan(value)}
         names = [*metrics, *(name for name in own if name.startswith("accuracy_"))]
         if split != "train" and own:
             found[split] = {name: own.get(name) for name in names}
@@ -145,16 +137,11 @@ def scores_of(
 
 
 def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
-    """Try every ρ of the sweep, or read what was tried before, and choose the best.
-
-    A part of the training data is held out, the model is trained on the rest, with a seed that no
-    run has, and scored on that part. All seeds share the choice; several processes share the work.
-    """
+    """Choose ρ on training data that is held out, with a seed of its own; all seeds share it."""
     tuning, variant = run.sweep.tuning, run.variant
-    assert tuning is not None  # checked when the sweep is read
     if isinstance(variant.tune, str):
         variant = run.sweep.variant(variant.tune)
-    trial = Run(run.sweep, run.task, variant, TUNING_SEED, run.output, run.model, run.data_dir)
+    trial = replace(run, variant=variant, seed=TUNING_SEED)
     task, scores = get_task(run.task), dict[float, float | None]()
     for threshold in tuning.thresholds:
         folder = trial.folder.parent / "tuning" / f"threshold-{threshold:g}"
@@ -162,7 +149,8 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
         with FileLock(f"{folder}.lock"):
             heads = chosen_heads(trial, threshold)
             measured = train(trial, folder, heads, held_out=tuning.held_out)
-            drop_weights(folder)
+            for path in [*folder.glob("checkpoint-*"), *folder.glob("*.safetensors")]:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         found = scores_of(task.metrics, ["held_out"], measured)
         scores[threshold] = found["held_out"][task.primary_metric]
     sign = 1 if task.greater_is_better else -1
@@ -171,9 +159,13 @@ def choose_threshold(run: Run) -> tuple[float, dict[str, float | None]]:
     return best, {f"{rho:g}": score for rho, score in scores.items()}
 
 
-def drop_weights(folder: Path) -> None:
-    """Delete the checkpoints and the model of a finished run."""
-    for path in folder.glob("checkpoint-*"):
-        shutil.rmtree(path)
-    for path in folder.glob("*.safetensors"):
-        path.unlink()
+def saved_strengths(folder: Path) -> dict[str, list[list[list[float]]]]:
+    """Return the strengths ``[queries, keys, values][hop][head]`` of a saved model by module."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as weights:
+            for name in weights.keys():  # it is no dictionary
+                if name.endswith(_STRENGTHS):
+                    theta = weights.get_tensor(name).double().numpy()
+                    found[name.removesuffix(_STRENGTHS)] = theta.round(5).tolist()
+    return found

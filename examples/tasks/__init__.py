@@ -11,7 +11,7 @@ from examples.tasks.agreement import agreement_task
 from examples.tasks.base import Splits, Task
 from examples.tasks.documents import DOCUMENTS
 from examples.tasks.glue import GLUE
-from examples.tasks.language import CHORALES, LANGUAGE
+from examples.tasks.language import LANGUAGE
 from examples.tasks.listops import listops_task
 from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 from examples.tasks.squad import QUESTIONS
@@ -28,7 +28,6 @@ TASKS: dict[str, Task | RecallTask] = {
         *QUESTIONS,
         *TAGGING,
         *LANGUAGE,
-        *CHORALES,
         agreement_task(),
         listops_task(),
         comparisons_task(),

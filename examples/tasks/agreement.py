@@ -2,10 +2,9 @@
 
 Choose the form of the verb that fits: "The keys next to the cabinet is/are wet". Between subject
 and verb are one to three attractors, noun phrases. In the validation split all have the other
-number than the subject, so that whoever follows the nearest noun is always wrong; in half of the
-training split they do, and in half all have the subject's. Only the subject tells the verb. The
-label is the subject's number. Labels and attractors are balanced exactly; splits share only is, was
-and has.
+number than the subject; in half of the training split they do, and in half all have the subject's.
+The label is the subject's number. Labels and attractors are balanced exactly; splits share only is,
+was and has.
 
 Reference:
     Linzen, Dupoux and Goldberg, *Assessing the Ability of LSTMs to Learn Syntax-Sensitive
@@ -16,12 +15,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from examples.tasks.base import Splits, Task, label_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, label_rows
 from examples.tasks.metrics import score_sizes
 
 NUM_ATTRACTORS = (1, 2, 3)
@@ -43,8 +43,8 @@ def agreement_task(*, train: int = 720, validation: int = 600, seed: int = 0) ->
         if not (0 < size <= _MAX_ROWS and size % cells == 0):
             raise ValueError(f"{name} must be a multiple of {cells} up to {_MAX_ROWS}, got {size}")
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        return {name: label_rows(_draw(name, sizes[name], seed), LABELS) for name in names}
+    def read(_: Path | None, split: str) -> Dataset:
+        return label_rows(_draw(split, sizes[split], seed), LABELS)
 
     return Task("agreement", "classification", read, score_sizes, ("accuracy",), by="attractors")
 

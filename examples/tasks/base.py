@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ class Task:
 
     name: str
     kind: str  # the script that trains it: classification, question_answering, tagging …
-    read: Callable[[Path | None, Sequence[str]], Splits]  # a folder's files, and names of splits
+    read: Callable[[Path | None, str], Dataset | Splits]  # a split of a folder, or all at once
     score: Score | None  # of what was said and is right, an entry each; None, only losses count
     metrics: tuple[str, ...]  # of those that score gives; the first decides what is best
     splits: tuple[str, ...] = ("train", "validation")
@@ -53,11 +53,15 @@ class Task:
         if data_dir is not None and not Path(data_dir).is_dir():
             raise FileNotFoundError(f"data_dir must be a folder, got {data_dir}")
         chosen = self.splits if names is None else tuple(names)
-        unknown = next((name for name in chosen if name not in self.splits), None)
-        if unknown is not None:
-            wanted = ", ".join(self.splits)
-            raise ValueError(f"split of task {self.name} must be one of {wanted}, got {unknown!r}")
-        found = self.read(None if data_dir is None else Path(data_dir), chosen)
+        for name in chosen:
+            if name not in self.splits:
+                wanted = ", ".join(self.splits)
+                raise ValueError(f"split of task {self.name} must be one of {wanted}, got {name!r}")
+        found: Splits = {}
+        for name in chosen:
+            if name not in found:
+                read = self.read(None if data_dir is None else Path(data_dir), name)
+                found |= read if isinstance(read, dict) else {name: read}
         return {name: found[name] for name in chosen}
 
     def measure(self, said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
@@ -122,28 +126,26 @@ def tag_rows(
     sentences: Sequence[tuple[Sequence[str], Sequence[str]]], tags: Sequence[str]
 ) -> Dataset:
     """Sentences as words and tags of them."""
-    unknown = next((tag for _, own in sentences for tag in own if tag not in tags), None)
+    number = {tag: index for index, tag in enumerate(tags)}
+    unknown = next((tag for _, own in sentences for tag in own if tag not in number), None)
     if unknown is not None:
         raise ValueError(f"tags must be among {', '.join(tags)}, got {unknown!r}")
-    number = {tag: index for index, tag in enumerate(tags)}
     rows = [{"tokens": [*words], "tags": [number[t] for t in own]} for words, own in sentences]
     return Dataset.from_list(rows).cast_column("tags", List(ClassLabel(names=[*tags])))
 
 
-def stratified_split(
-    classes: Sequence[Hashable], shares: Mapping[str, float], rest: str = "train"
-) -> dict[str, list[int]]:
+def stratified_split(classes: Sequence[Any], shares: dict[str, float]) -> dict[str, list[int]]:
     """Draw splits in which each class has its share, rounded; the same for the same classes."""
-    members: dict[Hashable, list[int]] = defaultdict(list)
+    members: dict[Any, list[int]] = defaultdict(list)
     for row, name in enumerate(classes):
         members[name].append(row)
-    splits: dict[str, list[int]] = {rest: [], **{split: [] for split in shares}}
+    splits: dict[str, list[int]] = {split: [] for split in ("train", *shares)}
     for name, rows in members.items():
-        count = len(rows)
         random.Random(f"split {name}").shuffle(rows)  # a text is hashed the same way everywhere
+        start = 0
         for split, share in shares.items():
-            taken = round(share * count)
-            splits[split] += rows[:taken]
-            del rows[:taken]
-        splits[rest] += rows
+            stop = start + round(share * len(rows))
+            splits[split] += rows[start:stop]
+            start = stop
+        splits["train"] += rows[start:]
     return {split: sorted(rows) for split, rows in splits.items()}

@@ -51,15 +51,17 @@ _MARKS = re.compile(r"\{\w+\}\s*")  # {vocalsound}, {disfmarker}: up to half of 
 logger = logging.getLogger(__name__)
 
 
-def read_brown(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_brown(data_dir: Path | None, _: str) -> Splits:
     """Read 2,000 words a text, each of one of 15 genres; a fifth is drawn for each other split."""
     path = find_file(data_dir, "nltk", "brown.zip")
     with reading(path, "NLTK's Brown corpus"), zipfile.ZipFile(path) as archive:
         lines = archive.read("brown/cats.txt").decode().splitlines()
         genres = dict(line.split() for line in lines)
-        texts = [brown_text(archive.read(f"brown/{name}").decode()) for name in genres]
-        labels = [GENRES.index(genre) for genre in genres.values()]
-    return _drawn(texts, labels, GENRES, {"validation": 0.2, "test": 0.2}, names)
+        rows = []
+        for name, genre in genres.items():
+            text = brown_text(archive.read(f"brown/{name}").decode())
+            rows.append({"text": text, "label": GENRES.index(genre)})
+    return _drawn(rows, GENRES, 0.2)
 
 
 def brown_text(tagged: str) -> str:
@@ -84,27 +86,24 @@ def _join(words: list[str]) -> str:
     return text
 
 
-def read_imdb(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_imdb(data_dir: Path | None, split: str) -> Splits:
     """Read film reviews, for or against; a tenth of those to train on is drawn to validate on."""
-    parts = sorted({"test" if name == "test" else "train" for name in names})
+    part = "test" if split == "test" else "train"
     archives = ("aclImdb_v1.tar.gz", "aclImdb_subset.tar.gz")
     path = find_file(data_dir, "imdb", "train", "aclImdb/train", *archives)
     with reading(path, "the archive of IMDB"):
         # In one order whatever the archive's, so that what is drawn is the same.
         reviews = sorted(
-            (match[0], content.decode(), _SIDES.index(match["side"]), match["part"])
+            (match[0], content.decode(), _SIDES.index(match["side"]))
             for name, content in _files_beside(path)
-            if (match := _REVIEW.search(name)) and match["part"] in parts
+            if (match := _REVIEW.search(name)) and match["part"] == part
         )
-    found: Splits = {}
-    for part in parts:
-        rows = [{"text": text, "label": side} for _, text, side, own in reviews if own == part]
-        found[part] = label_rows(rows, ("negative", "positive"))
-    if "train" in found:
-        train = found["train"]
-        indices = stratified_split([*train["label"]], {"validation": 0.1})
-        found |= {name: train.select(indices[name]) for name in ("train", "validation")}
-    return found
+    rows = [{"text": text, "label": side} for _, text, side in reviews]
+    every = label_rows(rows, ("negative", "positive"))
+    if part == "test":
+        return {"test": every}
+    indices = stratified_split([*every["label"]], {"validation": 0.1})
+    return {name: every.select(rows) for name, rows in indices.items()}
 
 
 def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -114,32 +113,26 @@ def _files_beside(path: Path) -> Iterator[tuple[str, bytes]]:
             yield file.as_posix(), file.read_bytes()
         return
     with tarfile.open(path, "r:gz") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isfile() else None
-            if content is not None:
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            if (content := archive.extractfile(member)) is not None:
                 yield member.name, content.read()
 
 
-def read_hyperpartisan(data_dir: Path | None, names: Sequence[str]) -> Splits:
+def read_hyperpartisan(data_dir: Path | None, _: str) -> Splits:
     """Read articles without titles: 515, 65 and 65 are drawn, as Longformer's paper has it."""
-    articles, answers = (
-        _articles(find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml"))
-        for stem in ("articles", "ground-truth")
-    )
-    missing = next((name for name in articles if name not in answers), None)
-    if missing is not None:
-        raise ValueError(f"ground-truth must have a label for article {missing!r}, got none")
-    said = [answers[name].get("hyperpartisan") for name in articles]
-    if other := [truth for truth in said if truth not in ("true", "false")]:
-        raise ValueError(f"hyperpartisan must be true or false in ground-truth, got {other[0]!r}")
-    labels = [int(truth == "true") for truth in said]
-    texts, shares = [*map(article_text, articles.values())], {"validation": 0.1, "test": 0.1}
-    return _drawn(texts, labels, ("mainstream", "hyperpartisan"), shares, names)
-
-
-def _articles(path: Path) -> dict[str, ElementTree.Element]:
-    root = parse_xml(read_text(path).encode(), str(path))
-    return {article.get("id", ""): article for article in root.iter("article")}
+    found = []
+    for stem in ("articles", "ground-truth"):
+        path = find_file(data_dir, "hyperpartisan", f"{stem}-training-byarticle-20181122.xml")
+        root = parse_xml(read_text(path).encode(), str(path))
+        found.append({article.get("id", ""): article for article in root.iter("article")})
+    articles, answers = found
+    rows = []
+    for name, article in articles.items():
+        truth = answers[name].get("hyperpartisan") if name in answers else None
+        if truth not in ("true", "false"):
+            raise ValueError(f"ground-truth must say true or false of {name!r}, got {truth!r}")
+        rows.append({"text": article_text(article), "label": int(truth == "true")})
+    return _drawn(rows, ("mainstream", "hyperpartisan"), 0.1)
 
 
 def article_text(article: ElementTree.Element) -> str:
@@ -152,9 +145,7 @@ def article_text(article: ElementTree.Element) -> str:
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
-def read_qmsum(
-    data_dir: Path | None, names: Sequence[str], *, characters: int, choices: int = 4
-) -> Splits:
+def read_qmsum(data_dir: Path | None, _: str, *, characters: int, choices: int = 4) -> Splits:
     """Read meetings: which of four passages of one does a question ask for?
 
     The right one has most of what is marked for it, of its longest span; the others have nothing of
@@ -171,11 +162,10 @@ def read_qmsum(
         message = "QMSum: left out %d of %d questions, about meetings of fewer than %d passages"
         logger.warning(message, every - kept, every, choices)
     drawn = stratified_split([0] * len(rows), {"validation": 0.2, "test": 0.2})
+    labels = [*map(str, range(choices))]
     return {
-        name: label_rows(
-            [row for number in drawn[name] for row in rows[number]], [*map(str, range(choices))]
-        )
-        for name in names
+        name: label_rows([row for number in numbers for row in rows[number]], labels)
+        for name, numbers in drawn.items()
     }
 
 
@@ -223,18 +213,11 @@ def _questions(
         }
 
 
-def _drawn(
-    texts: Sequence[str],
-    labels: Sequence[int],
-    names: Sequence[str],
-    shares: dict[str, float],
-    splits: Sequence[str],
-) -> Splits:
-    """Draw splits with every class in its share."""
-    pairs = zip(texts, labels, strict=True)
-    every = label_rows([{"text": text, "label": label} for text, label in pairs], names)
-    indices = stratified_split(labels, shares)
-    return {split: every.select(indices[split]) for split in splits}
+def _drawn(rows: Sequence[dict[str, Any]], names: Sequence[str], share: float) -> Splits:
+    """Draw so large a share for each split beside the one to train on, every class in its share."""
+    every = label_rows(rows, names)
+    indices = stratified_split([*every["label"]], {"validation": share, "test": share})
+    return {split: every.select(own) for split, own in indices.items()}
 
 
 def _task(name: str, read: Any, metrics: tuple[str, ...], source: str | None = None) -> Task:

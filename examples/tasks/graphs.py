@@ -15,7 +15,7 @@ from functools import cache, partial
 from io import StringIO
 from itertools import islice
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from torch_geometric.utils import grid, remove_self_loops, scatter, to_undirecte
 
 Graphs: TypeAlias = list[Data]
 UNASKED = -100  # cross_entropy leaves it out
+SPLIT = RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)
 WALK = AddRandomWalkPE(8, attr_name=None)  # where a node is in its graph, beside its features
 
 
@@ -44,14 +45,20 @@ class Task(NamedTuple):
 def communities(number: int, size: int = 100, noise: float = 3.0) -> Graphs:
     """Draw a stochastic block model of five classes, half of whose edges stay in a class."""
     probs = 0.01 + 0.03 * torch.eye(5)
-    with TemporaryDirectory() as folder, redirect_stderr(StringIO()):  # it says what it is at
-        (graph,) = datasets.StochasticBlockModelDataset(folder, [size] * 5, probs)
-    # PyG's own features ask scikit-learn for what its newer versions refuse.
-    graph.x = torch.randn(5, 16)[graph.y] + noise * torch.randn(len(graph.y), 16)
-    split = RandomNodeSplit("train_rest", num_val=0.2, num_test=0.6)(WALK(graph))
+    graph = of_classes(datasets.StochasticBlockModelDataset, [size] * 5, probs, noise=noise)
+    split = SPLIT(WALK(graph))
     asked = (split.train_mask, split.val_mask, split.test_mask)  # of one graph
     labels = [split.y.where(mask, UNASKED) for mask in asked[:number]]
     return [Data(x=split.x, edge_index=split.edge_index, y=y) for y in labels]
+
+
+def of_classes(kind: Callable[..., Any], *sizes: Any, noise: float = 3.0) -> Data:
+    """Draw a graph of five classes, whose nodes have the mean of their class and much noise."""
+    with TemporaryDirectory() as folder, redirect_stderr(StringIO()):  # it says what it is at
+        graph = kind(folder, *sizes)[0]
+    # PyG's own features ask scikit-learn for what its newer versions refuse.
+    graph.x = torch.randn(5, 16)[graph.y] + noise * torch.randn(len(graph.y), 16)
+    return graph
 
 
 def houses(number: int, nodes: int = 200, motifs: int = 40) -> Graphs:

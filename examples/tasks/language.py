@@ -11,16 +11,16 @@ Reference:
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 
-from examples.tasks.base import Splits, Task, find_file, reading
+from examples.tasks.base import Task, find_file, reading
 from jat_graph.core.files import parse_json, read_text
 
 NUM_VOICES = 4
@@ -31,51 +31,28 @@ VOCABULARY_SIZE = NUM_PITCHES + 2
 _STEMS = {"train": "train", "validation": "valid", "test": "test"}
 _TITLE = re.compile(r"^ = (?!=).*(?<!=) = $", re.MULTILINE)
 
-logger = logging.getLogger(__name__)
 
-
-def read_wikitext(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read articles, a row each; without a file to train on most of the validation ones serve."""
-
-    def read(name: str) -> list[str]:
-        files = (f"wiki.{_STEMS[name]}.tokens", f"{_STEMS[name]}.txt")
-        return cut_articles(find_file(data_dir, "lm/wikitext-2", *files))
-
-    try:
-        found = {name: read(name) for name in dict.fromkeys(("train", *names))}
-    except FileNotFoundError:
-        every = read("validation")
-        middle = int(0.8 * len(every))
-        found = {"train": every[:middle], "validation": every[middle:]}
-        found |= {"test": read("test")} if "test" in names else {}
-        message = "%s has no WikiText-2 to train on; uses the first %d of %d validation articles"
-        logger.warning(message, data_dir, middle, len(every))
-    return {name: Dataset.from_dict({"text": found[name]}) for name in names}
-
-
-def cut_articles(path: Path) -> list[str]:
-    """Cut a text in front of each title, as `` = Title = ``."""
+def read_wikitext(data_dir: Path | None, split: str) -> Dataset:
+    """Read articles, a row each, which begin with a title, as `` = Title = ``."""
+    stem = _STEMS[split]
+    path = find_file(data_dir, "lm/wikitext-2", f"wiki.{stem}.tokens", f"{stem}.txt")
     text = read_text(path)
-    starts = [found.start() for found in _TITLE.finditer(text)]
+    starts = [title.start() for title in _TITLE.finditer(text)]
     if not starts or text[: starts[0]].strip():
         raise ValueError(f"{path} must begin with a title like ' = Title = '")
-    return [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+    articles = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
+    return Dataset.from_dict({"text": articles})
 
 
-def read_shakespeare(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read the plays: the first nine tenths are for training; each split is a row."""
+def read_shakespeare(data_dir: Path | None, split: str) -> Dataset:
+    """Read the plays, a row: the first nine tenths are for training."""
     text = read_text(find_file(data_dir, "lm/tinyshakespeare", "input.txt"))
     middle = int(0.9 * len(text))
-    parts = {"train": text[:middle], "validation": text[middle:]}
-    return {name: Dataset.from_dict({"text": [parts[name]]}) for name in names}
+    return Dataset.from_dict({"text": [text[:middle] if split == "train" else text[middle:]]})
 
 
 def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
-    """Write the voices of a chorale one after the other, step by step, after a :data:`START`.
-
-    Each step has four tokens: its pitches as they are given, and :data:`REST` for each that is
-    missing. A note that is held is said again at every step.
-    """
+    """Write the voices of a chorale step by step after START, with REST for each missing one."""
     tokens = [START]
     for number, step in enumerate(steps):
         if len(step) > NUM_VOICES:
@@ -87,32 +64,26 @@ def chorale_to_tokens(steps: Iterable[Sequence[int]]) -> list[int]:
     return tokens
 
 
-def read_chorales(data_dir: Path | None, names: Sequence[str], *, resolution: str) -> Splits:
+def read_chorales(data_dir: Path | None, split: str, *, resolution: str) -> Dataset:
     """Read 229, 76 and 77 chorales, in steps of a sixteenth or a quarter."""
     path = find_file(data_dir, "jsb_chorales", f"jsb-chorales-{resolution}.json")
     content = parse_json(read_text(path), path)
     with reading(path, "chorales, lists of steps of pitches"):
-        tokens = {n: [*map(chorale_to_tokens, content[n.removesuffix("ation")])] for n in names}
-    return {name: Dataset.from_dict({"tokens": own}) for name, own in tokens.items()}
+        tokens = [*map(chorale_to_tokens, content[_STEMS[split]])]
+    return Dataset.from_dict({"tokens": tokens})
 
 
-_BITS, _PERPLEXITY = "bits_per_character", "perplexity"
+def _task(name: str, read: Any, metrics: str, splits: str, vocabulary: int | None = None) -> Task:
+    named = {"metrics": tuple(metrics.split()), "splits": tuple(splits.split())}
+    return Task(name, "language_modelling", read, None, **named, vocabulary_size=vocabulary)
+
+
+_ALL, _NOTES = "train validation test", "perplexity bits_per_token"
+_FINE, _COARSE = (partial(read_chorales, resolution=step) for step in ("16th", "quarter"))
+_PLAYS = "bits_per_character perplexity"
 LANGUAGE = (
-    Task(
-        *("wikitext2", "language_modelling", read_wikitext, None, (_PERPLEXITY, _BITS)),
-        splits=("train", "validation", "test"),
-    ),
-    Task(*("tinyshakespeare", "language_modelling", read_shakespeare, None, (_BITS, _PERPLEXITY))),
-)
-CHORALES = tuple(
-    Task(
-        name,
-        "language_modelling",
-        partial(read_chorales, resolution=resolution),
-        None,
-        ("perplexity", "bits_per_token"),
-        ("train", "validation", "test"),
-        vocabulary_size=VOCABULARY_SIZE,
-    )
-    for name, resolution in (("chorales", "16th"), ("choralesquarter", "quarter"))
+    _task("wikitext2", read_wikitext, "perplexity bits_per_character", _ALL),
+    _task("tinyshakespeare", read_shakespeare, _PLAYS, "train validation"),
+    _task("chorales", _FINE, _NOTES, _ALL, VOCABULARY_SIZE),
+    _task("choralesquarter", _COARSE, _NOTES, _ALL, VOCABULARY_SIZE),
 )

@@ -1,8 +1,7 @@
 """ListOps: nested lists of digits, and what they come to; text that is made here.
 
-"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9; MED is the median without its fraction, SM the sum modulo 10. A
-bracket with its operator, a closing bracket and a digit are a token each. In every split the labels
-are balanced to one row.
+"[MAX 2 9 [MIN 4 7 ] 0 ]" is 9; MED is the median without its fraction, SM the sum modulo 10. In
+every split the labels are balanced to one row.
 
 Reference:
     Nangia and Bowman, *ListOps: A Diagnostic Dataset for Latent Tree Learning*, NAACL 2018; Tay et
@@ -17,7 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from examples.tasks.base import Splits, Task, label_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, label_rows
 from examples.tasks.metrics import score_classes
 
 LABELS = tuple("0123456789")
@@ -73,8 +74,8 @@ def listops_task(
         )
     lengths = min_length, max_length
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        return {name: label_rows(_rows(name, sizes[name], lengths, seed), LABELS) for name in names}
+    def read(_: Path | None, split: str) -> Dataset:
+        return label_rows(_rows(split, sizes[split], lengths, seed), LABELS)
 
     return Task("listops", "classification", read, score_classes, ("accuracy",), tuple(sizes))
 

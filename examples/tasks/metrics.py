@@ -61,23 +61,18 @@ def score_numbers(said: Sequence[float], right: Sequence[float]) -> dict[str, fl
 
 def score_spans(said: Sequence[Any], right: Sequence[Any]) -> dict[str, float]:
     """Spans of each sentence; one is right if its type and both of its ends are."""
-    found, wanted = (
-        {(number, *span) for number, spans in enumerate(side) for span in spans}
-        for side in (said, right)
-    )
-    hits = len(found & wanted)
+    pairs = zip(said, right, strict=True)
+    hits = sum(span in wanted for own, wanted in pairs for span in own)
+    found, wanted = (sum(map(len, side)) for side in (said, right))
     return {
-        "f1": 2 * hits / max(1, len(found) + len(wanted)),
-        "precision": hits / max(1, len(found)),
-        "recall": hits / max(1, len(wanted)),
+        "f1": 2 * hits / max(1, found + wanted),
+        "precision": hits / max(1, found),
+        "recall": hits / max(1, wanted),
     }
 
 
 def find_spans(tags: Sequence[str]) -> list[list[Any]]:
-    """Read type, start and stop of spans as conlleval does, from IOB1 or BIO, well formed or not.
-
-    A span begins at each ``B-``, and at an ``I-`` that does not follow a word of its type.
-    """
+    """Read type, start and stop of spans as conlleval does, from IOB1 or BIO, even badly formed."""
     spans: list[list[Any]] = []
     previous = OUTSIDE
     for index, tag in enumerate(tags):
@@ -90,7 +85,7 @@ def find_spans(tags: Sequence[str]) -> list[list[Any]]:
 
 
 def write_tags(spans: Sequence[Sequence[Any]], length: int) -> list[str]:
-    """Write spans as BIO; the way back from :func:`find_spans`."""
+    """Write spans as BIO."""
     tags = [OUTSIDE] * length
     for name, start, stop in spans:
         tags[start:stop] = [f"B-{name}", *[f"I-{name}"] * (stop - start - 1)]
@@ -109,8 +104,7 @@ def score_doubted_answers(
 ) -> dict[str, float]:
     """Pairs of an answer and by how much the model rather says that there is none.
 
-    An answer counts as given if its doubt is at most 0. ``best_f1`` and ``best_exact_match`` are at
-    the limit that is best on these very questions, as the official script has it: too high.
+    An answer counts as given if its doubt is at most 0; ``best_`` scores are at the best limit.
     """
     # Where normalisation leaves nothing of a text, it is no answer.
     wanted = [tuple(t for t in texts if _compare("", (t,))[0] < 1) or ("",) for texts in right]

@@ -59,11 +59,7 @@ class Program(NamedTuple):
 
 @cache
 def read_functions(split: str, folder: Path | None = None) -> tuple[Program, ...]:
-    """Read the functions of a split, each once, in an order that is shuffled and always the same.
-
-    A fifth of the modules are for the test; a package is one. Most functions to train on are in the
-    package ``test``, which some Pythons lack.
-    """
+    """Read a split's functions, each once, shuffled the same way; a package is of one split."""
     home = Path(sysconfig.get_path("stdlib")) if folder is None else folder
     found: dict[tuple[str, ...], Program] = {}
     for path in sorted(home.rglob("*.py")):

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from math import factorial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from datasets import Dataset
-from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from examples.tasks.base import Splits
 from jat_graph.core.numbers import check_integer
 
+Ids: TypeAlias = NDArray[np.int64]
 COLUMNS = ("first", "second", "value", "answer")
 
 
@@ -27,19 +26,18 @@ COLUMNS = ("first", "second", "value", "answer")
 class IdSequences:
     """Sequences of tokens, each of which is up to two names and a value; 0 is none."""
 
-    first: NDArray[np.int64]  # [N, L], its name; only padding, which is at the end, has none
-    second: NDArray[np.int64]  # [N, L], the other name of a token that holds two
-    value: NDArray[np.int64]  # [N, L], what it carries
-    answer: NDArray[np.int64]  # [N, L], the value that is asked of it
-    size: NDArray[np.int64]  # [N], how large a sequence is, as its task counts
+    first: Ids  # [N, L], its name; only padding, which is at the end, has none
+    second: Ids  # [N, L], the other name of a token that holds two
+    value: Ids  # [N, L], what it carries
+    answer: Ids  # [N, L], the value that is asked of it
+    size: Ids  # [N], how large a sequence is, as its task counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecallTask:
     """Tell values that other tokens of a sequence carry.
 
-    Each kind has the ``sizes`` of its sequences; ``num_names``, which have the ids from 1 on;
-    ``candidates(size)``, how many values may be the answer for all that a name itself tells; and
+    Each kind has the ``sizes`` of its sequences; ``num_names``, which have the ids from 1 on; and
     ``draw(sizes, source)``.
     """
 
@@ -66,11 +64,7 @@ class RecallTask:
         sizes = np.resize(np.array(self.sizes), getattr(self, f"{split}_size"))
         return self.draw(sizes, np.random.default_rng([*split.encode(), self.seed]))
 
-    def chance(self, size: int) -> float:
-        """How often the commonest value that may be the answer is it: all without whose it is."""
-        return share_of_commonest(self.candidates(size), self.values)
-
-    def measure(self, said: NDArray[np.int64], asked: IdSequences) -> dict[str, float]:
+    def measure(self, said: Ids, asked: IdSequences) -> dict[str, float]:
         """Compare a value for each token, ``[N, L]``, with what is right, in all and by size."""
         hits = ((said == asked.answer) & (asked.answer > 0)).sum(1)
         answers = (asked.answer > 0).sum(1)
@@ -80,7 +74,15 @@ class RecallTask:
 
     def load(self, data_dir: str | Path | None, names: Sequence[str] | None = None) -> Splits:
         """Make splits as data sets, without padding; nothing is read."""
-        return {name: _rows(self.sequences(name)) for name in names or self.splits}
+        found = {}
+        for name in names or self.splits:
+            drawn = self.sequences(name)
+            columns: dict[str, Any] = {}
+            for column in COLUMNS:
+                pairs = zip(getattr(drawn, column), drawn.first > 0, strict=True)
+                columns[column] = [own[real] for own, real in pairs]
+            found[name] = Dataset.from_dict({**columns, "size": drawn.size})
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +91,7 @@ class PartnersTask(RecallTask):
 
     A sequence of m pairs has 3 m tokens in random order: 2 m names, no two alike, each with a
     value, and m hubs, each of which holds two of the names, its partners. Every name is asked for
-    the value of its partner, which it shares nothing with but their hub. So a name has to find the
-    hub, and there the partner: two steps, for which plain attention takes two layers.
+    the value of its partner, which it shares nothing with but their hub.
 
     Sizes are 1 to ``pairs``: where all sequences are of five pairs or more, it is hardly learned.
     """
@@ -112,10 +113,7 @@ class PartnersTask(RecallTask):
     def num_names(self) -> int:
         return 4 * self.pairs if self.names is None else self.names
 
-    def candidates(self, size: int) -> int:
-        return 2 * size - 1  # all but a name's own
-
-    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+    def draw(self, sizes: Ids, source: np.random.Generator) -> IdSequences:
         """Draw pairs of names, then the values, then the order of the tokens."""
         most = int(sizes.max())
         names = _draw_names(self.num_names, (len(sizes), most, 2), source)
@@ -139,8 +137,7 @@ class FarRecallTask(RecallTask):
     """Tell values that stand far back.
 
     A sequence is the names with their values, then filler, then the same names in another order,
-    without values. These are asked for their values: a window that is no longer than the filler
-    shows none of them, and to guess is right once in as many times as there are values.
+    without values. These are asked for theirs: a window no longer than the filler shows none.
     """
 
     name: str = "farrecall"
@@ -162,10 +159,7 @@ class FarRecallTask(RecallTask):
     def num_names(self) -> int:
         return self.names + self.filler_words
 
-    def candidates(self, size: int) -> int:
-        return size  # the name that asks tells nothing
-
-    def draw(self, sizes: NDArray[np.int64], source: np.random.Generator) -> IdSequences:
+    def draw(self, sizes: Ids, source: np.random.Generator) -> IdSequences:
         """Draw names and values, the filler between, and the order of the questions."""
         count = len(sizes)
         names = _draw_names(self.names, (count, self.told), source)
@@ -183,35 +177,12 @@ class FarRecallTask(RecallTask):
         )
 
 
-@cache
-def share_of_commonest(drawn: int, values: int) -> float:
-    """The expected share of the commonest among values that are drawn independently."""
-    above = 0.0
-    for most in range(drawn):
-        # Ways in which no value is drawn more often are a coefficient of a generating function.
-        series = Polynomial([1 / factorial(k) for k in range(most + 1)]) ** values
-        ways = factorial(drawn) * series.coef[drawn : drawn + 1].sum()
-        above += 1 - ways / values**drawn
-    return float(above / drawn)
-
-
-def _draw_names(
-    names: int, shape: tuple[int, ...], source: np.random.Generator
-) -> NDArray[np.int64]:
+def _draw_names(names: int, shape: tuple[int, ...], source: np.random.Generator) -> Ids:
     """Draw the names of each sequence, no two alike."""
     wanted = int(np.prod(shape[1:]))
     order = source.random((shape[0], names)).argsort(1)
     return order[:, :wanted].reshape(shape) + 1
 
 
-def _joined(*parts: NDArray[np.int64]) -> NDArray[np.int64]:  # [N, …] each, to [N, L]
+def _joined(*parts: Ids) -> Ids:  # [N, …] each, to [N, L]
     return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-
-
-def _rows(drawn: IdSequences) -> Dataset:
-    real = drawn.first > 0
-    columns = {
-        name: [own[kept] for own, kept in zip(getattr(drawn, name), real, strict=True)]
-        for name in COLUMNS
-    }
-    return Dataset.from_dict({**columns, "size": drawn.size})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -38,56 +37,47 @@ logger = logging.getLogger(__name__)
 def read_articles(path: Path) -> list[list[dict[str, Any]]]:
     """Read the questions of each article of a file, each with its answers."""
     content = parse_json(read_text(path), path)
+    articles = []
     with reading(path, "SQuAD"):
-        return [
-            [
-                {
-                    "id": str(entry["id"]),
-                    "question": entry["question"],
-                    "context": paragraph["context"],
-                    "answers": _answers(entry),
-                }
-                for paragraph in article["paragraphs"]
-                for entry in paragraph["qas"]
-            ]
-            for article in content["data"]
-        ]
+        for article in content["data"]:
+            asked = [(p["context"], entry) for p in article["paragraphs"] for entry in p["qas"]]
+            articles.append([_row(context, entry) for context, entry in asked])
+    return articles
 
 
-def _answers(entry: dict[str, Any]) -> dict[str, list[Any]]:
-    """The answers of a question; where the file says that there are none, there must be none."""
+def _row(context: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """A question; where the file says that there are no answers, there must be none."""
+    row = {"id": str(entry["id"]), "question": entry["question"], "context": context}
     answers = entry.get("answers", ())
     impossible = entry.get("is_impossible", not answers)
     if impossible is not (not answers):
         got = f"{len(answers)} answers and is_impossible {impossible!r}"
-        raise ValueError(f"{got} for question {entry['id']}")
-    kinds: dict[str, Any] = {"text": str, "answer_start": index}  # which floats have none of
-    return {key: [kind(answer[key]) for answer in answers] for key, kind in kinds.items()}
+        raise ValueError(f"{got} for question {row['id']}")
+    texts = [str(answer["text"]) for answer in answers]
+    starts = [index(answer["answer_start"]) for answer in answers]  # refuses floats
+    return row | {"answers": {"text": texts, "answer_start": starts}}
 
 
-def read_squad(data_dir: Path | None, names: Sequence[str], *, version: str) -> Splits:
+def read_squad(data_dir: Path | None, split: str, *, version: str) -> Dataset:
     """Read a version's files, whose answers stand where they say."""
-    splits: Splits = {}
-    for name in names:
-        stems = [f"{'train' if name == 'train' else 'dev'}-v{version}.json"]
-        stems += [_HEAD] if stems[0].startswith("train-v1.1") else []
-        path = find_file(data_dir, "squad", *stems)
-        rows = [row for article in read_articles(path) for row in article]
-        for row in rows:
-            texts = row["answers"]["text"]
-            if not texts and version != "2.0":
-                raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
-            if _mended(row)["answers"] != row["answers"]:
-                raise ValueError(f"{path}: question {row['id']} must have {texts} where it says")
-        splits[name] = Dataset.from_list(rows, features=FEATURES)
-        if path.name.startswith(_HEAD):
-            message = "%s is only the beginning of the file to train on: %d questions"
-            logger.warning(message, path, len(splits[name]))
-    return splits
+    stems = [f"{'train' if split == 'train' else 'dev'}-v{version}.json"]
+    stems += [_HEAD] if stems[0].startswith("train-v1.1") else []
+    path = find_file(data_dir, "squad", *stems)
+    rows = [row for article in read_articles(path) for row in article]
+    for row in rows:
+        texts = row["answers"]["text"]
+        if not texts and version != "2.0":
+            raise ValueError(f"{path}: question {row['id']} must have an answer, got none")
+        if _mended(row)["answers"] != row["answers"]:
+            raise ValueError(f"{path}: question {row['id']} must have {texts} where it says")
+    if path.name.startswith(_HEAD):
+        message = "%s is only the beginning of the file to train on: %d questions"
+        logger.warning(message, path, len(rows))
+    return Dataset.from_list(rows, features=FEATURES)
 
 
 def read_covidqa(
-    data_dir: Path | None, names: Sequence[str], *, characters: int | None = None, distance: int = 0
+    data_dir: Path | None, _: str, *, characters: int | None = None, distance: int = 0
 ) -> Splits:
     """Read COVID-QA: of its 98 articles 15 % are drawn for each other split, with their questions.
 
@@ -110,8 +100,8 @@ def read_covidqa(
         logger.warning("%s: left out %d of %d questions", path, asked - kept, asked)
     rows = stratified_split([0] * len(articles), {"validation": 0.15, "test": 0.15})
     return {
-        name: Dataset.from_list([row for number in rows[name] for row in articles[number]])
-        for name in names
+        name: Dataset.from_list([row for number in numbers for row in articles[number]])
+        for name, numbers in rows.items()
     }
 
 
@@ -148,17 +138,14 @@ _SHORT = {"longest_answer": 30}  # tokens, as BERT's authors have it
 _DOUBTED: dict[str, Any] = {"score": score_doubted_answers}
 _DOUBTED |= {"metrics": ("f1", "exact_match", "best_f1", "best_exact_match")}
 _DRAWN = {"splits": ("train", "validation", "test")}
+# 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a window of
+# 64 does not cross in six layers; passages of one article overlap.
+_FAR = partial(read_covidqa, characters=6400, distance=2200)
+_HALF_AS_FAR = partial(read_covidqa, characters=3000, distance=1100)
 QUESTIONS = (
     _task("squad", partial(read_squad, version="1.1"), **_SHORT),
     _task("squad2", partial(read_squad, version="2.0"), **_SHORT, **_DOUBTED),
     _task("covidqa", read_covidqa, **_DRAWN),
-    # 410 tokens or more of BERT's uncased vocabulary lie between question and answer, which a
-    # window of 64 does not cross in six layers; passages of one article overlap.
-    _task(
-        *("covidqafar", partial(read_covidqa, characters=6400, distance=2200), "article"), **_DRAWN
-    ),
-    _task(
-        *("covidqafarhalf", partial(read_covidqa, characters=3000, distance=1100), "article"),
-        **_DRAWN,
-    ),
+    _task("covidqafar", _FAR, "article", **_DRAWN),
+    _task("covidqafarhalf", _HALF_AS_FAR, "article", **_DRAWN),
 )

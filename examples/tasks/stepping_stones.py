@@ -4,9 +4,7 @@ There are two chains of things, each of which costs more than the next. All sent
 than B." of both stand in random order. The question is about two things that are so many steps
 apart: in one chain, where the answer is yes or no, or one in each, where it is unknown. Nobody is
 asked about the ends of a chain, so that each thing asked about once costs more and once costs less.
-Answers and steps are balanced exactly. Guessing is right once in three times; whoever knows only
-which of the two stands higher in its chain is right twice, and the ends tell that of most questions
-of 3 and 4 steps.
+Answers and steps are balanced exactly.
 
 A thing has an adjective and a noun that nothing else in its text has. All splits share these words,
 but a name of one split is in no other.
@@ -20,13 +18,15 @@ Reference:
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise, product
 from pathlib import Path
+from typing import NamedTuple
 
-from examples.tasks.base import Splits, Task, label_rows, tag_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, label_rows, tag_rows
 from examples.tasks.metrics import OUTSIDE, score_sizes, score_spans, write_tags
 from examples.tasks.tagging import bio_tags
 
@@ -47,74 +47,55 @@ YES, NO, UNKNOWN = range(3)
 _DIAGONALS = {"train": (2, 3, 4), "validation": (1,), "test": (0,)}
 _EVERY = 5
 
-_ENDS = 2  # things of a chain that are never asked about: what costs the most and the least
-MOST_THINGS = 8
+# What a thing can be to those asked about: at most one of them, or one beside itself.
+_TYPES = {
+    "first": "is-first below-first above-first".split(),
+    "both": (
+        "is-second below-second above-second is-first is-first+below-second is-first+above-second "
+        "below-first below-first+is-second above-first above-first+is-second"
+    ).split(),
+}
+THINGS = 7  # of a chain: the least for four steps between things that are not its ends
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A text about two chains of things, and a question about the first of two things."""
 
-    facts: tuple[tuple[str, str], ...]  # in the order of the text; the first of each costs more
+    facts: Sequence[tuple[str, str]]  # in the order of the text; the first of each costs more
     first: str
     second: str
     steps: int  # links between the two, or between their indices where each has its own chain
-    label: int  # 0 if the first costs more, 1 if the second does, 2 if nobody knows
-
-    @property
-    def question(self) -> str:
-        """The question as a sentence."""
-        return f"does {self.first} cost more than {self.second}?"
+    label: int
 
     @property
     def text(self) -> str:
         """The facts as sentences, then the question."""
         facts = [f"{more} costs more than {less}." for more, less in self.facts]
-        return " ".join([*facts, self.question])
-
-
-def check_chains(steps: Sequence[int], things: int, sizes: Mapping[str, int]) -> None:
-    """Refuse texts that cannot be drawn, and numbers of them that cannot be balanced."""
-    if not steps or min(steps) < 1 or len(set(steps)) != len(steps):
-        raise ValueError(f"steps must be different numbers from 1, got {tuple(steps)}")
-    least = max(steps) + 1 + _ENDS
-    if not least <= things <= MOST_THINGS:
-        wanted = f"from {least} to {MOST_THINGS} for {max(steps)} steps"
-        raise ValueError(f"things must be {wanted}, got {things}")
-    cells = 3 * len(steps)
-    for name, size in sizes.items():
-        if size < 1 or size % cells:
-            raise ValueError(f"{name} must be a multiple of {cells} above 0, got {size}")
+        return " ".join([*facts, f"does {self.first} cost more than {self.second}?"])
 
 
 @lru_cache(maxsize=8)  # runs that follow each other ask for the same
 def draw_comparisons(
-    split: str, size: int, steps: tuple[int, ...], things: int, seed: int
+    split: str, size: int, steps: tuple[int, ...], seed: int
 ) -> tuple[Comparison, ...]:
     """Draw texts, equally many for each number of steps and each answer."""
     source = random.Random(f"{split} {seed}")  # a text is hashed the same way everywhere
-    cells = list(product(steps, (YES, NO, UNKNOWN)))
-    drawn = [
-        _draw(source, split, things, count, label, swapped=number % 2 == 1)
-        for count, label in cells
-        for number in range(size // len(cells))
-    ]
+    cells = list(product(steps, range(len(LABELS)), range(size // (len(steps) * len(LABELS)))))
+    drawn = [_draw(source, split, count, label, number % 2 == 1) for count, label, number in cells]
     source.shuffle(drawn)
     return tuple(drawn)
 
 
-def _draw(
-    source: random.Random, split: str, things: int, steps: int, label: int, *, swapped: bool
-) -> Comparison:
+def _draw(source: random.Random, split: str, steps: int, label: int, swapped: bool) -> Comparison:
     """Draw a text; of unknown things the first is the lower one where ``swapped`` says so."""
-    names = _draw_names(source, split, 2 * things)
-    chains = names[:things], names[things:]
+    names = _draw_names(source, split, 2 * THINGS)
+    chains = names[:THINGS], names[THINGS:]
     facts = [fact for chain in chains for fact in pairwise(chain)]
     source.shuffle(facts)
-    upper = source.randint(1, things - _ENDS - steps)
+    upper = source.randint(1, THINGS - 2 - steps)
     pair = chains[0][upper], chains[label == UNKNOWN][upper + steps]
     first, second = reversed(pair) if label == NO or (label == UNKNOWN and swapped) else pair
-    return Comparison(tuple(facts), first, second, steps, label)
+    return Comparison(facts, first, second, steps, label)
 
 
 def _draw_names(source: random.Random, split: str, count: int) -> list[str]:
@@ -138,7 +119,6 @@ def comparisons_task(
     name: str = "steppingstones",
     *,
     steps: tuple[int, ...] = (1, 2, 3, 4),
-    things: int = 7,  # of a chain; 7 are the least for 4 steps
     train: int = 24_000,  # texts, a multiple of 3 times the number of steps
     validation: int = 600,
     test: int = 1200,
@@ -149,45 +129,31 @@ def comparisons_task(
 
     A lesson before that tags, in the same texts, the things asked about, ``is-first``, and their
     neighbours, ``below-first`` or ``above-first``: of the first of them, or of both, where
-    ``below-first+is-second`` answers a question of one step. With it a small encoder learns sooner.
+    ``below-first+is-second`` answers a question of one step.
     """
     sizes = {"train": train, "validation": validation, "test": test}
-    check_chains(steps, things, sizes)
-    both = lesson == "both"
+    for split, size in sizes.items():
+        if size < 1 or size % (3 * len(steps)):
+            wanted = f"a multiple of {3 * len(steps)} above 0"
+            raise ValueError(f"{split} must be {wanted}, got {size}")
 
-    def read(data_dir: Path | None, names: Sequence[str]) -> Splits:
-        drawn = {n: draw_comparisons(n, sizes[n], steps, things, seed) for n in names}
-        if lesson is not None:
-            texts = {n: [(o.text.split(), _tags(o, both)) for o in own] for n, own in drawn.items()}
-            return {n: tag_rows(own, bio_tags(_types(both))) for n, own in texts.items()}
-        rows = {
-            n: [{"text": o.text, "steps": o.steps, "label": o.label} for o in own]
-            for n, own in drawn.items()
-        }
-        return {n: label_rows(own, LABELS) for n, own in rows.items()}
+    def read(_: Path | None, split: str) -> Dataset:
+        drawn = draw_comparisons(split, sizes[split], steps, seed)
+        if lesson is None:
+            rows = [{"text": x.text, "steps": x.steps, "label": x.label} for x in drawn]
+            return label_rows(rows, LABELS)
+        tagged = [(x.text.split(), _tags(x, lesson)) for x in drawn]
+        return tag_rows(tagged, bio_tags(_TYPES[lesson]))
 
     if lesson is not None:
         return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"), (*sizes,))
     return Task(name, "classification", read, score_sizes, ("accuracy",), (*sizes,), by="steps")
 
 
-def _types(both: bool) -> tuple[str, ...]:
-    """Name what a thing can be to those asked about: at most one of them, or one beside itself."""
-    first, second = (
-        ("", *(f"{role}-{asked}" for role in ("is", "below", "above")))
-        for asked in ("first", "second")
-    )
-    return tuple(
-        "+".join(filter(None, pair))
-        for pair in product(first, second if both else ("",))
-        if any(pair) and (not all(pair) or sum(role.startswith("is-") for role in pair) == 1)
-    )
-
-
-def _tags(text: Comparison, both: bool) -> list[str]:
+def _tags(text: Comparison, lesson: str) -> list[str]:
     """The tag of each word."""
+    asked = {"first": text.first} | ({"second": text.second} if lesson == "both" else {})
     tags: list[str] = []
-    asked = {"first": text.first} | ({"second": text.second} if both else {})
     for more, less in text.facts:
         spans = []
         for own, side, start in ((more, "above", 0), (less, "below", 5)):
@@ -198,4 +164,4 @@ def _tags(text: Comparison, both: bool) -> list[str]:
             ]
             spans += [("+".join(roles), start, start + 2)] if roles else []
         tags += write_tags(spans, 7)  # words of a sentence
-    return tags + [OUTSIDE] * len(text.question.split())
+    return tags + [OUTSIDE] * 8  # of the question

@@ -20,15 +20,7 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from examples.tasks.base import (
-    Splits,
-    Task,
-    find_file,
-    label_rows,
-    read_lines,
-    reading,
-    stratified_split,
-)
+from examples.tasks.base import Task, find_file, label_rows, read_lines, reading
 from examples.tasks.glue import ENTAILMENT
 from examples.tasks.metrics import score_classes
 
@@ -154,69 +146,33 @@ def read_rows(path: Path, reader: Reader, labels: Sequence[str], *, spare: bool)
     return label_rows(rows, labels)
 
 
-def read_superglue(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    folder: str,
-    reader: Reader,
-    labels: Sequence[str],
-    part: str | None = None,
-) -> Splits:
-    """Read splits of a task; ``part`` is a file with some of the rows to train on."""
-    found: Splits = {}
-    for name in names:
-        stems = [_STEMS[name], *([part] if part and name == "train" else [])]
-        path = find_file(data_dir, f"superglue/{folder}", *stems)
-        if part in (path.name, path.stem):
-            logger.warning("%s: a part of the rows to train on, with no file of all", path)
-        found[name] = read_rows(path, reader, labels, spare=name == "train")
-    return found
-
-
-def read_boolq(data_dir: Path | None, names: Sequence[str]) -> Splits:
-    """Read BoolQ; without a file to train on, four fifths of the other one's passages serve."""
-    pair = partial(read_pair, first="passage", second="question")
-    read = partial(read_superglue, folder="BoolQ", reader=pair, labels=BOOLEAN)
-    try:
-        return read(data_dir, [*dict.fromkeys(("train", *names))])
-    except FileNotFoundError:
-        every = read(data_dir, ["validation"])["validation"]
-    known = every.unique("text")
-    drawn = stratified_split([0] * len(known), {"validation": 0.2})
-    texts = {name: {known[number] for number in numbers} for name, numbers in drawn.items()}
-    found = {n: every.filter(lambda row, own=own: row["text"] in own) for n, own in texts.items()}
-    message = "BoolQ has no file to train on in %s: %d of %d validation rows are used, by passage"
-    logger.warning(message, data_dir, len(found["train"]), len(every))
-    return {name: found[name] for name in names}
-
-
 def _task(
     name: str,
     folder: str,
     reader: Reader,
     labels: Sequence[str],
     metrics: tuple[str, ...] = ("accuracy",),
-    part: str | None = None,
     **settings: Any,
 ) -> Task:
-    read = partial(read_superglue, folder=folder, reader=reader, labels=labels, part=part)
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        path = find_file(data_dir, f"superglue/{folder}", _STEMS[split])
+        return read_rows(path, reader, labels, spare=split == "train")
+
     score = partial(score_classes, names=metrics)
     return Task(name, "classification", read, score, metrics, **settings)
 
 
+_passage = partial(read_pair, first="passage", second="question")
 _premise = partial(read_pair, first="premise", second="hypothesis")
 _THREE = ("entailment", "contradiction", "neutral")
 _ALL = {"source": "text", "group": "question"}
 
 SUPERGLUE = (
     _task("cb", "CB", _premise, _THREE, ("accuracy", "macro_f1")),
-    Task("boolq", "classification", read_boolq, score_classes, ("accuracy",), source="text"),
+    _task("boolq", "BoolQ", _passage, BOOLEAN, source="text"),
     _task("copa", "COPA", read_copa, ("choice1", "choice2")),
     _task("multirc", "MultiRC", read_multirc, BOOLEAN, ("f1", "exact_match"), **_ALL),
     _task("wic", "WiC", read_wic, BOOLEAN),
-    # Where only smaller copies can be had, labels can be found for 401 of the 554 rows; put
-    # together, they have this name.
-    _task("wsc", "WSC", read_wsc, BOOLEAN, part="train_partial401.jsonl"),
+    _task("wsc", "WSC", read_wsc, BOOLEAN),
     _task("superrte", "RTE", _premise, ENTAILMENT.split()),
 )

@@ -9,11 +9,12 @@ Reference:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from examples.tasks.base import Splits, Task, find_file, reading, tag_rows
+from datasets import Dataset
+
+from examples.tasks.base import Task, find_file, reading, tag_rows
 from examples.tasks.metrics import OUTSIDE, find_spans, score_classes, score_spans, write_tags
 from jat_graph.core.files import read_text
 from jat_graph.probes import read_treebank
@@ -34,71 +35,56 @@ def bio_tags(types: Sequence[str]) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{part}-{name}" for name in types for part in "BI"))
 
 
-def read_columns(
-    data_dir: Path | None,
-    names: Sequence[str],
-    *,
-    home: str,
-    types: Sequence[str],
-    files: dict[str, tuple[str, ...]],
-) -> Splits:
-    """Read a word a line, its tag in the last column, BIO or IOB1; a blank line ends a sentence."""
-    found: Splits = {}
-    for name in names:
-        path = find_file(data_dir, home, *files[name])
-        sentences: list[tuple[list[str], list[str]]] = [([], [])]
+def read_columns(path: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield sentences: a word a line, its tag in the last column, a blank line after each."""
+    words, tags = list[str](), list[str]()
+    # Nothing but a line feed ends a line: some words are rare signs that would.
+    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
+        text = line.strip(" \t\r")
+        fields = text.split("\t") if "\t" in text else re.split(" +", text)
+        if not text or fields[0] == "-DOCSTART-":
+            if words:
+                yield words, tags
+            words, tags = [], []
+        elif len(fields) < 2:
+            raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
+        else:
+            words.append(fields[0])
+            tags.append(fields[-1])
+
+
+def _entities(name: str, types: str, train: str, validation: str) -> Task:
+    """A task of spans, whose files have BIO or IOB1."""
+    files = {"train": train.split(), "validation": validation.split()}
+
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        path = find_file(data_dir, name, *files[split])
         with reading(path, "columns of words and tags"):
-            # Nothing but a line feed ends a line: some words are rare signs that would.
-            for number, line in enumerate(read_text(path).split("\n"), start=1):
-                text = line.strip(" \t\r")
-                fields = text.split("\t") if "\t" in text else re.split(" +", text)
-                if not text or fields[0] == "-DOCSTART-":
-                    sentences.append(([], []))
-                elif len(fields) < 2:
-                    raise ValueError(f"line {number} must have a word and a tag, got {text!r}")
-                else:
-                    sentences[-1][0].append(fields[0])
-                    sentences[-1][1].append(fields[-1])
-            read = [(w, write_tags(find_spans(tags), len(w))) for w, tags in sentences if w]
-            found[name] = tag_rows(read, bio_tags(types))
-    return found
+            pairs = [(w, write_tags(find_spans(t), len(w))) for w, t in read_columns(path)]
+            return tag_rows(pairs, bio_tags(types.split()))
 
-
-def read_trees(
-    data_dir: Path | None, names: Sequence[str], *, column: str, tags: Sequence[str]
-) -> Splits:
-    """Read UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
-    found: Splits = {}
-    for name in names:
-        split = {"validation": "dev"}.get(name, name)
-        path = find_file(data_dir, "ud_english_ewt", f"en_ewt-ud-{split}.conllu")
-        sentences = [
-            (tree.words, [tag.partition(":")[0] for tag in getattr(tree, column)])
-            for tree in read_treebank(path)
-        ]
-        with reading(path, "Universal Dependencies"):
-            found[name] = tag_rows(sentences, tags)
-    return found
-
-
-def _entities(name: str, types: str, train: tuple[str, ...], validation: tuple[str, ...]) -> Task:
-    files = {"train": train, "validation": validation}
-    read = partial(read_columns, home=name, types=types.split(), files=files)
     return Task(name, "tagging", read, score_spans, ("f1", "precision", "recall"))
 
 
 def _words(name: str, column: str, tags: Sequence[str]) -> Task:
-    read = partial(read_trees, column=column, tags=tags)
+    """A task of UD English EWT: ``"tags"`` of its words, or ``"relations"`` without subtypes."""
+
+    def read(data_dir: Path | None, split: str) -> Dataset:
+        file = f"en_ewt-ud-{'dev' if split == 'validation' else split}.conllu"
+        path = find_file(data_dir, "ud_english_ewt", file)
+        trees = read_treebank(path)
+        pairs = [(x.words, [t.partition(":")[0] for t in getattr(x, column)]) for x in trees]
+        with reading(path, "Universal Dependencies"):
+            return tag_rows(pairs, tags)
+
     splits = ("train", "validation", "test")
     return Task(name, "tagging", read, score_classes, ("accuracy",), splits)
 
 
 _WNUT = "corporation creative-work group location person product"
 TAGGING = (
-    _entities("wnut17", _WNUT, ("wnut17train.conll",), ("emerging.dev.conll",)),
-    _entities(
-        *("conll2003", "LOC MISC ORG PER"), ("eng.train", "train.txt"), ("eng.testa", "valid.txt")
-    ),
+    _entities("wnut17", _WNUT, "wnut17train.conll", "emerging.dev.conll"),
+    _entities("conll2003", "LOC MISC ORG PER", "eng.train train.txt", "eng.testa valid.txt"),
     _words("ewtpos", "tags", PARTS_OF_SPEECH),
     _words("ewtrelations", "relations", RELATIONS),
 )

@@ -129,12 +129,6 @@ def test_a_sweep_trains_on_as_many_functions_as_its_tasks_say(
     change = 50 * (sum(found[0]) - sum(found[1]))
     verdict = next(line for line in text.splitlines()[::-1] if "8 functions, told" in line)
     assert "program-bias against random-bias" in verdict and f"{change:+.1f} |" in verdict
-    for words, wrong in (
-        ({"variants": [{"name": "tree"}], "pairs": []}, "variants must be of none, program-"),
-        ({"options": {"tests": 1}}, "must be 2 to "),
-        ({"tasks": ["9999 functions"]}, "must be 2 to "),
-        ({"tasks": ["functions"]}, "task must be as '500 functions'"),
-        ({"options": {"steps": 0}}, "steps must be at least 1, got 0"),
-    ):
-        with pytest.raises(ValueError, match=wrong):
+    for words in ({"options": {"tests": 1}}, {"tasks": ["9999 functions"]}):
+        with pytest.raises(ValueError, match="must be 2 to "):
             run_small("programs", tmp_path / "no", capsys, **(small | words))

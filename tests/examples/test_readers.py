@@ -4,17 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 from torch_geometric.data import Data
 
-from examples.sweeps.readers import (
-    READERS,
-    Reader,
-    dealt_edges,
-    make_layers,
-    nearby_words,
-    without_edges,
-)
+from examples.sweeps.readers import READERS, Reader, dealt_edges, nearby_words, without_edges
 from tests.examples.test_sweep import run_small, scores
 from tests.examples.test_trees import write_trees
 
@@ -42,7 +34,7 @@ def test_the_gnn_reads_edges_and_is_a_reader_of_states_without_them() -> None:
     torch.manual_seed(0)
     edges = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.rand(2, 5)}
     graph = Data(x=torch.randn(3, 8), **edges)
-    gnn = Reader(nn.Linear(16, 4), make_layers([8, 16, 16, 4], 5)).eval()
+    gnn = Reader("GATv2", 8, 5, 4, of_words=True).eval()
     whole, alone = gnn(graph), gnn(without_edges(graph.clone()))
     torch.testing.assert_close(whole[0], alone[0])  # nothing leads to it
     assert (whole[1:] - alone[1:]).abs().amin(-1).min() > 1e-6

@@ -13,11 +13,9 @@ from PIL import Image
 from scipy.stats import ttest_1samp, ttest_rel
 
 from examples import report
-from examples.sweeps import figures, statistics, strengths
+from examples.sweeps import figures, statistics
 from examples.sweeps.definition import read_sweep
-from examples.sweeps.measures import Scorer, make_scorer
 from examples.sweeps.rows import MEAN, Row, make_rows, make_verdicts, quoted_rows
-from examples.sweeps.statistics import holm, over_seeds, paired_bootstrap, percentiles
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
 
@@ -32,9 +30,9 @@ MARKED = [
 HITS = st.lists(st.integers(0, 1), min_size=20, max_size=20)
 
 
-def of_hits(hits: list[int]) -> Scorer:
+def of_hits(hits: list[int]) -> statistics.Scorer:
     """Return the scorer of a run that is right where there is a 1."""
-    found = make_scorer(get_task("rte").measure, "accuracy", hits, [1] * len(hits))
+    found = statistics.make_scorer(get_task("rte").measure, "accuracy", hits, [1] * len(hits))
     assert found is not None
     return found
 
@@ -112,32 +110,33 @@ def test_where_examples_alone_matter_it_is_every_resample_that_there_is(
     ours, theirs = [1, 1, 0, 1], [0, 1, 0, 0]
     gaps = np.array(ours) - np.array(theirs)
     every = [gaps[list(places)].mean() for places in product(range(4), repeat=4)]
-    draws = paired_bootstrap([of_hits(ours)], [of_hits(theirs)], "x", "")
+    draws = statistics.paired_bootstrap([of_hits(ours)], [of_hits(theirs)], "x", "")
     assert set(np.round(draws, 9)) == set(np.round(every, 9))
     assert draws.std() == pytest.approx(np.std(every), abs=0.01)
-    assert percentiles(draws) == pytest.approx(tuple(np.percentile(every, [2.5, 97.5])))
+    assert statistics.percentiles(draws) == pytest.approx(tuple(np.percentile(every, [2.5, 97.5])))
 
 
-def whole(score: float) -> Scorer:
+def whole(score: float) -> statistics.Scorer:
     """Return the scorer of a run whose score no resample of examples changes."""
-    return Scorer(np.ones((10, 1)), lambda sums: np.full(len(sums), score))
+    return statistics.Scorer(np.ones((10, 1)), lambda sums: np.full(len(sums), score))
 
 
 @pytest.mark.parametrize("found", [[0.2, 0.5], [0.1, 0.4, 0.3], [0.0, 0.2, 0.3, 0.7, 0.8]])
 def test_where_seeds_alone_matter_it_is_the_paired_t_test(found: list[float]) -> None:
     truth = ttest_rel(found, [0.1] * len(found)).confidence_interval(0.95)
-    of_seeds = over_seeds({seed: score - 0.1 for seed, score in enumerate(found)})
+    of_seeds = statistics.over_seeds({seed: score - 0.1 for seed, score in enumerate(found)})
     assert of_seeds.interval == pytest.approx(tuple(truth))
     assert of_seeds.p == pytest.approx(ttest_1samp(np.array(found) - 0.1, 0).pvalue)
-    draws = paired_bootstrap([*map(whole, found)], [whole(0.1)] * len(found), "x", "")
-    assert percentiles(draws) == pytest.approx(tuple(truth), rel=0.05)
+    draws = statistics.paired_bootstrap([*map(whole, found)], [whole(0.1)] * len(found), "x", "")
+    assert statistics.percentiles(draws) == pytest.approx(tuple(truth), rel=0.05)
 
 
 @settings(max_examples=10, deadline=None)
 @given(HITS, HITS)
 def test_exchanging_variants_mirrors_the_draws(one: list[int], other: list[int]) -> None:
     sides = [of_hits(one)], [of_hits(other)]
-    there, back = paired_bootstrap(*sides, "x", ""), paired_bootstrap(*sides[::-1], "x", "")
+    there = statistics.paired_bootstrap(*sides, "x", "")
+    back = statistics.paired_bootstrap(*sides[::-1], "x", "")
     assert np.array_equal(there, -back)
 
 
@@ -159,7 +158,7 @@ def test_resamples_are_scored_as_the_task_does(
 ) -> None:
     measure = get_task(task).measure
     counts = np.random.default_rng(0).multinomial(len(right), [1 / len(right)] * len(right), 6)
-    found = make_scorer(measure, metric, said, right)
+    found = statistics.make_scorer(measure, metric, said, right)
     assert found is not None
     for row, score in zip(counts, found.scores(counts), strict=True):
         drawn = np.repeat(np.arange(len(right)), row)
@@ -169,9 +168,9 @@ def test_resamples_are_scored_as_the_task_does(
 
 @pytest.mark.slow
 def test_holm_counts_comparisons_made_elsewhere() -> None:
-    assert holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.01, 0.04], 5) == pytest.approx([0.05, 0.16])
-    assert holm([], 4) == []
+    assert statistics.holm([0.01, 0.04, 0.03], 3) == pytest.approx([0.03, 0.06, 0.06])
+    assert statistics.holm([0.01, 0.04], 5) == pytest.approx([0.05, 0.16])
+    assert statistics.holm([], 4) == []
 
 
 def test_a_yes_is_as_large_as_was_asked_and_shown() -> None:
@@ -208,11 +207,15 @@ def test_a_variant_looks_alike_in_all_panels_and_unlike_the_others() -> None:
         assert len(looks) == len({look[:2] for look in looks}) == count
 
 
-def test_strengths_are_drawn_where_some_were_learned(tmp_path: Path) -> None:
-    figure = strengths.draw_strengths(read_results(RECORDS / "scratch-rate-0.01.jsonl"))
-    assert len(figure.axes) >= 3
-    with pytest.raises(ValueError, match="no learned strengths"):
-        strengths.draw_strengths(read_results(RECORDS / "partners-five.jsonl"))
+def test_strengths_are_told_where_some_were_learned() -> None:
+    results = read_results(RECORDS / "scratch-rate-0.01.jsonl")
+    (line,) = report.strengths_frame(results).to_dict("records")
+    learned = [
+        record.content["strengths"] for record in results.of("ewtrelations", "stones").values()
+    ]
+    queries = np.abs([[theta[0] for theta in own.values()] for own in learned])
+    assert line["queries"] == f"{queries.mean():.3f} ({queries.max():.2f})"
+    assert report.strengths_frame(read_results(RECORDS / "partners-five.jsonl")).empty
 
 
 def test_changes_against_another_variant_are_those_of_the_base_mirrored() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from examples.sweeps.connections import EXAMPLE, SPREADS, count_links, measure, read_scores
-from examples.sweeps.small_models import comparison_tokenizer, word_tokenizer
+from examples.sweeps.scratch import counted_tokenizer
 from examples.sweeps.small_reader import (
     Heads,
     NeighbourHeads,
@@ -19,6 +19,7 @@ from examples.sweeps.small_reader import (
     Training,
     learning_curve,
 )
+from examples.sweeps.stepping_stones import comparison_tokenizer
 from examples.tasks import get_task
 from examples.tasks.recall import FarRecallTask, PartnersTask
 from jat_graph import JatConfig, attach
@@ -179,5 +180,5 @@ def test_tokenizers_know_the_words_of_their_task() -> None:
     tokenizer = comparison_tokenizer()
     ids = tokenizer(rows[0]["text"])["input_ids"]
     assert tokenizer.unk_token_id not in ids and ids[0] == tokenizer.cls_token_id
-    few = word_tokenizer(["a b a", "c a"], seen=2)
+    few = counted_tokenizer(["a b a", "c a"], seen=2)
     assert few("a b")["input_ids"][1:3] == [few.convert_tokens_to_ids("a"), few.unk_token_id]

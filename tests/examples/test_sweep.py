@@ -1,6 +1,5 @@
 """Sweeps: their files, a run of two of each kind, what goes on, and what is refused."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -101,6 +100,31 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+OTHER = {"variants": [{"name": "x"}], "pairs": []}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("programs", OTHER, "variants must be of none, program-"),
+    ("programs", {"tasks": ["functions"]}, "task must be as '500 functions'"),
+    ("programs", {"options": {"steps": 0}}, "steps must be at least 1, got 0"),
+    ("tables", OTHER, "variants must be of line"),
+    ("tables", {"tasks": ["4 × 5"]}, "task must be as '4 × 4'"),
+    ("tables", {"options": {"tests": 0}}, "tests must be at least 1"),
+    ("graphs", OTHER, "variants must be of GCN"),
+    ("graphs", {"tasks": ["x"]}, "tasks must be of communities, .*, got 'x'"),
+    ("homophily", {"tasks": ["homophily 1.5"]}, r"in \[0, 1\], got 'homophily 1.5'"),
+    ("homophily", {"options": {"nodes": 9}}, "nodes must be at least 10, got 9"),
+    ("trees", {}, "tasks must be ewtrelations or ewtpos, of --data_dir"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
+def test_what_a_kind_cannot_run_is_refused(
+    name: str, changes: dict[str, Any], message: str, tiny_model: str, tmp_path: Path
+) -> None:
+    sweep = made(read_sweep(name).model_dump(exclude_unset=True), **changes)
+    with pytest.raises(ValueError, match=message):
+        script.run_sweep(sweep, tmp_path, model=tiny_model if name == "trees" else None)
+
+
 @pytest.mark.slow
 def test_an_interrupted_sweep_goes_on_and_takes_more_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,12 +132,11 @@ def test_an_interrupted_sweep_goes_on_and_takes_more_seeds(
     study = script.study_of(made(PAIRS))
     one, calls = study.run, list[str]()
 
-    def run_once(run: Run) -> dict[str, Any]:
+    def run_once(run: Run) -> Any:
         calls.append(str(run))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        found: dict[str, Any] = one(run)
-        return found
+        return one(run)
 
     monkeypatch.setattr(study, "run", run_once)
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +157,8 @@ def test_another_process_may_be_at_a_run(tmp_path: Path) -> None:
     with FileLock(f"{busy.folder}.lock"):
         found = script.run_sweep(sweep, tmp_path)
     assert [record.variant for record in found.records] == ["plain"]
-    assert len(script.run_sweep(sweep, tmp_path).records) == 2
+    records = script.run_sweep(sweep, tmp_path).records
+    assert [record.content["settings"]["heads"] for record in records] == ["none", "stones"]
 
 
 @pytest.mark.slow
@@ -164,11 +188,10 @@ def test_a_run_that_fails_does_not_stop_the_others(
     study = script.study_of(made(PAIRS))
     one = study.run
 
-    def fail(run: Run) -> dict[str, Any]:
+    def fail(run: Run) -> Any:
         if run.variant.name == "plain":
             raise error("no memory\nat all")
-        found: dict[str, Any] = one(run)
-        return found
+        return one(run)
 
     monkeypatch.setattr(study, "run", fail)
     with pytest.raises(RuntimeError, match=r"1 of 2 runs failed; .*plain, seed 0: failed, no memo"):
@@ -334,13 +357,6 @@ def test_scores_that_are_undefined_are_none() -> None:
     measured = {"eval_matthews": float("nan"), "eval_loss": 1.0, "test_matthews": 0.5}
     found = scores_of(["matthews"], ["validation", "test"], measured)
     assert found == {"validation": {"matthews": None}, "test": {"matthews": 0.5}}
-
-
-def test_settings_of_a_record_are_those_of_its_run(tmp_path: Path) -> None:
-    script.run_sweep(made(PAIRS), tmp_path)
-    header, *records = (tmp_path / script.RESULTS).read_text(encoding="utf-8").splitlines()
-    assert json.loads(header)["sweep"]["name"] == "mine"
-    assert [json.loads(record)["settings"]["heads"] for record in records] == ["none", "stones"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples.sweeps.tables import METRICS, SIZES, VARIANTS, Reader, fit
-from examples.tasks.tables import ANSWERS, ASKED, NAMES, NUMBER, draw_tables, edges_of
+from examples.sweeps.tables import (
+    ANSWERS,
+    ASKED,
+    METRICS,
+    NAMES,
+    NUMBER,
+    SIZES,
+    VARIANTS,
+    Reader,
+    draw_tables,
+    edges_of,
+    fit,
+)
 from tests.examples.test_sweep import run_small, scores
 
 
@@ -89,10 +100,3 @@ def test_a_sweep_tests_on_tables_of_each_size(
     change = 50 * (sum(found[0]) - sum(found[1]))
     verdict = next(line for line in text.splitlines()[::-1] if "table-bias against cells" in line)
     assert "rows 12" in verdict and f"{change:+.1f}" in verdict
-    for words, wrong in (
-        ({"variants": [{"name": "tree"}], "pairs": []}, "variants must be of line"),
-        ({"tasks": ["4 × 5"]}, "task must be as '4 × 4'"),
-        ({"options": {"tests": 0}}, "tests must be at least 1"),
-    ):
-        with pytest.raises(ValueError, match=wrong):
-            run_small("tables", tmp_path / "no", capsys, **(small | words))

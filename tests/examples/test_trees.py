@@ -88,11 +88,3 @@ def test_a_sweep_trains_and_keeps_what_is_said_of_each_sentence(
             x == y for pair in zip(said, right, strict=True) for x, y in zip(*pair, strict=True)
         ]
         assert record.value("validation", "accuracy") == pytest.approx(sum(hits) / 16)
-
-
-def test_other_tasks_and_no_folder_are_refused(
-    tiny_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words in ({"tasks": ["cola"], "data_dir": tmp_path}, {}):
-        with pytest.raises(ValueError, match="tasks must be ewtrelations or ewtpos, of --data_dir"):
-            run_small("trees", tmp_path / "no", capsys, model=tiny_model, **words)
