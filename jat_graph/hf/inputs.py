@@ -193,7 +193,11 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
                 self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
             elif self.known is not None:
                 now = self._marks()
-                changed = [name for name, mark in self.known.items() if not same(mark, now[name])]
+                changed = [
+                    name
+                    for name, (tensor, times) in self.known.items()
+                    if tensor is not now[name][0] or times != now[name][1]
+                ]
                 if changed and self.past.length:
                     self.past.forget(changed)
         found = super().update(*args, **kwargs)  # type: ignore[safe-super]
@@ -206,11 +210,11 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
 
     def _marks(self) -> dict[str, tuple[Any, int | None]]:
         """Return keys and values with the number of times that they were written to, if known."""
-        pairs = {"keys": self.keys, "values": self.values}
-        counted = {
-            name: isinstance(x, Tensor) and not x.is_inference() for name, x in pairs.items()
-        }
-        return {name: (x, x._version if counted[name] else None) for name, x in pairs.items()}
+        marks = dict[str, tuple[Any, int | None]]()
+        for name, x in {"keys": self.keys, "values": self.values}.items():
+            counts = isinstance(x, Tensor) and not x.is_inference()
+            marks[name] = (x, x._version if counts else None)  # type: ignore[union-attr]
+        return marks
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over what a copy holds, whose tensors count from 0."""
@@ -231,12 +235,12 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
 
     def offload(self) -> None:
         """Leave nothing on the device."""
-        super().offload()
+        super().offload()  # type: ignore[no-untyped-call]
         self.remember()
 
     def prefetch(self) -> None:
         """Bring keys and values back to the device."""
-        super().prefetch()
+        super().prefetch()  # type: ignore[no-untyped-call]
         self.remember()
 
     def batch_select_indices(self, indices: Tensor) -> None:
@@ -256,11 +260,6 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
         if self.keys is not None:
             order = torch.arange(len(self.keys), device=self.keys.device)
             self.batch_select_indices(order.repeat_interleave(repeats))
-
-
-def same(one: tuple[Any, int | None], two: tuple[Any, int | None]) -> bool:
-    """Tell whether two marks are of one tensor, that nobody wrote to in between."""
-    return one[0] is two[0] and one[1] == two[1]
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]

@@ -84,7 +84,11 @@ def jump_attention(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        check_clustered(strength=strength, excluded=excluded, graph=graph)
+        others = {"strength": strength, "excluded": excluded, "graph": graph}
+        for name, value in others.items():
+            if value is not None:
+                got = type(value).__name__
+                raise ValueError(f"{name} must not be set with graph='clusters', got a {got}")
     check_heads(query, key, value)
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
@@ -101,14 +105,6 @@ def jump_attention(
         query, key, value, jumping, mask=mask, scale=scale, strength=strength, external=external
     )
     return attend_groups(groups, jumping.pattern, mask=mask, dropout_p=dropout_p, scale=scale)
-
-
-def check_clustered(**others: object) -> None:
-    """Refuse what heads that read by clusters cannot use."""
-    for name, value in others.items():
-        if value is not None:
-            got = type(value).__name__
-            raise ValueError(f"{name} must not be set with graph='clusters', got a {got}")
 
 
 def attend_groups(

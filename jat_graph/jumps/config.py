@@ -110,9 +110,8 @@ class JatConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_tables()
+        self._check_graph()
         if isinstance(self.graph, ClusterGraph):
-            self._check_clustered()
             return
         stones = isinstance(self.graph, StoneGraph)
         if self.strength is None and (stones or self.conv is not None):
@@ -136,14 +135,13 @@ class JatConfig(Settings):
                 f"got {self.graph.backend!r}"
             )
 
-    def _check_tables(self) -> None:
+    def _check_graph(self) -> None:
         for name, table in self.graph.tables().items():
             lengths = sorted({len(row) for row in table})
             if len(lengths) > 1 and self.heads != "all":  # of which some layers may have more
                 raise ValueError(f"{name} needs rows of one length, or heads='all', got {lengths}")
-
-    def _check_clustered(self) -> None:
-        for name in ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids"):
+        unused = ("hop_weights", "strength", "hops", "conv", "pattern", "excluded_token_ids")
+        for name in unused if isinstance(self.graph, ClusterGraph) else ():
             value = getattr(self, name)
             if value != getattr(JatConfig, name):
                 raise ValueError(f"{name} must not be set with graph='clusters', got {value!r}")

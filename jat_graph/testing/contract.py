@@ -91,15 +91,11 @@ class OperatorContract:
             assert_equal(operator.matmul(x, diagonal), truth @ x + diagonal * x)
         assert_equal(operator.matmul(x[..., :1]), truth @ x[..., :1])
 
-    def test_degree(self) -> None:
-        """``degree`` is the row sum."""
-        operator, truth, _ = self._case()
-        assert_equal(operator.degree, truth.sum(-1))
-
     def test_to_dense(self) -> None:
-        """``to_dense()`` is the matrix."""
+        """``to_dense()`` is the matrix, and ``degree`` its row sum."""
         operator, truth, _ = self._case()
         assert_equal(operator.to_dense(), truth)
+        assert_equal(operator.degree, truth.sum(-1))
 
     def test_to_edge_index(self) -> None:
         """Each entry that is not zero is one edge from its column to its row."""

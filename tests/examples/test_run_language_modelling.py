@@ -37,7 +37,7 @@ def test_each_token_but_the_first_is_said_once(
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_decoder)
     texts = sentences(6)
-    encoded = encode_blocks(Dataset.from_dict({"text": texts}), tokenizer, 4, None)
+    encoded = encode_blocks(Dataset.from_dict({"text": texts}), "train", tokenizer, 4, None)
     blocks = encoded.features["input_ids"]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert sum(len(block) - 1 for block in blocks) == sum(len(own) - 1 for own in ids)

@@ -51,7 +51,9 @@ class Operator(ABC):
         Shapes:
             - **output:** ``[B, H, L, D]``
         """
-        self._check(x)
+        if x.dim() != 4 or x.shape[:3] != self.shape[:3]:
+            wanted = ", ".join(str(size) for size in self.shape[:3])
+            raise ValueError(f"x must be [{wanted}, D], got {list(x.shape)}")
         with full_precision(self.device):
             return self._matmul(x.to(self.dtype), diagonal).to(x.dtype)
 
@@ -78,11 +80,6 @@ class Operator(ABC):
         offset = graph * self.shape[-1]
         weight = matrix[graph, target, source]
         return torch.stack([offset + source, offset + target]), weight
-
-    def _check(self, x: Tensor) -> None:
-        if x.dim() != 4 or x.shape[:3] != self.shape[:3]:
-            wanted = ", ".join(str(size) for size in self.shape[:3])
-            raise ValueError(f"x must be [{wanted}, D], got {list(x.shape)}")
 
 
 class DenseOperator(Operator):

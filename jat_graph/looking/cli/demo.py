@@ -19,7 +19,8 @@ from jat_graph.looking.cli.tables import jump_cells
 PAIR = "Book costs more than pencil. Book costs less than computer."
 WORDS = {"computer", "pencil"}
 SHOWN_JUMPS = 8
-LENGTHS, ROUNDS = [512, 2048, 4096, 8192], 2  # of both sides in turns
+LENGTHS = [512, 2048, 4096, 8192]
+ROUNDS = 2  # of both sides in turns
 
 
 def demo_command(

@@ -89,11 +89,13 @@ def learning_curve(
         model = PartnersReader(NAMES_PER_PAIR * pairs, config)
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=2e-3, strength_lr=0.1))
     slower = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
-    source, sizes = np.random.default_rng([*b"learning", seed]), np.arange(1, pairs + 1)
+    source = np.random.default_rng([*b"learning", seed])
+    sizes = np.arange(1, pairs + 1)
     test_sizes = np.resize(sizes, TESTED)
     test_ids, right = draw_sequences(test_sizes, pairs, np.random.default_rng([*b"test", 0]))
     asked = right > 0
-    every, curve = max(1, steps // POINTS), list[dict[str, float]]()
+    every = max(1, steps // POINTS)
+    curve = list[dict[str, float]]()
     for step in track_progress(range(1, steps + 1), name, steps):
         ids, answer = draw_sequences(source.choice(sizes, BATCH), pairs, source)
         loss = F.cross_entropy(model(ids).flatten(0, 1), answer.flatten() - 1, ignore_index=-1)

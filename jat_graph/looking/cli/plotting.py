@@ -107,7 +107,8 @@ def _draw_heads(
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
         view = view_descent(model, tokenizer, **one, **shown)
-        figure, few = draw_descent(view.graph, view.words), f" {READ_DENSELY}" * view.report.dense
+        figure = draw_descent(view.graph, view.words)
+        few = f" {READ_DENSELY}" * view.report.dense
         figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}{few}")
         return figure
     if jump is not None:

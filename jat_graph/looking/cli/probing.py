@@ -69,7 +69,8 @@ def probe_command(
 
     kind = str(context.info_name)
     function, splits, _ = KINDS[kind]
-    probe, asked = getattr(probes, function), read_values("--option", options)
+    probe = getattr(probes, function)
+    asked = read_values("--option", options)
     parameters = inspect.signature(probe).parameters.values()
     names = {own.name for own in parameters if own.kind is own.KEYWORD_ONLY}
     if asked.keys() - names:

@@ -115,7 +115,8 @@ def jump_cells(jump: inspection.Jump, has_weight: bool = False) -> list[str]:
         else f"{_token(stone.token)} {_SIGNS[stone.side]} {stone.share:.0%}"
         for stone in jump.stones[:MOST_STONES]
     ]
-    left, hidden = len(jump.stones) - len(said), jump.hidden_stones
+    left = len(jump.stones) - len(said)
+    hidden = jump.hidden_stones
     said += [f"{left} more"] * bool(left) + [f"{hidden} special"] * bool(hidden)
     pair = f"{_token(jump.query)} → {_token(jump.key)}"
     weight = [f"{jump.weight:.0%}"] * has_weight
@@ -125,7 +126,8 @@ def jump_cells(jump: inspection.Jump, has_weight: bool = False) -> list[str]:
 def _stone_cells(stone: inspection.Stone) -> list[str]:
     strongest = sorted(stone.links, key=lambda link: -link.weight)[:MOST_LINKS]
     said = [f"{_token(x.token)} {x.weight:.2f}" for x in stone.links if x in strongest]
-    left, hidden = len(stone.links) - len(said), stone.hidden_links
+    left = len(stone.links) - len(said)
+    hidden = stone.hidden_links
     said += [f"{left} more"] * bool(left) + [f"{hidden} not shown"] * bool(hidden)
     name = f"{_token(stone.token)} {_SIGNS[stone.side]}"
     return [escape(name), f"{stone.share:.1%}", escape(", ".join(said))]
@@ -142,8 +144,10 @@ def calibrated_lines(config: JatConfig) -> list[str]:
     if graph.kind == "clusters":
         tables = zip(graph.keys, graph.dense_below, strict=True)
         cells = (zip(*both, strict=True) for both in tables)
-        name, rows = "keys", [["dense" if x == math.inf else str(k) for k, x in r] for r in cells]
+        name = "keys"
+        rows = [["dense" if x == math.inf else str(k) for k, x in r] for r in cells]
     else:
-        name, rows = "ρ", [[f"{value:.3g}" for value in row] for row in graph.threshold]
+        name = "ρ"
+        rows = [[f"{value:.3g}" for value in row] for row in graph.threshold]
     layers = config.layers or range(len(rows))
     return [f"layer {n}: {name} = {', '.join(r)}" for n, r in zip(layers, rows, strict=True)]

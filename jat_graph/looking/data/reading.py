@@ -44,7 +44,8 @@ def read_texts(
     heads: Sequence[Head],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:  # row, [layers + 1, n, D], [C, n, n]
     """Yield the states of each text, and what chosen heads have there; no heads without maps."""
-    attention, kind = maps == ATTENTION, None if maps in (None, ATTENTION) else AttachedJumps
+    attention = maps == ATTENTION
+    kind = None if maps in (None, ATTENTION) else AttachedJumps
     for some in texts.batches(rows, batch_size):
         tables = texts.inputs.items()
         inputs = {name: torch.tensor([table[row] for row in some]) for name, table in tables}
@@ -201,7 +202,8 @@ def encode_texts(
         raise ValueError(f"texts[{empty}] must have a token, got {texts[empty]!r}")
     if not by_words:
         return EncodedTexts(inputs, None, None)
-    words, sizes = list[list[int]](), list[int]()
+    words = list[list[int]]()
+    sizes = list[int]()
     for row, text in enumerate(texts):
         if split:  # the word by where a token ends, with the space after it
             ends = list(accumulate(len(word) + 1 for word in text))

@@ -164,8 +164,10 @@ def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
     for keys in steps(pairs.num_keys, BLOCK, batch * heads * length):
         scores, norms = pairs.key_scores(keys)  # [B, H, L, u], max(1, ‖K_j‖) [B, H, u]
         for start, key in product(range(0, length, height), range(scores.size(-1))):
-            rows, column = slice(start, start + height), scores[..., key]
-            left, right = column[:, :, rows].unsqueeze(-1), column.unsqueeze(-2)
+            rows = slice(start, start + height)
+            column = scores[..., key]
+            left = column[:, :, rows].unsqueeze(-1)
+            right = column.unsqueeze(-2)
             norm = None if norms is None else norms[..., key, None, None]
             best = critical[:, :, rows]
             # A masked score is NaN: fmax passes it over.
@@ -265,7 +267,8 @@ class Relay:
         batch, given = self.batches[number], self._given[number]
         if not self._chain:
             return self._run(batch)[row]
-        first, last = self._rows[row - 1] if row else 0, self._rows[row]
+        first = self._rows[row - 1] if row else 0
+        last = self._rows[row]
         latest = [given, given]  # what the last layer that ran was given, and what it gave
 
         def forward(index: int, own: Any, *args: Any, **kwargs: Any) -> Any:

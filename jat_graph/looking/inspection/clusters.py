@@ -161,13 +161,17 @@ def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> Clus
     """Report the one head of a layer."""
     (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal)
     (sequence,) = split_sequences(layer)
-    dense, rule = sequence.query.size(1) <= rule.first, rule._replace(dense_below=0)
-    device, readings, shares = sequence.query.device, list[TokenReading](), list[float]()
+    dense = sequence.query.size(1) <= rule.first
+    rule = rule._replace(dense_below=0)
+    device = sequence.query.device
+    readings = list[TokenReading]()
+    shares = list[float]()
     for first in range(0, len(encoded.shown), AT_ONCE):
         tokens = encoded.shown[first : first + AT_ONCE]
         places = torch.tensor([token.index for token in tokens], device=device)
         near, best, exact, given = (x[0] for x in cluster_rows(sequence, rule, places[None]))
-        is_read, met = near | best, places + 1 if sequence.causal else exact.size(1)
+        is_read = near | best
+        met = places + 1 if sequence.causal else exact.size(1)
         shares += (is_read.sum(-1) / met).tolist()
         numbers = torch.stack([(given * is_read).sum(-1), (given - exact).abs().sum(-1) / 2], -1)
         for row, (token, (kept, tv)) in enumerate(zip(tokens, numbers.tolist(), strict=True)):
@@ -222,15 +226,18 @@ def view_descent(
     """
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)
-    (own,), encoded = found, replace(encoded, shown=encoded.shown[-1:])
-    index, causal = encoded.shown[0].index, own.mask.causal
+    (own,) = found
+    encoded = replace(encoded, shown=encoded.shown[-1:])
+    index = encoded.shown[0].index
+    causal = own.mask.causal
     key = own.key[:, :, : index + 1] if causal else own.key
     given: Any = {"config": own.config, "scale": own.scale, "is_causal": causal}
     graph = tree_graph(own.query[:, :, index : index + 1], key, **given)[0]
     for kind in (("token", "read_by"), ("cluster", "read_by"), ("cluster", "opened_by")):
         graph[(*kind, "token")].edge_index[1] = index  # where an only query stood last
     names = list(tokenizer.convert_ids_to_tokens(encoded.inputs["input_ids"][0].tolist()))
-    pairs, said = zip([names[0], *names], names, strict=False), tokenizer.convert_tokens_to_string
+    pairs = zip([names[0], *names], names, strict=False)
+    said = tokenizer.convert_tokens_to_string
     words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
     return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))
 
@@ -299,10 +306,12 @@ def _measure(
         query, key, value = (x[own] for x in sequence[:3])
         some = sequence._replace(query=query, key=key, value=value)
         near, best, exact, given = cluster_rows(some, rule, tokens[own])
-        is_read, output = near | best, exact @ value
+        is_read = near | best
+        output = exact @ value
         lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
         keys = is_read.sum(-1).to(exact.dtype)
-        mass, tv = (exact * is_read).sum(-1), (given - exact).abs().sum(-1) / 2
+        mass = (exact * is_read).sum(-1)
+        tv = (given - exact).abs().sum(-1) / 2
         measured = keys / met[own], mass, tv, lost, keys, torch.zeros_like(keys)
         found[own, :LENGTH] = torch.stack(measured, -1).mean(1)
     return found
@@ -319,14 +328,16 @@ class ClusterRows(NamedTuple):
 
 def cluster_rows(sequence: Sequence, rule: Rule, tokens: Tensor) -> ClusterRows:  # of [H, r]
     """Return what some queries read along the tree of keys, in memory for r·n numbers a head."""
-    key, rows = sequence.key, tokens.unsqueeze(-1)
+    key = sequence.key
+    rows = tokens.unsqueeze(-1)
     choice = choose(sequence.query, key, rule, sequence.scale)
     nodes = Nodes.of(choice.tree, key, key, rule)
     query = sequence.query.take_along_dim(rows, 1) * sequence.scale
     position = torch.arange(key.size(1), device=key.device)
     met = (position <= rows) | (not sequence.causal)
     scores = (query @ key.mT).masked_fill(~met, -torch.inf)
-    cluster, seen = cluster_of_keys(choice.tree).unsqueeze(1), choice.seen[rows]
+    cluster = cluster_of_keys(choice.tree).unsqueeze(1)
+    seen = choice.seen[rows]
     first = seen.new_tensor([rule.level(n) for n in seen.flatten().tolist()]).view(seen.shape)
     inside = slice(SINKS, SINKS + cluster.size(-1))
     left = cluster < seen  # for which no mean stands yet

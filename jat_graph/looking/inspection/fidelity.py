@@ -93,7 +93,8 @@ def _next_tokens(rows: Tensor) -> NextTokens:
         tails = rows.new_tensor((0.025, 0.975))
         low, high = ((sums[:, 2] - sums[:, 1]) / sums[:, 0]).quantile(tails).tolist()
     positions, own, given, changed = rows.sum(0).tolist()
-    change, loss = (given - own) / positions, own / positions
+    change = (given - own) / positions
+    loss = own / positions
     return NextTokens(int(positions), loss, change, low, high, changed / positions)
 
 
@@ -290,7 +291,8 @@ class Tally:
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""
-        self.documents, self.causal = layer_documents(layer), layer.mask.causal
+        self.documents = layer_documents(layer)
+        self.causal = layer.mask.causal
         rules = layer.config.cluster_graph.rules(len(layer.heads), self.causal)
         found = measure_layer(layer, rules, self.queries, self.config.seed)
         for head, rows in zip(layer.heads, found.unbind(1), strict=True):
@@ -321,7 +323,8 @@ def _read(model: PreTrainedModel, batch: Inputs, tally: Tally) -> list[ReadSeque
     head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
     found = []
     for item, tokens in tally.documents:
-        losses, likeliest = states.new_zeros(0), tokens[:0]
+        losses = states.new_zeros(0)
+        likeliest = tokens[:0]
         if tally.causal and head is not None and ids is not None:
             logits = outputs["logits"][item, tokens[:-1]]
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -352,7 +355,8 @@ def compare_with_sdpa(
 ) -> dict[str, float]:
     """Measure a model on SDPA and on clusters in turns, on texts of one length ``[texts, L]``."""
     # Seconds are medians on the first text, the ratio is that of both sides of a round.
-    names, taken = ("sdpa", register_clustered(**settings)), []
+    names = ("sdpa", register_clustered(**settings))
+    taken = []
     for _ in range(rounds + 1):
         seconds = []
         for name in names:

@@ -86,7 +86,8 @@ class StoneLinks:
         over = (links[query] * links[key] / links.sum(0)).nan_to_num()  # 0/0 where nobody stands
         chosen = over.nonzero().squeeze(-1)
         scores, index, sides = self._scores
-        keys, shares = index[chosen], over[chosen] / over.sum()
+        keys = index[chosen]
+        shares = over[chosen] / over.sum()
         rows = keys.tolist(), *scores[[query, key]][:, keys].tolist()
         found = [
             SteppingStone(tokens[j], *numbers)

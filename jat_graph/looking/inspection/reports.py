@@ -172,7 +172,8 @@ class Inspection:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
         jumps = [{"jumps": [jump.to_dict() for jump in head.jumps]} for head in self.heads]
         heads = [_as_json(head) | own for head, own in zip(self.heads, jumps, strict=True)]
-        tokens, config = [token.text for token in self.tokens], self.config.to_dict()
+        tokens = [token.text for token in self.tokens]
+        config = self.config.to_dict()
         return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}
 
 

@@ -87,7 +87,8 @@ def _places(every: Sequence[Token], tokens: Places) -> Sequence[int]:
     """Return the positions of a span, or of words, in rising order."""
     if isinstance(tokens, str):
         return sorted({index for word in tokens.split() for index in find_word(every, word)})
-    length, tokens = len(every), range(len(every)) if tokens is None else tokens
+    length = len(every)
+    tokens = range(len(every)) if tokens is None else tokens
     is_span = isinstance(tokens, range) and tokens.step == 1
     if not is_span or not 0 <= tokens.start < tokens.stop <= length:
         wanted = f"tokens must lie in a text of {length}, as range(0, {length})"

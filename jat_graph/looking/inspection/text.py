@@ -160,7 +160,8 @@ def view_graphs(
 
 def remarks(config: JatConfig, densities: Sequence[float], strengths: Sequence[float]) -> list[str]:
     """Say of some heads on a text whether one threshold does not fit, and strengths are still 0."""
-    graph, found = config.jump_graph, []
+    graph = config.jump_graph
+    found = []
     fixed = isinstance(graph, PairGraph) and graph.vote_rate is None
     # A head that joins nearly all pairs tells few of them apart.
     if fixed and not isinstance(graph.threshold, tuple) and not 0 < max(densities) < 0.95:
@@ -212,7 +213,9 @@ def _report_head(
     )
     if not isinstance(trace.graph, StoneLinks):
         return report
-    used, shown, stones = trace.graph.stones(encoded.tokens), set(encoded.shown), []
+    used = trace.graph.stones(encoded.tokens)
+    shown = set(encoded.shown)
+    stones = []
     for stone in used:
         links = tuple(link for link in stone.links if link.token in shown)
         if links and stone.token.index in encoded.named:

@@ -178,7 +178,9 @@ class HeadTrace:
 
     def _probabilities(self, groups: list[HeadGroup]) -> Tensor:
         """Return the softmax of the scores that are read: those that a pattern leaves."""
-        layer, mask, length = self.layer, self.layer.mask, self.layer.query.size(2)
+        layer = self.layer
+        mask = self.layer.mask
+        length = self.layer.query.size(2)
         pattern = layer.config.attention_pattern()
         if pattern is not None:
             rows = pattern_rows(

@@ -96,14 +96,16 @@ def attention_probe(
         drawn.append(own.assign(seed=seed, part=part))
     pairs = pd.concat(drawn, ignore_index=True)
 
-    values, twins = describe_pairs(reader, parts, pairs, maps), []
+    values = describe_pairs(reader, parts, pairs, maps)
+    twins = []
     for seed, own in pairs.groupby("seed"):
         twin = replace(reader, model=random_weights(reader.model, seed, jumping=True))
         twins.append(describe_pairs(twin, parts, own, maps))
     apart = np.minimum(pairs["other"] - pairs["one"], FARTHEST)
     told = {maps: values, DISTANCE: pd.get_dummies(apart, dtype=float), RANDOM: pd.concat(twins)}
 
-    answers, sizes = [], {}
+    answers = []
+    sizes = {}
     tasks = pairs.groupby(["task", "seed"], sort=False)
     for (task, seed), own in track_progress(tasks, "Fitting probes", tasks.ngroups):
         right = {name: _is_right(own, one.loc[own.index], seed) for name, one in told.items()}
@@ -118,7 +120,8 @@ def attention_probe(
         for name, one in right.items():
             columns = {"task": task, "told from": name, "seed": seed, "row": own["row"]}
             answers.append(pd.DataFrame(columns | {"right": one}).dropna())  # of the pairs of test
-    rows, every = [], pd.concat(answers)
+    rows = []
+    every = pd.concat(answers)
     for task, by_chance in ((JOINED, 1 / 2), (WHICH, 1 / len(names))):
         for source in (*told, CONTROL, SELECTIVITY):
             own = every[(every["task"] == task) & (every["told from"] == source)]
@@ -133,7 +136,8 @@ def attention_probe(
     settings: dict[str, Any] = {"model": type(reader.model).__name__, "maps": maps}
     settings |= {"relations": names, "pairs": sizes}
     settings |= {"seeds": list(seeds), "sentences": list(map(len, parts))}
-    series, index = {name: (table, name) for name in ("accuracy", "chance")}, ("task", "told from")
+    series = {name: (table, name) for name in ("accuracy", "chance")}
+    index = ("task", "told from")
     figures = {"attention": draw_rows(series, index, "share of pairs that are told right")}
     return Findings("attention", CAPTION, table, settings, figures, index)
 
@@ -143,7 +147,8 @@ def draw_pairs(
 ) -> pd.DataFrame:
     """Draw pairs of words for both tasks, as many of each label, the earlier word first."""
     pairs = related_pairs(sentences).sample(frac=1, random_state=chance)
-    is_edge, row = pairs[EDGE], pairs["row"]
+    is_edge = pairs[EDGE]
+    row = pairs["row"]
     # Pairs with a relation, and as many of the same sentences without one.
     place = pairs.groupby(["row", EDGE]).cumcount()
     edges = pairs[is_edge & (place < row.map((~is_edge).groupby(row).sum()))][: most // 2]
@@ -177,7 +182,8 @@ def _is_right(pairs: pd.DataFrame, values: pd.DataFrame, seed: int) -> pd.Series
     names = ("linear_model", "model_selection", "pipeline", "preprocessing")
     models, selection, pipeline, scaling = (import_extra(f"sklearn.{name}") for name in names)
     learned, asked = (pairs["part"] == part for part in (0, 1))
-    groups, labels = pairs.loc[learned, "row"], pairs["label"]
+    groups = pairs.loc[learned, "row"]
+    labels = pairs["label"]
     if (sentences := groups.nunique()) < LEAST:
         raise ValueError(f"train must give pairs of {LEAST} sentences at least, got {sentences}")
     logistic = models.LogisticRegression(max_iter=2000, tol=1e-3)

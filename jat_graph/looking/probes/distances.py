@@ -94,7 +94,8 @@ def tree_distances(
         found = [squared_distances(own.double()).cpu().numpy() for own in points]
         return np.concatenate(list(map(_upper, found)))
 
-    squares, rows = squares_of(SQUARE), []
+    squares = squares_of(SQUARE)
+    rows = []
     known = {UNPROBED: squares_of(None), SQUARED: squares}
     for power in track_progress(asked, "Fitting powers", len(asked)):
         own = squares if power == SQUARE else squares_of(power)
@@ -102,7 +103,8 @@ def tree_distances(
             fit = fit_row(pairs, one ** (power / 2), len(trees))
             rows.append({"map": name, "power": power, **fit})
     pairs["mean"] = squares
-    table, relations = pd.DataFrame(rows), relation_table(pairs, len(trees), least)
+    table = pd.DataFrame(rows)
+    relations = relation_table(pairs, len(trees), least)
     label = "squared distance between word and head (dotted: as the tree says)"
     shown = draw_rows({"mean": (relations, "mean")}, ("relation", "count"), label, 1)
     figures = {"distance": _draw(table, pairs)}, {"relations": shown}
@@ -136,7 +138,8 @@ def fit_row(pairs: pd.DataFrame, y: Floats, number: int) -> dict[str, float]:
 
 def relation_table(pairs: pd.DataFrame, number: int, least: int) -> pd.DataFrame:
     """Return squared distances between word and head by relation, the shortest first."""
-    edges, rows = pairs[pairs[EDGE]], []
+    edges = pairs[pairs[EDGE]]
+    rows = []
     for relation, own in edges.groupby(edges["relation"].str.partition(":")[0]):
         if len(own) >= least:
             row = {"relation": relation, "count": len(own)}

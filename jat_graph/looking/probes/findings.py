@@ -186,10 +186,13 @@ def compare_findings(
     wide = pd.concat(series, axis=1, join="inner").dropna()  # [rows, (variant, run)]
     if wide.empty:
         raise ValueError(f"the files must have a row in common with a {column}, got none")
-    student, (number,) = import_extra("scipy.stats").t, runs
-    names, parts = list(variants), list[pd.DataFrame]()
+    student = import_extra("scipy.stats").t
+    (number,) = runs
+    names = list(variants)
+    parts = list[pd.DataFrame]()
     for name in names:
-        own, changes = wide[name], wide[name] - wide[names[0]]  # [rows, runs]
+        own = wide[name]
+        changes = wide[name] - wide[names[0]]  # [rows, runs]
         change = changes.mean(axis=1) if parts else np.nan
         deviation = changes.std(axis=1)
         error = deviation.where(deviation > SAME) / number**0.5

@@ -86,7 +86,8 @@ def graphs_and_trees(
     check_integer("seed", seed, least=0)
     if density is not None:
         check_inside("density", density, 0.0, 1.0)
-    pairs, known = related_pairs(read), check_maps(reader, maps)
+    pairs = related_pairs(read)
+    known = check_maps(reader, maps)
     if pairs.empty:
         raise ValueError("sentences must have two words, got none with more than one")
     joined = join(read_pairs(reader, read, pairs, maps).mean(0), density)
@@ -142,7 +143,8 @@ def count_pairs(
     pairs: pd.DataFrame, related: pd.Series[bool], joined: Floats, number: int
 ) -> Any:  # [3, S, C]
     """Related pairs that heads join, what chance gives, and what it gives at equal distance."""
-    row, distance = pairs["row"], pairs["other"] - pairs["one"]
+    row = pairs["row"]
+    distance = pairs["other"] - pairs["one"]
     chances = [related.groupby(keys).transform("mean") for keys in (row, [row, distance])]
     weights = np.stack([related, *chances]).astype(np.float32)  # [3, N]
     cuts = np.searchsorted(row, np.arange(1, number))

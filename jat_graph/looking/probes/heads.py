@@ -76,7 +76,8 @@ def best_heads(
     rows = np.repeat(np.arange(len(read)), sizes)[kept]
     relation = pd.Series([one for sentence in read for one in sentence.relations])[kept]
     chosen_on = choosing_half(len(read), seed)
-    chosen, row_of = chosen_on[rows], (~chosen_on).cumsum() - 1  # among those scored
+    chosen = chosen_on[rows]
+    row_of = (~chosen_on).cumsum() - 1  # among those scored
     scored = relation[~chosen].value_counts()
     often = scored[scored.index.isin(relation[chosen]) & (scored >= least)]
     if often.empty:

@@ -109,7 +109,8 @@ def structural_probe(
     Reference:
         Hewitt and Manning, *A Structural Probe for Finding Syntax in Word Representations*, 2019.
     """
-    asked, chosen = check_layers(reader, layers), check_indices("seeds", seeds)
+    asked = check_layers(reader, layers)
+    chosen = check_indices("seeds", seeds)
     check_flag("controls", controls)
     sets = {"train": train, "dev": dev, "test": test}
     study = TreeStudy(reader, sets, rank, epochs)
@@ -147,7 +148,8 @@ class TreeStudy:
     def __init__(
         self, reader: WordReader, sets: dict[str, Any], rank: int | None, epochs: int
     ) -> None:
-        self.reader, self.epochs = reader, check_integer("epochs", epochs, least=1)
+        self.reader = reader
+        self.epochs = check_integer("epochs", epochs, least=1)
         width = reader.model.config.hidden_size
         self.rank = width if rank is None else min(check_integer("rank", rank, least=1), width)
         self.trees = readable(reader, **sets)
@@ -241,7 +243,9 @@ def train_probe(
     projection = start.to(states.device).requires_grad_()
     optimizer = torch.optim.Adam([projection], lr=LEARNING_RATE)
     scheduler = ReduceLROnPlateau(optimizer, factor=DROP, patience=0)
-    best, least, waited = projection.detach().clone(), math.inf, 0
+    best = projection.detach().clone()
+    least = math.inf
+    waited = 0
     for _ in range(epochs):
         for index in torch.randperm(len(train), generator=generator).tolist():
             optimizer.zero_grad()
@@ -253,7 +257,9 @@ def train_probe(
         mean = total / sum(len(states) for states, _, _ in dev)
         scheduler.step(mean)
         if mean < least - MARGIN:
-            best, least, waited = projection.detach().clone(), mean, 0
+            best = projection.detach().clone()
+            least = mean
+            waited = 0
         elif (waited := waited + 1) == PATIENCE:
             break
     return best

@@ -147,7 +147,8 @@ def _sentences(path: Path) -> Iterator[Sentence]:
 def _token_lists(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield what conllu reads of each sentence, and where it stands."""
     conllu = import_extra("conllu")
-    number, file = 0, open_text(path)
+    number = 0
+    file = open_text(path)
     try:
         # Comments alone, as those that begin a document, are no sentence.
         for number, tokens in enumerate(filter(len, conllu.parse_incr(file)), start=1):
@@ -188,7 +189,8 @@ def related_pairs(sentences: Sequence[Sentence]) -> pd.DataFrame:
         below, above = heads[one] == other, heads[other] == one  # which of the two is the head
         siblings = (heads[one] == heads[other]) & (heads[one] != ROOT)
         relation = relations[np.where(below, one, other)]  # if there is one
-        rows, same_tag = np.full(len(one), row), tags[one] == tags[other]
+        rows = np.full(len(one), row)
+        same_tag = tags[one] == tags[other]
         found.append((rows, one, other, below | above, siblings, same_tag, relation))
     columns = map(np.concatenate, zip(*found, strict=True))
     return pd.DataFrame(dict(zip(names, columns, strict=True)))

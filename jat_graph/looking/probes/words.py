@@ -135,7 +135,8 @@ def read_pairs(
         later, earlier = own[:, one, other].T, own[:, other, one].T
         return np.stack([np.full_like(later, -np.inf) if hides else later, earlier])
 
-    shape, made_of = (2, len(check_maps(reader, maps))), [own.tolist() for own in words]
+    shape = (2, len(check_maps(reader, maps)))
+    made_of = [own.tolist() for own in words]
     return _read_rows(reader, sentences, maps, both_ways, counts, shape, made_of)
 
 

@@ -20,7 +20,9 @@ AFTER, BEFORE, DIFFERENCE, GRAPH = KINDS = ("attention", "before", "difference",
 
 FILE_BYTES = 20_000_000  # that no file passes
 LINK_BYTES, JUMP_BYTES = 14_000_000, 5_000_000  # of them; the rest is for what is around
-LINK_SIZE, ROW_SIZE, MATRIX_SIZE = 16 / 3, 8 / 3, 160  # a key and a value, a count, names: base 64
+LINK_SIZE = 16 / 3
+ROW_SIZE = 8 / 3
+MATRIX_SIZE = 160  # a key and a value, a count, names: base 64
 JUMP_SIZE = 300  # with its stones, in digits
 NODE_SIZE = 14  # a node of a token, and its share, in digits
 MOST_LINKS, MOST_JUMPS = 4096, 60  # of a matrix and of a head: more than the eye takes in
@@ -169,9 +171,11 @@ def strongest_links(matrix: Tensor, most: int, shown: int | None = None) -> Link
     first = own.argmax(1, keepdim=True)
     ranks = own.scatter(1, first, torch.inf).masked_fill(own == 0, 0)
     chosen = ranks.flatten().topk(min(most, int(own.count_nonzero()))).indices.sort().values
-    queries, keys = chosen // own.size(1), chosen % own.size(1)
+    queries = chosen // own.size(1)
+    keys = chosen % own.size(1)
     # Rounding may put what is left below 0, and 0/0 is nothing.
-    weak, hidden = max(0.0, visible - float(own[queries, keys].sum())), max(0.0, total - visible)
+    weak = max(0.0, visible - float(own[queries, keys].sum()))
+    hidden = max(0.0, total - visible)
     total = total or 1.0
     return Links(queries, keys, matrix[queries, keys], weak / total, hidden / total)
 

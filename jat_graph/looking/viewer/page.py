@@ -132,7 +132,8 @@ def _jump_record(jump: Jump, rows: Mapping[int, int]) -> list[Any]:
     """The tokens, numbers and strongest stones of a jump; how many more there are."""
     shown = [stone for stone in jump.stones if stone.token.index in rows][:MOST_STONES]
     stones = [[rows[s.token.index], s.query_score, s.key_score, s.side, s.share] for s in shown]
-    ends, more = (rows[jump.query.index], rows[jump.key.index]), len(jump.stones) - len(shown)
+    ends = (rows[jump.query.index], rows[jump.key.index])
+    more = len(jump.stones) - len(shown)
     return [*ends, jump.weight, jump.before, jump.after, more + jump.hidden_stones, stones]
 
 
@@ -226,7 +227,8 @@ def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") ->
 
 
 def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]
-    name, got = f"attention[{number}]", list(getattr(layer, "shape", [type(layer).__name__]))
+    name = f"attention[{number}]"
+    got = list(getattr(layer, "shape", [type(layer).__name__]))
     if len(got) not in (3, 4) or got[-2:] != [length] * 2 or (len(got) == 4 and got[0] != 1):
         raise ValueError(
             f"{name} must be of one text, [1, H, {length}, {length}] for its {length} tokens, "

@@ -73,7 +73,8 @@ def read_texts(
     """Run the model on one text after the other; what it lacks is refused before."""
     # All texts together fit the file.
     check_model(model)
-    jumping, clustered = enabled_heads(model), enabled_heads(model, AttachedClusters)
+    jumping = enabled_heads(model)
+    clustered = enabled_heads(model, AttachedClusters)
     # Beside heads on clusters nobody gives attention but the heads that are looked into.
     pairs = sorted(jumping + clustered) if clustered else attention_heads(model)
     known: dict[int, tuple[int, ...]] = {}
@@ -161,20 +162,24 @@ def _jump_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: i
 
 def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
     """Return what the one head of a layer does, and of each token the nodes of most attention."""
-    causal, length = layer.mask.causal, layer.query.size(2)
+    causal = layer.mask.causal
+    length = layer.query.size(2)
     given: Any = {"config": layer.config, "scale": layer.scale, "is_causal": causal}
     graph = tree_graph(layer.query, layer.key, **given)[0]
     size, level = graph["cluster"].size, graph["cluster"].level
     keys = torch.eye(length).to(layer.query)
-    attention, inside = ClusterConv()(keys, graph), node_means(keys, graph) > 0
+    attention = ClusterConv()(keys, graph)
+    inside = node_means(keys, graph) > 0
     scores = layer.scale * (layer.query @ layer.key.mT)[0, 0]
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores).triu(1) > 0, -torch.inf)
     before = scores.softmax(-1)
     attention = attention if len(size) else before  # or rounding would be seen as a change
-    shares, shown = attention @ inside.to(attention).mT, [token.index for token in text.shown]
+    shares = attention @ inside.to(attention).mT
+    shown = [token.index for token in text.shown]
     most = min(MOST_NODES, room // (2 * NODE_SIZE * len(shown)), len(size))
-    numbers, parts = dict[int, int](), list[Any]()
+    numbers = dict[int, int]()
+    parts = list[Any]()
     for kind, own in (("opened_by", level == 0), ("read_by", level >= 0)):
         node, token = graph["cluster", kind, "token"].edge_index
         met = torch.zeros_like(shares).index_put_((token, node), shares[token, node]) * own
@@ -195,7 +200,8 @@ def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: i
     )
     (rule,) = layer.config.cluster_graph.rules(1, causal)
     few = f" {READ_DENSELY}" * (length <= rule.first) if len(size) else f" {READ_EXACTLY}"
-    matrices, change = (attention, before, attention - before), (attention - before).abs().sum(-1)
+    matrices = (attention, before, attention - before)
+    change = (attention - before).abs().sum(-1)
     return HeadContent(
         layer.layer,
         layer.heads[0],
@@ -303,7 +309,8 @@ def _masked(scores: Tensor, call: AttentionInputs, pattern: Pattern | None) -> T
 
 def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Return propagated scores and Â of all heads of a layer, ``[1, H, L, L]`` each."""
-    heads, graph = list(layer.heads), layer_graph(layer)
+    heads = list(layer.heads)
+    graph = layer_graph(layer)
     jumps = scores.clone()
     jumps[:, heads] = layer_maps(layer, PROPAGATED)
     pairs = NormalizedOperator(DenseOperator(graph.weights))

@@ -52,11 +52,15 @@ class Descent(NamedTuple):
     def of(cls, graph: HeteroData, token: int) -> Descent:
         """Return what a token does in a graph of :func:`jat_graph.tree_graph`."""
         graph = graph.detach().cpu()
-        keys, nodes = graph["token"].num_nodes, graph["cluster"]
+        keys = graph["token"].num_nodes
+        nodes = graph["cluster"]
         row = torch.cat([nodes.level.new_zeros(keys), nodes.level + 1])
-        position, parent = torch.arange(keys).float(), torch.full_like(row, -1)
+        position = torch.arange(keys).float()
+        parent = torch.full_like(row, -1)
         place = torch.cat([position, node_means(position.unsqueeze(1), graph).squeeze(1)])
-        weight, opened, read = torch.zeros(len(row)), row < 0, row < 0
+        weight = torch.zeros(len(row))
+        opened = row < 0
+        read = row < 0
         for kind, first in (("token", 0), ("cluster", keys)):
             child, above = graph[kind, "in", "cluster"].edge_index
             parent[child + first] = above + keys
@@ -116,7 +120,8 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None =
     if not bool((readers == index).any()):
         raise ValueError(f"token must be one that reads in the graph, got {token}")
     found = Descent.of(graph, index)
-    top, end = int(found.row[found.opened | found.read].max()) + 1, found.end(index)
+    top = int(found.row[found.opened | found.read].max()) + 1
+    end = found.end(index)
     figure = new_figure(page_width(), ROW * top + BELOW)
     axis = figure.subplots()
     image = _draw_tree(axis, found, index, top)
@@ -159,7 +164,9 @@ def _draw_tree(axis: Axes, found: Descent, token: int, top: int) -> Any:
     row, place, _, weight, opened, read = found
     colours = ListedColormap(colormaps[DESCENT_COLOURS](np.linspace(0.15, 1.0, 256)))
     look: Any = {"norm": LogNorm(LEAST, 1.0, clip=True), "cmap": colours}
-    ends, below, stands = np.stack([place, row], 1), found.below, read & (row > 0)
+    ends = np.stack([place, row], 1)
+    below = found.below
+    stands = read & (row > 0)
     lines = np.stack([ends, np.where(below[:, None], ends[found.parent], (token, top))], 1)
     faint = LineCollection([*lines[stands & below]], color=FAINT, linewidths=0.3, zorder=1)
     axis.add_collection(faint)
@@ -176,7 +183,8 @@ def _draw_tree(axis: Axes, found: Descent, token: int, top: int) -> Any:
 
 def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image: Any) -> None:
     """Draw the keys that are read exactly, with the heaviest of their words."""
-    exact, weight = found.read & (found.row == 0), found.weight
+    exact = found.read & (found.row == 0)
+    weight = found.weight
     bars, keys = (np.flatnonzero(exact & (found.below == inside)) for inside in (0, 1))
     axis.hlines(0, 0, end, color=FAINT, lw=0.5, zorder=0)
     for run in np.split(bars, np.flatnonzero(np.diff(bars) > 1) + 1):
@@ -189,7 +197,8 @@ def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image
     # As near to their keys as they have room.
     step = np.arange(len(best)) * WORD / room * end
     x = (best - step).clip(0, end - step[-1:])
-    right, left = np.maximum.accumulate(x), np.minimum.accumulate(x[::-1])[::-1]
+    right = np.maximum.accumulate(x)
+    left = np.minimum.accumulate(x[::-1])[::-1]
     line: Any = {"arrowstyle": "-", "lw": 0.4, "color": FAINT, "relpos": (0.5, 1), "shrinkB": 0}
     look: Any = {"fontsize": 7, "rotation": 90, "ha": "center", "va": "top", "arrowprops": line}
     for key, place in zip(best.tolist(), (right + left) / 2 + step, strict=True):
@@ -253,7 +262,8 @@ def draw_fidelity(report: Fidelity) -> Figure:
     colours = colormaps[LAYER_COLOURS](np.linspace(0, 0.9, len(layers)))
     for layer, colour in zip(layers, colours, strict=True):
         own = [head for head in report.heads if head.layer == layer]
-        masses, errors = [100 * head.mass for head in own], [head.error for head in own]
+        masses = [100 * head.mass for head in own]
+        errors = [head.error for head in own]
         axis.scatter(masses, errors, color=colour, s=22, alpha=0.85, lw=0, label=str(layer))
     axis.set_xlim(0, 102)
     axis.set_ylim(bottom=0)
@@ -271,7 +281,8 @@ def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     """Draw seconds by SDPA and by clusters over the length, and how near states are."""
     figure = new_figure(page_width(), 2.7)
     seconds, near = figure.subplots(1, 2)
-    lengths, colours = [point["tokens"] for point in points], iter(COLOURS)
+    lengths = [point["tokens"] for point in points]
+    colours = iter(COLOURS)
     states = {"token_cosine": "states of tokens", "embedding_cosine": "mean embedding"}
     for axis, names in ((seconds, {"sdpa": "SDPA", "clusters": "clusters"}), (near, states)):
         for (name, label), colour in zip(names.items(), colours, strict=False):

@@ -109,7 +109,8 @@ def _draw_panels(
     figure: Figure, axes: Sequence[Axes], view: HeadView, names: dict[int, str], side: float
 ) -> None:
     """Fill the three panels, those with two signs around 0."""
-    scores, gains = view.scores.numpy(), 100 * view.gains.numpy()
+    scores = view.scores.numpy()
+    gains = 100 * view.gains.numpy()
     limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
     heaviest = weights.max() or 1
@@ -155,7 +156,8 @@ def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
     stones = [step.token for jump in view.report.jumps for step in jump.stones]
     if isinstance(view.report, StoneReport):
         stones += [stone.token for stone in view.report.stones]
-    counts, names = Counter(shown.values()), {}
+    counts = Counter(shown.values())
+    names = {}
     for index, text in (shown | {stone.index: stone.text for stone in stones}).items():
         names[index] = named(short_label(text, MAX_LABEL)) + f" {index}" * (
             with_positions or counts[text] != 1

@@ -117,7 +117,8 @@ def draw_jump(view: HeadView) -> Figure:
     jump = view.report.jumps[0]
     sizes = [abs(s.query_score * s.key_score) if s.share is None else s.share for s in jump.stones]
     order = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:MOST_BETWEEN]
-    stones, widths = [jump.stones[n] for n in order], [sizes[n] for n in order]
+    stones = [jump.stones[n] for n in order]
+    widths = [sizes[n] for n in order]
     ends = [_label(own) for own in (jump.query, jump.key)]
     pair = f"{ends[0]} → {ends[1]}, {100 * jump.gain:+.1f} points".replace(" ", NO_BREAK)
     heading = f"Layer {view.report.layer}, head {view.report.head}: {pair}"
@@ -137,7 +138,8 @@ def draw_jump(view: HeadView) -> Figure:
     axis.set(xlim=(-0.22, 1.22), ylim=(max(1, len(stones)) - 0.4, -0.6))
     axis.set_axis_off()
     _add_key(figure, jump.stones)
-    report, left = view.report, len(jump.stones) - len(stones) + jump.hidden_stones
+    report = view.report
+    left = len(jump.stones) - len(stones) + jump.hidden_stones
     what = "keys that voted" if jump.stones and jump.stones[0].share is None else "stones"
     said = (
         f"Layer {report.layer}, head {report.head}: {ends[0]} gives {ends[1]} "

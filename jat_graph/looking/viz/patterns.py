@@ -63,7 +63,8 @@ def _draw_panel(axis: Axes, pattern: Pattern, head: int, length: int) -> None:
     from matplotlib.patches import Patch
 
     members = pattern.members if isinstance(pattern, Union) else (pattern,)
-    names, spec = [member.spec for member in members], pattern.spec
+    names = [member.spec for member in members]
+    spec = pattern.spec
     rank = torch.arange(length)[None]
     pairs = torch.cat([pairs_of(member.of_head(head), rank, rank) for member in members])
     name = spec if len(spec) <= MAX_TITLE else spec[: MAX_TITLE - 1] + "…"
