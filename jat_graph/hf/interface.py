@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,29 @@ from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache
 from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.names import GLOBAL, NAME, NAMES, SDPA_IGNORES
 from jat_graph.hf.positions import PositionTable
-from jat_graph.hf.state import GRAPHS, STATE_ATTRIBUTE, Attachment, LayerState, start_layer
+from jat_graph.hf.state import (
+    GRAPHS,
+    STATE_ATTRIBUTE,
+    Attachment,
+    LayerState,
+    own_settings,
+    start_layer,
+)
 from jat_graph.jumps.heads import attend, attention_probabilities
 from jat_graph.jumps.patterns.backends import attend_within
 from jat_graph.jumps.patterns.base import Pattern
 
 # What changes scores or keys in ways that heads of ours cannot follow.
 HEADS_REFUSE = ("softcap", "position_bias", "cache")
+
+
+def setting_of(attachment: Attachment, name: str) -> Any:
+    """Return a setting of this thread or task, or the last one where no context is known."""
+    if torch.compiler.is_compiling():
+        return getattr(attachment, name)
+    if threading.current_thread().name.startswith("Dummy"):  # autograd's, which checkpoints use
+        return getattr(attachment, name)
+    return own_settings.get().get((id(attachment), name), getattr(Attachment, name))
 
 
 def start_forward(
@@ -43,7 +60,7 @@ def start_forward(
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
     if wish is not None:
-        attachment.note("output_attentions", bool(wish))
+        _note_wish(attachment, bool(wish))
     if not torch.compiler.is_compiling():  # when lengths are no numbers
         ids = args[0] if args else kwargs.get("input_ids")
         alone = ids if not kwargs.get("past_key_values") else None
@@ -52,6 +69,15 @@ def start_forward(
             if not isinstance(alone, Tensor) or alone.size(-1) > room:
                 table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
+
+
+def _note_wish(attachment: Attachment, wanted: bool) -> None:
+    """Note for the calls that follow in this thread or task whether they give probabilities."""
+    if torch.compiler.is_compiling():
+        attachment.output_attentions = wanted
+    elif setting_of(attachment, "output_attentions") is not wanted:
+        key = (id(attachment), "output_attentions")
+        own_settings.set({**own_settings.get(), key: wanted})
 
 
 def end_forward(attachment: Attachment, module: nn.Module, args: Any, output: Any) -> None:
@@ -87,8 +113,8 @@ def jat_attention_forward(
     shared = state.attachment
     kinds = tuple(heads for heads in state.heads if not heads.is_identity(module))
     pattern = shared.pattern if state.takes_heads else None
-    enabled = shared.now("enabled")
-    recorder = shared.now("recorder") if state.heads else None
+    enabled = setting_of(shared, "enabled")
+    recorder = setting_of(shared, "recorder") if state.heads else None
     runs = enabled and (bool(kinds) or pattern is not None)
     _check_arguments(module, query, kwargs, state, runs or recorder is not None)
     everywhere = kwargs.pop(GLOBAL, None)
@@ -97,7 +123,7 @@ def jat_attention_forward(
     if pattern is not None and everywhere is not None:
         pattern = pattern.with_global(everywhere)
     given = kwargs.pop(INPUTS, None), kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
-    wanted = bool(kwargs.pop("output_attentions", False)) or shared.now("output_attentions")
+    wanted = bool(kwargs.pop("output_attentions", False)) or setting_of(shared, "output_attentions")
     wanted = wanted and (shared.on_features or not enabled)
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
@@ -194,7 +220,7 @@ def _check_arguments(
         if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
             cure = f"load the model with jat_graph.from_pretrained, and {cure}"
             raise ValueError(f"{name} does not know which tokens are excluded: {cure}")
-        if state.attachment.now("graphs") is not None and GRAPHS not in kwargs:
+        if setting_of(state.attachment, "graphs") is not None and GRAPHS not in kwargs:
             raise ValueError(f"{name} was not given the graphs of jat_graph.using_graphs: {cure}")
         if runs and query.size(1) != heads.num_heads:
             raise ValueError(f"{name} must have {heads.num_heads} heads, got {query.size(1)}")

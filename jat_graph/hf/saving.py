@@ -18,6 +18,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
+from jat_graph.hf.interface import setting_of
 from jat_graph.hf.modules import ConfigsByKind, attention_modules, transformer_of
 from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
@@ -159,7 +160,7 @@ def summary(model: nn.Module) -> str:
             which = f"{heads.word} heads {_numbers(heads.heads)} of {heads.num_heads}"
             found.setdefault(heads.index, []).append(f"{which}: {heads.describe(module)}")
     layers = {index: "; ".join(lines) for index, lines in sorted(found.items())}
-    off = "" if attachment.now("enabled") else " (switched off)"
+    off = "" if setting_of(attachment, "enabled") else " (switched off)"
     lines = [f"{name} has heads of jat_graph{off}"]
     wrapper = textwrap.TextWrapper(
         80, "  ", 4 * " ", break_on_hyphens=False, break_long_words=False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,7 +30,9 @@ STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 # Settings that contexts give to the calls of their own thread or task, of each attached model.
-_own: ContextVar[Mapping[tuple[int, str], Any]] = ContextVar("own", default=MappingProxyType({}))
+own_settings: ContextVar[Mapping[tuple[int, str], Any]] = ContextVar(
+    "own", default=MappingProxyType({})
+)
 
 
 @dataclass
@@ -48,39 +49,24 @@ class Attachment:
     by_name: bool = False  # one module alone, that no function of ours has seen the model of
     entered: dict[tuple[int, nn.Module], Any] = field(default_factory=dict)  # forwards on graphs
     contexts: dict[object, tuple[str, Any]] = field(default_factory=dict)  # all that are open
-    # What ``now`` tells: these are the defaults, and what compiled code reads.
+    # What ``setting_of`` tells: these are the defaults, and what compiled code reads.
     enabled: bool = True  # but inside jat_graph.disabled
     graphs: Any = None  # from outside, inside jat_graph.using_graphs
     output_attentions: bool = False  # whether the forward in progress asked for them
     # Takes heads and calls inside jat_graph.hf.capture_scores.
     recorder: Callable[[tuple[AttachedHeads, ...], AttentionInputs], None] | None = None
 
-    def now(self, name: str) -> Any:
-        """Return a setting of this thread or task, or the last one where no context is known."""
-        if torch.compiler.is_compiling():
-            return getattr(self, name)
-        if threading.current_thread().name.startswith("Dummy"):  # autograd's, which checkpoints use
-            return getattr(self, name)
-        return _own.get().get((id(self), name), getattr(Attachment, name))
-
-    def note(self, name: str, value: Any) -> None:
-        """Note a setting for the calls that follow in this thread or task."""
-        if torch.compiler.is_compiling():
-            setattr(self, name, value)
-        elif self.now(name) is not value:
-            _own.set({**_own.get(), (id(self), name): value})
-
     @contextmanager
     def having(self, name: str, value: Any) -> Iterator[None]:
         """Give the calls of this thread or task a setting, inside the ``with``."""
         mark = object()
-        token = _own.set({**_own.get(), (id(self), name): value})
+        token = own_settings.set({**own_settings.get(), (id(self), name): value})
         self.contexts[mark] = (name, value)
         try:
             setattr(self, name, value)
             yield
         finally:
-            _own.reset(token)
+            own_settings.reset(token)
             del self.contexts[mark]
             still = [held for known, held in [*self.contexts.values()] if known == name]
             setattr(self, name, still[-1] if still else getattr(Attachment, name))

@@ -84,10 +84,10 @@ def jump_attention(
     """
     check_config(config)
     if isinstance(config.graph, ClusterGraph):
-        others = {"strength": strength, "excluded": excluded, "graph": graph}
-        for name, value in others.items():
-            if value is not None:
-                got = type(value).__name__
+        others: dict[str, Any] = {"strength": strength, "excluded": excluded, "graph": graph}
+        for name, given in others.items():
+            if given is not None:
+                got = type(given).__name__
                 raise ValueError(f"{name} must not be set with graph='clusters', got a {got}")
     check_heads(query, key, value)
     check_dropout(dropout_p)

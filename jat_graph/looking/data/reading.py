@@ -22,6 +22,7 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
+from jat_graph.hf.interface import setting_of
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
@@ -249,7 +250,7 @@ def model_digest(model: PreTrainedModel) -> str:
 def is_jumping(model: PreTrainedModel) -> bool:
     """Return whether a model has jump heads that are not switched off."""
     attachment = find_attachment(model)
-    return attachment is not None and bool(attachment.now("enabled"))
+    return attachment is not None and bool(setting_of(attachment, "enabled"))
 
 
 def write_graphs(path: Path, graphs: Iterable[Data]) -> None:
