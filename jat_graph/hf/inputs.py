@@ -191,26 +191,21 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
         if not torch.compiler.is_compiling():
             if self.get_seq_length() < self.past.length:
                 self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
-            elif self.known is not None:
-                now = self._marks()
-                changed = [
-                    name
-                    for name, (tensor, times) in self.known.items()
-                    if tensor is not now[name][0] or times != now[name][1]
-                ]
-                if changed and self.past.length:
+            elif self.known and self.past.length:
+                left, found = self.known, self.remember()
+                pairs = [(name, left[name], found[name]) for name in left]
+                changed = [n for n, one, two in pairs if one[0] is not two[0] or one[1] != two[1]]
+                if changed:
                     self.past.forget(changed)
-        found = super().update(*args, **kwargs)  # type: ignore[safe-super]
+        states = super().update(*args, **kwargs)  # type: ignore[safe-super]
         self.remember()
-        return found
+        return states
 
-    def remember(self) -> None:
-        """Remember the keys and values, to see whether somebody else changes them."""
-        self.known = None if torch.compiler.is_compiling() else self._marks()
-
-    def _marks(self) -> dict[str, tuple[Any, int | None]]:
-        """Return keys and values with the number of times that they were written to, if known."""
-        marks = dict[str, tuple[Any, int | None]]()
+    def remember(self) -> dict[str, tuple[Any, int | None]]:
+        """Remember keys and values, and how often they were written to, to see who changes them."""
+        self.known = marks = {}
+        if torch.compiler.is_compiling():
+            return marks
         for name, x in {"keys": self.keys, "values": self.values}.items():
             counts = isinstance(x, Tensor) and not x.is_inference()
             marks[name] = (x, x._version if counts else None)  # type: ignore[union-attr]
