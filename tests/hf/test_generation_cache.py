@@ -285,6 +285,40 @@ def test_a_copy_of_a_cache_is_a_start_of_its_own(kind):
     assert_close(got, wanted[[1, 1], 30:], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", ["keys", "values"])
+@pytest.mark.parametrize("kind", ["all", "stones", *CLUSTERED])
+def test_what_somebody_changes_in_a_cache_counts_or_is_refused(kind, name, in_place):
+    model, inputs, _ = subject("llama", kind, (44, 44))
+    model.double()
+    ids = inputs["input_ids"]
+
+    def edited() -> Any:
+        prompt = filled(model, ids[:, :30])
+        for layer in prompt.layers:
+            if in_place:
+                getattr(layer, name)[:, :, 5:25] *= -1
+            else:
+                setattr(layer, name, getattr(layer, name).flip(2))
+        return prompt
+
+    def follow(prompt: Any) -> Tensor:
+        parts = [{"input_ids": ids[:, 30:31]}, {"input_ids": ids[:, 31:]}]
+        return torch.cat([run(model, part, past_key_values=prompt) for part in parts], 1)
+
+    if kind == "stones" or (kind, name) == ("all", "keys"):
+        with pytest.raises(ValueError, match=f"the {name} of a cache were replaced or written to"):
+            follow(edited())
+        return
+    changed = follow(edited())
+    assert (changed - follow(filled(model, ids[:, :30]))).abs().max() > 1e-2
+    if kind in CLUSTERED:  # as in a cache that never was another one
+        other = hf.DynamicCache()
+        for number, layer in enumerate(edited().layers):
+            other.update(layer.keys, layer.values, number)
+        assert_close(follow(other), changed, rtol=0, atol=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "num_beams"),

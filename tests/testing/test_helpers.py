@@ -92,9 +92,9 @@ def test_twice_the_references_error_passes_and_a_few_ulps_do_and_nothing_at_all(
         (SINGLE + 6 * ULP, SINGLE, TRUTH, "above its budget"),
         (NAN, SINGLE, TRUTH, "above its budget"),
         (INF, SINGLE, TRUTH, "above its budget"),
-        (SINGLE[:1], SINGLE, TRUTH, ""),
-        (SINGLE, SINGLE, TRUTH.float(), ""),
-        (SINGLE.half(), SINGLE, TRUTH, ""),
+        (SINGLE[:1], SINGLE, TRUTH, None),
+        (SINGLE, SINGLE, TRUTH.float(), None),
+        (SINGLE.half(), SINGLE, TRUTH, None),
     ],
 )
 def test_what_is_further_off_or_does_not_fit_fails(fast, low, truth, words):
