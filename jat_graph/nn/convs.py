@@ -140,7 +140,7 @@ class JumpConv(OneGraphConv):
         self.check_features(x)
         # At least float32: a bfloat16 sum of weights stops growing at 256.
         hop = x.to(torch.promote_types(x.dtype, torch.float32))
-        graph, weight = _without_loops(edge_index, edge_weight, x.size(0), hop.dtype)
+        graph, weight = _without_loops(edge_index, edge_weight, hop, bool(self.explain))
         # propagate_type: (x: Tensor, edge_weight: OptTensor)
         degree = self.propagate(graph, x=hop.new_ones(len(hop), 1), edge_weight=weight)
         scale = (degree + 1).masked_fill(degree <= -1, torch.inf).rsqrt()
@@ -346,7 +346,7 @@ def node_means(x: Tensor, graph: HeteroData | Batch) -> Tensor:  # [M, F]
 
 
 def _without_loops(
-    edge_index: Adj, edge_weight: OptTensor, num_nodes: int, dtype: torch.dtype
+    edge_index: Adj, edge_weight: OptTensor, x: Tensor, explain: bool
 ) -> tuple[Adj, OptTensor]:
     """Return A in the form that it came in: edges and weights, or a sparse matrix and None."""
     # A torch tensor becomes CSR, and keeps the entries of its loops as zeros.
@@ -355,13 +355,16 @@ def _without_loops(
             wanted = "None with a sparse edge_index, which holds its own weights"
             raise ValueError(f"edge_weight must be {wanted}; got {list(edge_weight.shape)}")
         size = [edge_index.size(0), edge_index.size(1)]
-        if size != [num_nodes, num_nodes]:
-            wanted = f"{[num_nodes, num_nodes]} like the nodes of x"
+        if size != [len(x), len(x)]:
+            wanted = f"{[len(x), len(x)]} like the nodes of x"
             raise ValueError(f"a sparse edge_index must be {wanted}, got {size}")
-        return _matrix_without_loops(edge_index, dtype), None
+        return _matrix_without_loops(edge_index, x.dtype), None
     check_index("edge_index", edge_index)
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
-    edge_weight = None if edge_weight is None else edge_weight.to(dtype)
+    edge_weight = None if edge_weight is None else edge_weight.to(x.dtype)
+    if explain:  # an explainer's mask has an entry for each edge that it was given
+        weight = x.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
+        return edge_index, weight.masked_fill(edge_index[0] == edge_index[1], 0.0)
     edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
     return edges
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric import EdgeIndex
+from torch_geometric.explain import Explainer, GNNExplainer
 from torch_geometric.nn import MixHopConv, Sequential, SimpleConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.testing import assert_module
@@ -231,3 +232,24 @@ X = torch.ones(4, 3)
 def test_bad_input(arguments, name):
     with pytest.raises(ValueError, match=f"{name} must"):
         JumpConv(3)(*arguments)
+
+
+@pytest.mark.parametrize("powers", [(1,), (1, 2)])
+def test_an_explainer_masks_each_edge_and_loops_change_nothing(powers):
+    x = torch.randn(6, 8)
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 2], [1, 2, 3, 4, 5, 0, 3, 2]])  # the last is a loop
+    conv = JumpConv(8, 3, powers=powers)
+    explainer = Explainer(
+        conv,
+        GNNExplainer(epochs=5),
+        explanation_type="model",
+        edge_mask_type="object",
+        model_config={
+            "mode": "multiclass_classification",
+            "task_level": "node",
+            "return_type": "raw",
+        },
+    )
+    mask = explainer(x, edges, index=2).edge_mask
+    assert mask.shape == (8,) and mask[-1] == 0 and mask[:-1].any()
+    assert_close(conv(x, edges), conv(x, edges[:, :-1]))
