@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,7 +44,7 @@ class Past(ABC):
     ) -> HeadParts:
         """Return how the next tokens read, and keep what those after them need."""
 
-    def forget(self, changed: Sequence[str]) -> None:
+    def forget(self, changed: list[str]) -> None:
         """Take note that somebody changed the keys or the values of earlier tokens."""
         lost = [name for name in changed if name in self.keeps]
         if lost:

@@ -23,7 +23,14 @@ from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
 from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache, jat_mask, window_of
-from jat_graph.hf.modules import SEPARATE_KEYS, AttentionModule, takes_any_argument
+from jat_graph.hf.modules import (
+    SEPARATE_KEYS,
+    TWICE,
+    UNNUMBERED,
+    AttentionModule,
+    attends_twice,
+    takes_any_argument,
+)
 from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
 from jat_graph.jumps.graph_config import change_graph, without_gone
 
@@ -208,25 +215,31 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     if in_transform() or (not torch.compiler.is_compiling() and (query.is_meta or tracing)):
         return "the values of its tensors cannot be read"
+    if getattr(module, "layer_idx", 0) is None:
+        return UNNUMBERED
+    reason = _reason_of_kind(type(module))
     elsewhere = (
-        _may_read_elsewhere(type(module))
+        reason == ELSEWHERE
+        or getattr(module, "is_kv_shared_layer", False)
         or getattr(module, "is_cross_attention", False)
         or (getattr(module, "is_decoder", False) and not causal)
         or query.size(0) != key.size(0)
         or not (causal or inputs.is_whole)
     )
-    return ELSEWHERE if elsewhere else None
+    return ELSEWHERE if elsewhere else reason
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _may_read_elsewhere(kind: Any) -> bool:
-    return _signature_has_keys(kind)
+def _reason_of_kind(kind: Any) -> str | None:
+    return _read_kind(kind)
 
 
 @cache
-def _signature_has_keys(kind: Any) -> bool:
+def _read_kind(kind: Any) -> str | None:
     parameters = set(inspect.signature(kind.forward).parameters)
-    return "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS)
+    if "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS):
+        return ELSEWHERE
+    return TWICE if attends_twice(kind) else None
 
 
 def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -175,7 +175,7 @@ class TreePast(Past):
             parts.append(HeadOutput(heads, output))
         return parts
 
-    def forget(self, changed: Sequence[str]) -> None:
+    def forget(self, changed: list[str]) -> None:
         self.kept = []  # the next token grows a tree of what is there now
 
     def crop(self, length: int) -> None:

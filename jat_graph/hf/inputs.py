@@ -104,6 +104,12 @@ class AttentionInputs:
             check_cache(cache, module, self.key.size(2))
         known = isinstance(layer, KeepingLayer) and layer.owner == owner
         past: Past = layer.past if known else new_past()  # type: ignore[union-attr]
+        if past.length > before:
+            name = type(module).__name__
+            again = f"{name} reads again what it read in this forward"
+            raise ValueError(
+                f"{again}, which heads with a cache do not support: pass use_cache=False"
+            )
         if past.length != before and adopt is not None:
             adopt(past, before, self.attention_mask)
         elif past.length != before:
@@ -124,6 +130,10 @@ class AttentionInputs:
     def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
         if past is not None and not self.is_whole:
+            given = self.attention_mask
+            if given is not None and given.size(-1) != self.key.size(2):
+                got = f"{given.size(-1)} columns for {self.key.size(2)} keys"
+                raise ValueError(f"attention_mask must have a column for each key, got {got}")
             return past.mask_of_all(self.attention_mask, self.excluded, self.query)
         if self.attention_mask is None:
             mask = TokenMask(causal=self.is_causal)
@@ -203,7 +213,8 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
 
     def remember(self) -> dict[str, tuple[Any, int | None]]:
         """Remember keys and values, and how often they were written to, to see who changes them."""
-        self.known = marks = {}
+        marks: dict[str, tuple[Any, int | None]] = {}
+        self.known = marks
         if torch.compiler.is_compiling():
             return marks
         for name, x in {"keys": self.keys, "values": self.values}.items():
@@ -283,7 +294,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 KEEPING = dict[type, type]()  # what takes over each kind of layer that keeps all tokens
-for _name in ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quantized"):
+_names = ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quantized")
+for _name in (*_names, "LinearAttentionAndFullAttention"):
     if _kind := getattr(cache_utils, f"{_name}Layer", None):  # newer versions have more of them
         _bases = KeepingLayer, RoomyLayer if _kind is DynamicLayer else _kind
         _new = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
@@ -311,9 +323,8 @@ def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
 def window_of(module: Any) -> int | None:
     """Return the window of its model's own that an attention module sees; None for all tokens."""
     types = getattr(module.config, "layer_types", None)
-    window = None
-    if hasattr(module, "sliding_window"):
-        window = module.sliding_window
-    elif types is None or types[module.layer_idx] != "full_attention":
-        window = getattr(module.config, "sliding_window", None)
-    return window
+    index = getattr(module, "layer_idx", None)
+    if types is not None and index is not None and types[index] == "full_attention":
+        return None  # whatever the module holds, as EXAONE 4's do in all layers
+    window: int | None = getattr(module.config, "sliding_window", None)
+    return getattr(module, "sliding_window", window)

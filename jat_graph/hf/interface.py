@@ -60,7 +60,12 @@ def start_forward(
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
     if wish is not None:
-        _note_wish(attachment, bool(wish))
+        wanted = bool(wish)
+        if torch.compiler.is_compiling():
+            attachment.output_attentions = wanted
+        elif setting_of(attachment, "output_attentions") is not wanted:
+            key = (id(attachment), "output_attentions")
+            own_settings.set({**own_settings.get(), key: wanted})
     if not torch.compiler.is_compiling():  # when lengths are no numbers
         ids = args[0] if args else kwargs.get("input_ids")
         alone = ids if not kwargs.get("past_key_values") else None
@@ -69,15 +74,6 @@ def start_forward(
             if not isinstance(alone, Tensor) or alone.size(-1) > room:
                 table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
-
-
-def _note_wish(attachment: Attachment, wanted: bool) -> None:
-    """Note for the calls that follow in this thread or task whether they give probabilities."""
-    if torch.compiler.is_compiling():
-        attachment.output_attentions = wanted
-    elif setting_of(attachment, "output_attentions") is not wanted:
-        key = (id(attachment), "output_attentions")
-        own_settings.set({**own_settings.get(), key: wanted})
 
 
 def end_forward(attachment: Attachment, module: nn.Module, args: Any, output: Any) -> None:

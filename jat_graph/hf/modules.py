@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from jat_graph.jumps.config import JatConfig
 
 CROSS = "it is cross-attention"
+EARLIER = "it reads the keys of an earlier layer"
+UNNUMBERED = "it serves layers whose numbers it does not know"
+TWICE = "it calls attention several times for a token"
 NO_SDPA = "its model does not support scaled dot product attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 # Changes of scores that SDPA cannot follow, by what a module holds.
@@ -168,6 +173,14 @@ def takes_any_argument(kind: type[nn.Module]) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
+@cache
+def attends_twice(kind: type[nn.Module]) -> bool:
+    """Tell whether a class calls attention several times in its forward, as DiffLlama does."""
+    code = inspect.unwrap(kind.forward)
+    calls = [step for step in dis.get_instructions(code) if step.argval == "attention_interface"]
+    return sum(step.opname.startswith("LOAD_FAST") for step in calls) > 1
+
+
 def why_left_alone(module: nn.Module, name: str = "") -> str | None:
     """Return why a module stays on stock attention; None if it is self-attention."""
     parameters = set(inspect.signature(type(module).forward).parameters)
@@ -178,6 +191,13 @@ def why_left_alone(module: nn.Module, name: str = "") -> str | None:
         or any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
     ):
         return CROSS
+    if getattr(module, "is_kv_shared_layer", False):
+        return EARLIER
+    if getattr(module, "layer_idx", 0) is None:
+        return UNNUMBERED
+    kind: Any = type(module)
+    if attends_twice(kind):
+        return TWICE
     if any(names <= parameters for names in SEPARATE_KEYS):
         return "its keys may come from elsewhere than its queries"
     return "it adds a position bias to its scores" if "position_bias" in parameters else None

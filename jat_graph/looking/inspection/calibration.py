@@ -126,7 +126,12 @@ def _choose_thresholds(
             attach_again(model, config.replace(threshold=tuple(table)), learned)
             found = [_critical_values(layer_pairs(layer)) for layer in relay.captured(row)]
             by_head = zip(*found, strict=True)
-            table[row] = tuple(_quantile(torch.cat(own), 1 - density) for own in by_head)
+            limits = []
+            for values in map(torch.cat, by_head):  # below which so many are; infinite without one
+                rank = math.ceil((1 - density) * len(values))  # from 1
+                least = float(values.kthvalue(rank).values) if rank else math.inf
+                limits.append(max(0.0, least))
+            table[row] = tuple(limits)
         result = config.replace(threshold=tuple(table))
         attach_again(model, result, learned)
         for name, batches in parts.items():
@@ -146,12 +151,6 @@ def _log(said: str, good: bool) -> None:
     """Say what is reached on some batches, and warn where it is far off."""
     hint = "" if good else "; calibrate on more texts, or on texts like these"
     logger.log(logging.INFO if good else logging.WARNING, "%s%s", said, hint)
-
-
-def _quantile(values: Tensor, share: float) -> float:
-    """Return the value below which so many others are, at least 0; infinite without a value."""
-    rank = math.ceil(share * len(values))  # from 1
-    return max(0.0, float(values.kthvalue(rank).values)) if rank else math.inf
 
 
 def _critical_values(pairs: PairAdjacency) -> list[Tensor]:
