@@ -202,9 +202,9 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
             if self.get_seq_length() < self.past.length:
                 self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
             elif self.known and self.past.length:
-                left, found = self.known, self.remember()
-                pairs = [(name, left[name], found[name]) for name in left]
-                changed = [n for n, one, two in pairs if one[0] is not two[0] or one[1] != two[1]]
+                old, new = self.known, self.remember()
+                pairs = [(n, *old[n], *new[n]) for n in old]
+                changed = [n for n, x, times, y, again in pairs if x is not y or times != again]
                 if changed:
                     self.past.forget(changed)
         states = super().update(*args, **kwargs)  # type: ignore[safe-super]
@@ -213,8 +213,7 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
 
     def remember(self) -> dict[str, tuple[Any, int | None]]:
         """Remember keys and values, and how often they were written to, to see who changes them."""
-        marks: dict[str, tuple[Any, int | None]] = {}
-        self.known = marks
+        marks = self.known = dict[str, tuple[Any, int | None]]()
         if torch.compiler.is_compiling():
             return marks
         for name, x in {"keys": self.keys, "values": self.values}.items():

@@ -30,6 +30,7 @@ from jat_graph.looking.inspection.selection import (
 from jat_graph.looking.inspection.tracing import run_model
 from jat_graph.looking.viewer.reading import enabled_heads
 
+# Scores as they are: no hop but the one that stays, in every head.
 UNCHANGED = JatConfig(heads="all", hop_weights=(1,))
 
 

@@ -201,6 +201,3 @@ def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: i
         tree=tree,
         change=float(change.mean()) / 2,
     )
-
-
-# Scores as they are: no hop but the one that stays, in every head.
