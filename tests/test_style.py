@@ -39,24 +39,24 @@ MEDIAN_BODY, NINTH_DECILE_BODY, FILE = (6, 12), 40, 250
 ONE_LINE = 0.22  # of the functions at most: a helper that says less than its line goes back
 
 # Unlike things in one assignment, a, b = x, f(y), and calls with **: not less, but denser.
-PACKED, SPREAD = 235, 150
+PACKED, SPREAD = 121, 138
 WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 2_840,
+    "jat_graph/clusters": 2_838,
     "jat_graph/core": 1_380,
-    "jat_graph/graphs": 644,
+    "jat_graph/graphs": 525,
     "jat_graph/hf": 3_285,
-    "jat_graph/jumps": 7_500,
-    "jat_graph/looking": 9_520,
-    "jat_graph/nn": 980,
-    "jat_graph/testing": 184,
+    "jat_graph/jumps": 7_495,
+    "jat_graph/looking": 7_800,
+    "jat_graph/nn": 915,
+    "jat_graph/testing": 170,
     "jat_graph/training": 322,
-    "jat_graph": 26_745,
-    "examples": 12_440,
-    "models": 1_029,
-    "tests": 31_720,
+    "jat_graph": 24_940,
+    "examples": 11_610,
+    "models": 743,
+    "tests": 29_500,
 }
 
 
@@ -264,7 +264,7 @@ def test_a_statement_says_one_thing() -> None:
                 packed += len(set(map(_parts, values))) > 1
             if isinstance(node, ast.Call):
                 spread += any(keyword.arg is None for keyword in node.keywords)
-    assert packed <= PACKED and spread <= SPREAD
+    assert packed <= PACKED and spread <= SPREAD, (packed, spread)
 
 
 def test_pages_are_short() -> None:
