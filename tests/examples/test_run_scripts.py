@@ -21,7 +21,7 @@ NAMED = [
     ("classification", "cola", "eval_matthews"),
     ("classification", "copa", "eval_accuracy"),
     ("classification", "multirc", "eval_f1 eval_exact_match"),
-    ("classification", "wsc", "eval_accuracy"),
+    ("classification", "wic", "eval_accuracy"),
     ("classification", "agreement", "eval_accuracy eval_accuracy_1 eval_accuracy_3"),
     ("classification", "steppingstones", "eval_accuracy test_accuracy_4"),
     ("tagging", "wnut17", "eval_f1 eval_precision"),
