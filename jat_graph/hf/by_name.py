@@ -215,7 +215,7 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     if in_transform() or (not torch.compiler.is_compiling() and (query.is_meta or tracing)):
         return "the values of its tensors cannot be read"
-    if getattr(module, "layer_idx", 0) is None:
+    if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return UNNUMBERED
     reason = _reason_of_kind(type(module))
     elsewhere = (

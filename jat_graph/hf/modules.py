@@ -193,7 +193,7 @@ def why_left_alone(module: nn.Module, name: str = "") -> str | None:
         return CROSS
     if getattr(module, "is_kv_shared_layer", False):
         return EARLIER
-    if getattr(module, "layer_idx", 0) is None:
+    if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return UNNUMBERED
     kind: Any = type(module)
     if attends_twice(kind):
