@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, load_dataset
+from datasets import Dataset, Value, load_dataset
 
 from examples.own_rows import own_rows, read_rows
 from examples.tasks import RecallTask, Splits, Task, get_task
+from jat_graph.core.files import check_unicode
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -37,7 +39,7 @@ def load_splits(
 
     Own rows have the ``columns`` alone, under their new names; None stands for no column.
     """
-    needed = {"train": args.do_train, "test": args.do_predict}
+    needed = {"train": args.do_train, "test": args.do_predict}  # others are cheap
     names = [name for name in (task.splits if task else ()) if needed.get(name, True)]
     names = ["train"] if task and data.held_out else names
     with args.main_process_first():  # which fills the cache of load_dataset
@@ -68,25 +70,41 @@ def _own_splits(data: DataArguments, columns: Mapping[str | None, str]) -> Split
     """The rows of own files, or of a data set with a name, with the columns of a task."""
     if data.dataset_name is not None:
         named = load_dataset(data.dataset_name, data.dataset_config_name)
-        return {split: _own_columns(rows, split, columns, data) for split, rows in named.items()}
+        return {split: _named_columns(rows, split, columns) for split, rows in named.items()}
     files = {"train": data.train_file, "validation": data.validation_file, "test": data.test_file}
     return {
-        split: own_rows(read_rows(file), columns, f"the {split} data", data.drop_bad_rows)
+        split: own_rows(read_rows(file, columns), columns, f"the {split} data", data.drop_bad_rows)
         for split, file in files.items()
         if file is not None
     }
 
 
-def _own_columns(
-    rows: Dataset, split: str, columns: Mapping[str | None, str], data: DataArguments
-) -> Dataset:
-    """Rows of a data set with a name, whose classes keep their names."""
-    made = own_rows(rows.to_list(), columns, f"the {split} data", data.drop_bad_rows)
-    for old, new in columns.items():
-        kind = rows.features.get(old)
-        if isinstance(getattr(kind, "feature", kind), ClassLabel):
-            made = made.cast_column(new, kind)
+def _named_columns(rows: Dataset, split: str, columns: Mapping[str | None, str]) -> Dataset:
+    """Rows of a data set with a name, of the types that it declares, under their new names."""
+    names = {old: new for old, new in columns.items() if old is not None}
+    missing = next((name for name in names if name not in rows.column_names), None)
+    if missing is not None:
+        got = ", ".join(rows.column_names)
+        raise ValueError(f"the {split} data must have a column {missing!r}, got {got}")
+    made = rows.select_columns([*names])
+    made = made.rename_columns({old: new for old, new in names.items() if old != new})
+    for name in ("text", "text_pair", "question", "context"):
+        for number, text in enumerate(made[name] if name in made.column_names else ()):
+            check_unicode(f"{name} in row {number} of the {split} data", text)
+    for name in ("tokens", "tags"):
+        if isinstance(made.features.get(name), Value):  # words, separated by blanks
+            made = made.map(partial(_split_words, name=name))
+    if "tags" in made.column_names:
+        for number, pair in enumerate(zip(made["tokens"], made["tags"], strict=True)):
+            if len(pair[0]) != len(pair[1]):
+                got = f"{len(pair[0])} and {len(pair[1])}"
+                where = f"row {number} of the {split} data"
+                raise ValueError(f"{where} must have a tag a word, got {got}")
     return made
+
+
+def _split_words(row: dict[str, Any], name: str) -> dict[str, list[str]]:
+    return {name: row[name].split()}
 
 
 def draw_rows(rows: Dataset, limit: int | None, group: str | None = None) -> Dataset:

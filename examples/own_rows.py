@@ -13,7 +13,7 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,14 @@ from jat_graph.core.files import ESCAPED, check_unicode, read_text
 
 logger = logging.getLogger(__name__)
 
-Row = dict[str, Any]
+Row = dict[Any, Any]  # of a table, with what stands beyond its last column as None
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-TOO_MANY = "cells beyond the header"  # no name of a column holds the extra cells of a row
 
 
-def read_rows(file: str) -> list[Row]:
+def read_rows(file: str, columns: Collection[str | None] = ()) -> list[Row]:
     """Read the rows of a file by its ending: .csv, .tsv, .json, .jsonl or .txt, also with .gz.
 
-    Of a row of a table with too few cells the last ones are missing, as keys of an object may be.
+    A table has each of the ``columns`` once. Of its rows with too few cells the last ones are None.
     """
     path = Path(file)
     if not path.is_file():
@@ -39,7 +38,7 @@ def read_rows(file: str) -> list[Row]:
     ending = (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
     text = read_text(file)
     if ending in SEPARATORS:
-        return _table_rows(file, text, SEPARATORS[ending])
+        return _table_rows(file, text, SEPARATORS[ending], columns)
     if ending in (".json", ".jsonl"):
         return _json_rows(file, text)
     if ending == ".txt":
@@ -47,25 +46,24 @@ def read_rows(file: str) -> list[Row]:
     raise ValueError(f"{file} must end in .csv, .tsv, .json, .jsonl or .txt, got {ending!r}")
 
 
-def _table_rows(file: str, text: str, separator: str) -> list[Row]:
+def _table_rows(file: str, text: str, separator: str, columns: Collection[str | None]) -> list[Row]:
     csv.field_size_limit(sys.maxsize)  # a cell may hold a long document
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     try:
-        header, *rows = (cells for cells in reader if cells)
+        rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"{file} must be a table, got {error} in line {reader.line_num}") from None
-    except ValueError:
-        raise ValueError(f"{file} must begin with names of columns, got an empty file") from None
+    header = [*(reader.fieldnames or ())]
+    if not header:
+        raise ValueError(f"{file} must begin with names of columns, got an empty line or file")
     other = next((sign for sign in ";\t,|" if len(header) == 1 and sign in header[0]), None)
     if other is not None:
         between = "commas" if separator == "," else "tabs"
         raise ValueError(f"{file} must have {between} between its columns, got {header[0]!r}")
-    twice = next((name for name in header if header.count(name) > 1), None)
+    twice = next((name for name in columns if header.count(str(name)) > 1), None)
     if twice is not None:
         raise ValueError(f"{file} must have one column of a name, got {twice!r} twice")
-    extra = {number: cells[len(header) :] for number, cells in enumerate(rows)}
-    made = [dict.fromkeys(header) | dict(zip(header, cells, strict=False)) for cells in rows]
-    return [row | ({TOO_MANY: extra[n]} if extra[n] else {}) for n, row in enumerate(made)]
+    return rows
 
 
 def _json_rows(file: str, text: str) -> list[Row]:
@@ -106,7 +104,7 @@ def own_rows(
     names = {old: new for old, new in columns.items() if old is not None}
     if not rows:
         raise ValueError(f"{where} must have rows, got none")
-    known = list(dict.fromkeys(name for row in rows for name in row if name != TOO_MANY))
+    known = list(dict.fromkeys(name for row in rows for name in row if name is not None))
     missing = next((name for name in names if name not in known), None)
     if missing is not None:
         got = ", ".join(known)
@@ -129,8 +127,8 @@ def own_rows(
 
 def _checked(row: Row, names: Mapping[str, str]) -> Row:
     """Return a row under its new names, if it is good."""
-    if TOO_MANY in row:
-        raise ValueError(f"it has more cells than the header, got {row[TOO_MANY]!r:.60}")
+    if None in row:
+        raise ValueError(f"it has more cells than the header, got {row[None]!r:.60}")
     made = dict[str, Any]()
     for old, new in names.items():
         value = row.get(old)
@@ -160,7 +158,7 @@ def _words(name: str, value: Any) -> list[str]:
     if not isinstance(words, list) or not words:
         raise ValueError(f"{name} must have words, got {value!r:.40}")
     for word in words:
-        if not isinstance(word, str | int) or word == "":
+        if not isinstance(word, str | int) or isinstance(word, bool) or not str(word).strip():
             raise ValueError(f"{name} must have words, got {word!r} among them")
         check_unicode(name, str(word))
     return [*map(str, words)]
@@ -187,7 +185,7 @@ def _answers(name: str, value: Any) -> dict[str, list[Any]]:
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not text:
             raise ValueError(f"{name} must have texts of answers, got {text!r}")
-        if not isinstance(start, int):
+        if not isinstance(start, int) or isinstance(start, bool):
             raise ValueError(f"{name} must have whole numbers as answer_start, got {start!r}")
     return {"text": texts, "answer_start": starts}
 
@@ -215,7 +213,9 @@ def _kind(label: Any) -> str:
 
 
 def _written(label: Any) -> str:
-    return label if isinstance(label, str) else json.dumps(label)
+    """Return a label as text; JSON has one type of numbers, so that 1.0 is 1."""
+    whole = isinstance(label, float) and label.is_integer()
+    return label if isinstance(label, str) else json.dumps(int(label) if whole else label)
 
 
 def as_numbers(labels: Iterable[str]) -> list[float] | None:

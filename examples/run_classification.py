@@ -89,19 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
 
 def with_classes(splits: Splits, asked: bool | None, config: PreTrainedConfig) -> Splits:
     """Own rows with numbers to predict, or with classes, which are those that are trained on."""
-    first = next(iter(splits.values()))
-    if isinstance(first.features["label"], ClassLabel):
+    kind = next(iter(splits.values())).features["label"]
+    if isinstance(kind, ClassLabel) and not asked:
         return splits
-    numbers = {name: as_numbers(rows["label"]) for name, rows in splits.items()}
-    all_numbers = None not in numbers.values()
-    whole = all(value.is_integer() for own in numbers.values() for value in own or ())
-    if asked or (asked is None and all_numbers and not whole):
-        for name, rows in splits.items():
-            if numbers[name] is None:
-                other = next(label for label in rows["label"] if as_numbers([label]) is None)
-                raise ValueError(f"labels of the {name} data must be numbers, got {other!r}")
-            splits[name] = rows.remove_columns("label").add_column("label", numbers[name])
-        return {name: rows.cast_column("label", Value("float32")) for name, rows in splits.items()}
+    numbers = {name: read_numbers(rows, name) for name, rows in splits.items()}
+    is_float = isinstance(kind, Value) and kind.dtype.startswith(("float", "double"))
+    fractions = is_float or any(x % 1 for own in numbers.values() for x in own or ())
+    if asked or (asked is None and fractions and None not in numbers.values()):
+        return {name: with_numbers(rows, name, numbers[name]) for name, rows in splits.items()}
+    splits = {name: rows.cast_column("label", Value("string")) for name, rows in splits.items()}
     if "train" in splits:
         found = sorted(splits["train"].unique("label"))
         ordered = as_numbers(found)
@@ -114,13 +110,31 @@ def with_classes(splits: Splits, asked: bool | None, config: PreTrainedConfig) -
     else:
         classes = [config.id2label[number] for number in sorted(config.id2label)]
     for name, rows in splits.items():
-        other = next((label for label in rows["label"] if label not in classes), None)
-        if other is not None:
-            known = ", ".join(classes)
-            raise ValueError(f"labels of the {name} data must be among {known}, got {other!r}")
+        others = {*rows.unique("label")} - {*classes}
+        if others:
+            got = f"{', '.join(classes)}, got {min(others)!r}"
+            raise ValueError(f"labels of the {name} data must be among {got}")
     return {
         name: rows.cast_column("label", ClassLabel(names=classes)) for name, rows in splits.items()
     }
+
+
+def read_numbers(rows: Dataset, split: str) -> list[float] | None:
+    """Labels as numbers; None where one is no number."""
+    labels = rows["label"][:]
+    if None in labels:
+        number = labels.index(None)
+        raise ValueError(f"row {number} of the {split} data must have a label, got None")
+    return as_numbers(map(str, labels))
+
+
+def with_numbers(rows: Dataset, split: str, numbers: list[float] | None) -> Dataset:
+    """Rows whose labels are these numbers."""
+    if numbers is None:
+        other = next(x for x in rows["label"] if as_numbers([str(x)]) is None)
+        raise ValueError(f"labels of the {split} data must be numbers, got {other!r}")
+    made = rows.remove_columns("label").add_column("label", numbers)
+    return made.cast_column("label", Value("float32"))
 
 
 def encode_texts(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Encoded:

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from pandas import DataFrame
 from torch import Tensor
+from transformers.integrations.sdpa_attention import repeat_kv
 
 from examples.long_inputs import MINILM, load, record_heads
 from examples.options import example, option
@@ -231,7 +232,7 @@ def main(args: Options) -> Iterator[str]:
     if args.plot is not None:
         save_figure(draw(found, args.length), args.plot)
     groups = found.groupby(["method", "keys"], sort=False)
-    means = groups.mean().assign(deviation=groups["error"].std()).unstack("keys")
+    means = groups.mean().assign(deviation=groups["error"].std().fillna(0.0)).unstack("keys")
     shown = means.loc[[*METHODS], ["error", "deviation", "mass"]]
     yield shown.to_string(float_format="%.3f")
 
@@ -265,7 +266,12 @@ def read_layers(args: Options) -> Iterator[list[Heads]]:
         if getattr(layers[0][0], "is_causal", False):
             kind = type(layers[0][0]).__name__
             raise ValueError(f"model must be an encoder, got {kind}, a decoder's")
-        yield [Heads(*(x[0].float() for x in parts), scale) for _, *parts, scale in layers]
+        found = []
+        for _, query, key, value, scale in layers:
+            times = query.size(1) // key.size(1)  # heads that share their keys
+            key, value = (repeat_kv(x, times) for x in (key, value))
+            found.append(Heads(query[0].float(), key[0].float(), value[0].float(), scale))
+        yield found
 
 
 def read_tokens(tokenizer: Any, args: Any, texts: int) -> list[list[int]]:

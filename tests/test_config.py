@@ -188,6 +188,17 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
     [
         ({"threshold": -1}, "threshold must be at least 0, got -1"),
         ({"threshold": math.nan}, "threshold must be a number, got nan"),
+        ({"threshold": True}, "threshold must be a number, got True"),
+        ({"threshold": [[1.0, math.nan]]}, "threshold must be a number, got nan"),
+        ({"threshold": [[1.0, -2.0]]}, "threshold must be at least 0, got -2.0"),
+        ({"threshold": []}, r"threshold must be a number or a table .*, got \[\]"),
+        ({"hop_weights": (1, math.inf)}, "hop_weights must be finite, got inf"),
+        ({"heads": "even:0"}, "heads must be a number, 'all', 'even:n' or indices, got 'even:0'"),
+        ({"heads": ()}, r"heads must be one or more indices from 0, got \(\)"),
+        ({"layers": 3}, "layers must be a sequence of indices, got 3"),
+        ({"graph": "clusters", "keys": [[1], [-2]]}, "keys must be at least 0, got -2"),
+        ({"graph": "clusters", "pattern": "window:4"}, "pattern must not be set with graph='clus"),
+        ({"excluded_token_ids": (1, 1)}, "excluded_token_ids must not name an index twice, got"),
         ({"threshold": [1.0, 2.0]}, r"threshold must be a number or a table .*, got \[1.0, 2.0\]"),
         ({"threshold": [[1, 2], [3]]}, r"threshold needs rows of one length, .*, got \[1, 2\]"),
         ({"conv": "os.system"}, "conv must name a layer of .*, got 'os.system'"),
@@ -201,6 +212,18 @@ def test_fields_of_the_graph_are_replaced_beside_the_others():
         ({"hop_weights": {(0,): (0, 1), (1, 0): (1,)}}, "hop_weights must name each head once"),
         ({"hop_weights": {(-1,): (0, 1)}}, "hop_weights heads must be one or more indices from 0"),
         ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"heads": "even:0"}, "heads"),
+        ({"heads": ()}, "heads"),
+        ({"layers": 3}, "layers"),
+        ({"threshold": True}, "threshold"),
+        ({"threshold": [[1.0, -2.0]]}, "threshold"),
+        ({"threshold": [[1.0, math.nan]]}, "threshold"),
+        ({"threshold": []}, "threshold"),
+        ({"hop_weights": (1, math.inf)}, "hop_weights"),
+        ({"soft_temperature": math.inf}, "soft_temperature"),
+        ({"excluded_token_ids": (1, 1)}, "excluded_token_ids"),
+        ({"graph": "clusters", "keys": [[1], [-2]]}, "keys"),
+        ({"graph": "clusters", "strength": 1.0}, "strength must not be set with graph='clusters'"),
         ({"heads": 2.0}, "heads must be a sequence of indices, got 2.0"),
         ({"heads": "odd:2"}, "heads must be a number, 'all', 'even:n' or indices, got 'odd:2'"),
         ({"heads": (1, 1)}, r"heads must not name an index twice, got \(1, 1\)"),
@@ -370,3 +393,33 @@ def test_anything_is_a_config_or_a_value_error_that_names_the_field(name, value)
         assert "\n" not in str(error)
     else:
         assert JatConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_heads_that_share_the_settings_of_clusters_are_read_together():
+    config = JatConfig.clustered(
+        keys=((32, 8, 32), (1, 2, 3)),
+        dense_below=((0, 0, 0), (math.inf, 0, math.inf)),
+        size=4,
+        propagate=False,
+    )
+    first, second = (config.for_layer(row, (0, 1, 2)).graph for row in (0, 1))
+    assert (first.keys, second.dense_below) == (((32, 8, 32),), ((math.inf, 0, math.inf),))
+    assert (first.size, first.window, first.propagate) == (4, 64, False)
+    rules = first.rules(3, causal=False)
+    read = {heads: (rule.keys, rule.groups, rule.size) for rule, heads in rules.items()}
+    assert read == {(0, 2): (32, 16, 4), (1,): (8, 16, 4)}
+    assert [rule.dense_below for rule in second.rules(3, causal=True)] == [2**40, 0, 2**40]
+    for causal, wanted in {True: (512, 64, 4096), False: (128, 0, 4095)}.items():
+        ((rule, heads),) = ClusterGraph().rules(4, causal).items()
+        assert (rule.keys, rule.window, rule.dense_below) == wanted
+        assert heads == (0, 1, 2, 3)
+    with pytest.raises(ValueError, match=r"keys row 0 must have 2 entries.*got 3"):
+        first.rules(2, causal=False)
+
+
+def test_hop_groups_cover_each_head_once():
+    assert JatConfig().hop_groups(3) == {(0, 1, 2): (0.0, 1.0)}
+    mapping = {(0, 2): (1.0,), (1,): (0.0, 1.0)}
+    assert JatConfig(hop_weights=mapping).hop_groups(3) == mapping
+    with pytest.raises(ValueError, match=r"wanted \[0, 1\], got \[0, 1, 2\]"):
+        JatConfig(hop_weights=mapping).hop_groups(2)

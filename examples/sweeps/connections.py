@@ -85,7 +85,7 @@ def run(run: Run) -> dict[str, Any]:
     texts = [TypedText(row["tokens"], [types[tag] for tag in row["tags"]]) for row in rows]
     heads = training.chosen_heads(run)
     if run.sweep.study.get("model") == "pretrained":
-        record: dict[str, Any] = {"scores": {}, "seconds": 0.0}
+        record: dict[str, Any] = {"scores": {}}
         tokenizer = AutoTokenizer.from_pretrained(run.model)
         model = AutoModel.from_pretrained(run.model)
         if run.variant.density is not None:

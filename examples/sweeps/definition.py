@@ -33,7 +33,7 @@ DEFAULTS: Mapping[str, Any] = {
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Kind = Literal[
     "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones",
-    "programs", "tables", "graphs", "homophily", "trees", "readers",
+    "programs", "tables", "graphs", "trees", "readers",
 ]  # fmt: skip
 HeadKind = Literal[
     "none", "paper", "released", "released-efficient", "efficient", "stones", "clustered",

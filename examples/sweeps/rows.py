@@ -23,7 +23,7 @@ LEVEL = 0.05  # of corrected p-values
 _NO_SHARES = (SECONDS, "perplexity", "bits_per_", "mse", "reach")  # all other metrics are shares
 _SPLIT = re.compile(r"(\D+) (\d+)")  # of a split that is one of many, as "layer 3"
 _OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are sizes and models
-_DRAWN = ("programs", "tables", "graphs", "homophily")  # kinds whose tasks no other kind has
+_DRAWN = ("programs", "tables", "graphs")  # kinds whose tasks no other kind has
 
 
 @dataclass(frozen=True)

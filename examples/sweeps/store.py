@@ -46,7 +46,7 @@ class Record:
         return self.content["scores"]
 
     def value(self, split: str, metric: str) -> float | None:
-        """Return a score, or the seconds of the training."""
+        """Return a score, or seconds: of the training, or of all a run does where it says none."""
         if metric == "seconds":
             return float(self.content["seconds"])
         return self.scores.get(split, {}).get(metric)

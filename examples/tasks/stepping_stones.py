@@ -131,6 +131,9 @@ def comparisons_task(
     neighbours, ``below-first`` or ``above-first``: of the first of them, or of both, where
     ``below-first+is-second`` answers a question of one step.
     """
+    most = THINGS - 3  # between things that are not at the ends of a chain
+    if not {*steps} or not {*steps} <= {*range(1, most + 1)} or len({*steps}) < len(steps):
+        raise ValueError(f"steps must be different numbers from 1 to {most}, got {steps}")
     sizes = {"train": train, "validation": validation, "test": test}
     for split, size in sizes.items():
         if size < 1 or size % (3 * len(steps)):

@@ -25,10 +25,8 @@ from jat_graph.hf.clusters import check_global, read_rules
 from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache, jat_mask, window_of
 from jat_graph.hf.modules import (
     SEPARATE_KEYS,
-    TWICE,
     UNNUMBERED,
     AttentionModule,
-    attends_twice,
     takes_any_argument,
 )
 from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
@@ -36,6 +34,7 @@ from jat_graph.jumps.graph_config import change_graph, without_gone
 
 CLUSTERED = "clustered"
 LEFT = "runs on SDPA instead of clusters"
+TWICE = "it calls attention several times for a token"
 ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
 _following = weakref.WeakSet[nn.Module]()  # modules that hand their cache on from the next call on
@@ -239,7 +238,7 @@ def _read_kind(kind: Any) -> str | None:
     parameters = set(inspect.signature(kind.forward).parameters)
     if "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS):
         return ELSEWHERE
-    return TWICE if attends_twice(kind) else None
+    return TWICE if kind.__name__ == "DiffLlamaAttention" else None
 
 
 def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:

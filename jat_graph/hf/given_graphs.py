@@ -179,8 +179,6 @@ class _Graphs(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         kept, output = self.kept.pop(0)
         if kept is not func:
-            raise RuntimeError(
-                f"keep_graphs needs the same operators in backward as in forward, got {func} "
-                f"instead of {kept}"
-            )
+            wanted = "the same operators in backward as in forward"
+            raise RuntimeError(f"keep_graphs needs {wanted}, got {func} instead of {kept}")
         return output

@@ -1,4 +1,4 @@
-"""What an attention module is called with, and what its jump heads keep in a model's KV cache."""
+"""What an attention module is called with, and what earlier tokens left behind for its heads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import cache_utils
-from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
+from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
@@ -20,7 +19,8 @@ from jat_graph.core.masks import (
     resolve_once,
     split_additive,
 )
-from jat_graph.core.past import Past, put
+from jat_graph.core.past import Past
+from jat_graph.hf.caches import KEEPING, KeepingLayer
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
@@ -101,31 +101,47 @@ class AttentionInputs:
         if before == 0 and type(layer) not in KEEPING:
             return None
         if before and cache is not None:
-            check_cache(cache, module, self.key.size(2))
+            self.check_cache()
         known = isinstance(layer, KeepingLayer) and layer.owner == owner
         past: Past = layer.past if known else new_past()  # type: ignore[union-attr]
+        if before and isinstance(layer, StaticLayer) and layer.get_seq_length() != self.key.size(2):
+            cure = "pass disable_compile=True to generate(), or a DynamicCache"
+            raise ValueError(f"heads cannot read a static cache in a compiled model: {cure}")
         if past.length > before:
-            name = type(module).__name__
-            again = f"{name} reads again what it read in this forward"
-            raise ValueError(
-                f"{again}, which heads with a cache do not support: pass use_cache=False"
-            )
+            got = f"{type(module).__name__} reads again what it read in this forward"
+            raise ValueError(f"{got}, which no heads with a cache can: pass use_cache=False")
         if past.length != before and adopt is not None:
             adopt(past, before, self.attention_mask)
         elif past.length != before:
             if cache is None:
                 self.check_whole("heads not loaded by jat_graph.from_pretrained")
-            raise ValueError(
-                f"the cache holds {before} tokens that were added without these heads, by a prefix "
-                "of PEFT, while gradients were recorded, under a mask that is neither causal nor "
-                "padding, or without jat_graph.from_pretrained: pass a new one, or use_cache=False"
-            )
+            got = f"the cache holds {before} tokens that were added without these heads"
+            raise ValueError(f"{got}, which read {past.length}: pass a new one, or use_cache=False")
         if cache is not None and not known:
             kind: Any = KEEPING[type(layer)]
             cache.layers[module.layer_idx] = new = kind.__new__(kind)
             vars(new).update(vars(layer) | {"owner": owner, "past": past})
             new.remember()
         return past
+
+    def check_cache(self) -> None:
+        """Refuse a cache, or a module's window, that does not keep all tokens."""
+        window = window_of(self.module)
+        number = self.key.size(2)
+        if window is not None and number > window:
+            name = type(self.module).__name__
+            got = f"{name} sees the last {window} tokens only, which jump heads and patterns"
+            cure = f"do not support with a cache: pass use_cache=False (got {number} keys)"
+            raise ValueError(f"{got} {cure}")
+        cache: Any = self.cache
+        layer = cache.layers[self.module.layer_idx]
+        if type(layer) not in KEEPING:
+            most = "" if window is None else f" for up to {window} tokens"
+            got = f"a {type(cache).__name__} ({type(layer).__name__})"
+            raise ValueError(
+                f"heads of jat_graph and patterns need a cache that keeps all tokens, got {got}; "
+                f"pass past_key_values=DynamicCache(){most}, or use_cache=False"
+            )
 
     def token_mask(self, past: Past | None = None) -> TokenMask:
         """Return the mask of all tokens, the excluded ones among them."""
@@ -155,7 +171,7 @@ class AttentionInputs:
             valid = None if shown is None else shown.any(-2)
             if self.cache is not None:
                 # Others lack keys; what has left the model's own window would pass for padding.
-                check_cache(self.cache, self.module, keys)
+                self.check_cache()
         sizes: Any = {"num_queries": queries, "num_keys": keys, "device": self.query.device}
         rows = pattern_rows(pattern, valid=valid, heads=range(self.query.size(1)), **sizes)
         if self.is_causal:
@@ -189,141 +205,11 @@ def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
         return sdpa_mask(**kwargs)
 
 
-class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """A layer of a cache that takes over another, and tells heads of ours what happens to it."""
-
-    owner: Any
-    past: Past
-    known: dict[str, tuple[Any, int | None]] | None = None  # keys and values as they were left
-
-    def update(self, *args: Any, **kwargs: Any) -> Any:
-        """Add the keys and values of the next tokens, and return those of all."""
-        if not torch.compiler.is_compiling():
-            if self.get_seq_length() < self.past.length:
-                self.past.crop(int(self.get_seq_length()))  # some were taken away by hand
-            elif self.known and self.past.length:
-                old, new = self.known, self.remember()
-                pairs = [(n, *old[n], *new[n]) for n in old]
-                changed = [n for n, x, times, y, again in pairs if x is not y or times != again]
-                if changed:
-                    self.past.forget(changed)
-        states = super().update(*args, **kwargs)  # type: ignore[safe-super]
-        self.remember()
-        return states
-
-    def remember(self) -> dict[str, tuple[Any, int | None]]:
-        """Remember keys and values, and how often they were written to, to see who changes them."""
-        marks = self.known = dict[str, tuple[Any, int | None]]()
-        if torch.compiler.is_compiling():
-            return marks
-        for name, x in {"keys": self.keys, "values": self.values}.items():
-            counts = isinstance(x, Tensor) and not x.is_inference()
-            marks[name] = (x, x._version if counts else None)  # type: ignore[union-attr]
-        return marks
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over what a copy holds, whose tensors count from 0."""
-        vars(self).update(state)
-        self.remember()
-
-    def reset(self) -> None:
-        """Forget all tokens."""
-        super().reset()
-        self.past.reset()
-        self.remember()
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens."""
-        super().crop(tokens_to_remove)  # type: ignore[misc]
-        self.past.crop(self.get_seq_length())
-        self.remember()
-
-    def offload(self) -> None:
-        """Leave nothing on the device."""
-        super().offload()  # type: ignore[no-untyped-call]
-        self.remember()
-
-    def prefetch(self) -> None:
-        """Bring keys and values back to the device."""
-        super().prefetch()  # type: ignore[no-untyped-call]
-        self.remember()
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Take some sequences of the batch, in this order."""
-        super().batch_select_indices(indices)  # type: ignore[misc]
-        self.past.reorder(indices)
-        self.remember()
-
-    def reorder_cache(self, beam_idx: Any) -> None:
-        """Take the sequences in another order, as beam search does."""
-        super().reorder_cache(beam_idx)
-        self.past.reorder(beam_idx)
-        self.remember()
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence."""
-        if self.keys is not None:
-            order = torch.arange(len(self.keys), device=self.keys.device)
-            self.batch_select_indices(order.repeat_interleave(repeats))
-
-
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer with room for later tokens, so that none moves the keys of those before it."""
-
-    stores: tuple[Tensor, ...] = ()  # of keys and of values
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Add the keys and values of the next tokens, and return those of all."""
-        start = self.get_seq_length()
-        if not start:
-            return super().update(key_states, value_states, *args, **kwargs)
-        held: Any = (self.keys, self.values)
-        pairs = zip(self.stores, held, strict=False)
-        kept = self.stores and all(one.data_ptr() == two.data_ptr() for one, two in pairs)
-        known = self.stores if kept else held
-        pairs = zip(known, (key_states, value_states), strict=True)
-        self.stores = tuple(put(*pair, start, 2) for pair in pairs)
-        self.keys, self.values = (x[:, :, : start + key_states.size(2)] for x in self.stores)
-        return self.keys, self.values
-
-    def offload(self) -> None:
-        """Leave nothing on the device."""
-        super().offload()  # type: ignore[no-untyped-call]
-        self.stores = ()
-
-
-KEEPING = dict[type, type]()  # what takes over each kind of layer that keeps all tokens
-_names = ("Dynamic", "Static", "QuantoQuantized", "HQQQuantized", "Fp8Quantized")
-for _name in (*_names, "LinearAttentionAndFullAttention"):
-    if _kind := getattr(cache_utils, f"{_name}Layer", None):  # newer versions have more of them
-        _bases = KeepingLayer, RoomyLayer if _kind is DynamicLayer else _kind
-        _new = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
-        KEEPING[_kind] = KEEPING[_new] = globals()[_new.__name__] = _new  # where pickle looks
-
-
-def check_cache(cache: Cache, module: Any, num_keys: int) -> None:
-    """Refuse a cache, or a module's window, that does not keep all tokens."""
-    window = window_of(module)
-    layer = cache.layers[module.layer_idx]
-    if window is not None and num_keys > window:
-        raise ValueError(
-            f"{type(module).__name__} sees the last {window} tokens only, which jump heads and "
-            f"patterns do not support with a cache: pass use_cache=False (got {num_keys} keys)"
-        )
-    if type(layer) not in KEEPING:
-        most = "" if window is None else f" for up to {window} tokens"
-        got = f"a {type(cache).__name__} ({type(layer).__name__})"
-        raise ValueError(
-            f"heads of jat_graph and patterns need a cache that keeps all tokens, got {got}; "
-            f"pass past_key_values=DynamicCache(){most}, or use_cache=False"
-        )
-
-
 def window_of(module: Any) -> int | None:
     """Return the window of its model's own that an attention module sees; None for all tokens."""
-    types = getattr(module.config, "layer_types", None)
+    types = getattr(module.config, "layer_types", None) or ()
     index = getattr(module, "layer_idx", None)
-    if types is not None and index is not None and types[index] == "full_attention":
+    if index is not None and index < len(types) and types[index] == "full_attention":
         return None  # whatever the module holds, as EXAONE 4's do in all layers
     window: int | None = getattr(module.config, "sliding_window", None)
     return getattr(module, "sliding_window", window)

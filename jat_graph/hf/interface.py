@@ -40,9 +40,13 @@ def setting_of(attachment: Attachment, name: str) -> Any:
     """Return a setting of this thread or task, or the last one where no context is known."""
     if torch.compiler.is_compiling():
         return getattr(attachment, name)
-    if threading.current_thread().name.startswith("Dummy"):  # autograd's, which checkpoints use
-        return getattr(attachment, name)
-    return own_settings.get().get((id(attachment), name), getattr(Attachment, name))
+    own = own_settings.get()
+    key = (attachment.mark, name)
+    if key in own:
+        return own[key]
+    # Those of autograd, in which checkpoints are computed again, know no contexts.
+    foreign = isinstance(threading.current_thread(), threading._DummyThread)
+    return getattr(attachment if foreign else Attachment, name)
 
 
 def start_forward(
@@ -60,12 +64,11 @@ def start_forward(
     if wish is None and is_root:
         wish = getattr(module.config, "output_attentions", False)
     if wish is not None:
-        wanted = bool(wish)
-        if torch.compiler.is_compiling():
-            attachment.output_attentions = wanted
-        elif setting_of(attachment, "output_attentions") is not wanted:
-            key = (id(attachment), "output_attentions")
-            own_settings.set({**own_settings.get(), key: wanted})
+        attachment.output_attentions = wanted = bool(wish)
+        if not torch.compiler.is_compiling():
+            key = (attachment.mark, "output_attentions")
+            if own_settings.get().get(key, False) is not wanted:
+                own_settings.set({**own_settings.get(), key: wanted})
     if not torch.compiler.is_compiling():  # when lengths are no numbers
         ids = args[0] if args else kwargs.get("input_ids")
         alone = ids if not kwargs.get("past_key_values") else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from threading import _DummyThread, current_thread
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from jat_graph.jumps.config import JatConfig
 
 CROSS = "it is cross-attention"
-EARLIER = "it reads the keys of an earlier layer"
 UNNUMBERED = "it serves layers whose numbers it does not know"
-TWICE = "it calls attention several times for a token"
 NO_SDPA = "its model does not support scaled dot product attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 # Changes of scores that SDPA cannot follow, by what a module holds.
@@ -143,9 +140,11 @@ def layers_get(layers: Iterable[nn.Module], name: str, value: Any) -> Iterator[N
     mark = object()
 
     def hand(module: nn.Module, args: Any, own: dict[str, Any] | None = None) -> Any:
+        inside = torch.compiler.is_compiling() or mark in _inside.get()
+        # Threads of autograd, in which checkpoints are computed again, know no contexts.
+        foreign = not inside and not _inside.get() and isinstance(current_thread(), _DummyThread)
         # Without its arguments it is called where another thread is just taking it off.
-        ours = torch.compiler.is_compiling() or mark in _inside.get()
-        return (args, {**own, name: value}) if ours and own is not None else None
+        return (args, {**own, name: value}) if own is not None and (inside or foreign) else None
 
     token = _inside.set((*_inside.get(), mark))
     hooks = add_hooks([(layer, hand) for layer in layers])
@@ -153,7 +152,8 @@ def layers_get(layers: Iterable[nn.Module], name: str, value: Any) -> Iterator[N
         yield
     finally:
         remove_hooks(hooks)
-        _inside.reset(token)
+        with suppress(ValueError):  # of a generator that is closed in another context
+            _inside.reset(token)
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:
@@ -173,14 +173,6 @@ def takes_any_argument(kind: type[nn.Module]) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-@cache
-def attends_twice(kind: type[nn.Module]) -> bool:
-    """Tell whether a class calls attention several times in its forward, as DiffLlama does."""
-    code = inspect.unwrap(kind.forward)
-    calls = [step for step in dis.get_instructions(code) if step.argval == "attention_interface"]
-    return sum(step.opname.startswith("LOAD_FAST") for step in calls) > 1
-
-
 def why_left_alone(module: nn.Module, name: str = "") -> str | None:
     """Return why a module stays on stock attention; None if it is self-attention."""
     parameters = set(inspect.signature(type(module).forward).parameters)
@@ -192,12 +184,9 @@ def why_left_alone(module: nn.Module, name: str = "") -> str | None:
     ):
         return CROSS
     if getattr(module, "is_kv_shared_layer", False):
-        return EARLIER
+        return "it reads the keys of an earlier layer"
     if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return UNNUMBERED
-    kind: Any = type(module)
-    if attends_twice(kind):
-        return TWICE
     if any(names <= parameters for names in SEPARATE_KEYS):
         return "its keys may come from elsewhere than its queries"
     return "it adds a position bias to its scores" if "position_bias" in parameters else None

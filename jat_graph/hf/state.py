@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -30,7 +30,7 @@ STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
 GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 # Settings that contexts give to the calls of their own thread or task, of each attached model.
-own_settings: ContextVar[Mapping[tuple[int, str], Any]] = ContextVar(
+own_settings: ContextVar[Mapping[tuple[object, str], Any]] = ContextVar(
     "own", default=MappingProxyType({})
 )
 
@@ -48,8 +48,9 @@ class Attachment:
     token_hooks: list[RemovableHandle] = field(default_factory=list)  # those of excluded tokens
     by_name: bool = False  # one module alone, that no function of ours has seen the model of
     entered: dict[tuple[int, nn.Module], Any] = field(default_factory=dict)  # forwards on graphs
+    mark: object = field(default_factory=object)  # by which contexts know it
     contexts: dict[object, tuple[str, Any]] = field(default_factory=dict)  # all that are open
-    # What ``setting_of`` tells: these are the defaults, and what compiled code reads.
+    # What ``setting_of`` tells: the class has the defaults, an object what was opened last.
     enabled: bool = True  # but inside jat_graph.disabled
     graphs: Any = None  # from outside, inside jat_graph.using_graphs
     output_attentions: bool = False  # whether the forward in progress asked for them
@@ -59,17 +60,18 @@ class Attachment:
     @contextmanager
     def having(self, name: str, value: Any) -> Iterator[None]:
         """Give the calls of this thread or task a setting, inside the ``with``."""
+        token = own_settings.set({**own_settings.get(), (self.mark, name): value})
         mark = object()
-        token = own_settings.set({**own_settings.get(), (id(self), name): value})
         self.contexts[mark] = (name, value)
+        setattr(self, name, value)
         try:
-            setattr(self, name, value)
             yield
         finally:
-            own_settings.reset(token)
             del self.contexts[mark]
             still = [held for known, held in [*self.contexts.values()] if known == name]
             setattr(self, name, still[-1] if still else getattr(Attachment, name))
+            with suppress(ValueError):  # of a generator that is closed in another context
+                own_settings.reset(token)
 
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""

@@ -50,10 +50,12 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         )
 
 
-def check_index(name: str, index: Tensor) -> None:
-    """Refuse what is no rows of two ends of edges."""
-    if index.dtype != torch.long or index.dim() != 2 or len(index) != 2:
-        raise ValueError(f"{name} must be torch.int64 [2, E], got {index.dtype} {[*index.shape]}")
+def check_index(name: str, index: Tensor) -> Tensor:
+    """Return rows of two ends of edges, which may be any integers."""
+    whole = not index.is_floating_point() and index.dtype != torch.bool
+    if not whole or index.dim() != 2 or len(index) != 2:
+        raise ValueError(f"{name} must be integers [2, E], got {index.dtype} {[*index.shape]}")
+    return index.long()
 
 
 class JumpConv(OneGraphConv):
@@ -162,9 +164,8 @@ class JumpConv(OneGraphConv):
         return product
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, powers={self.powers})"
-        )
+        widths = f"{self.in_channels}, {self.out_channels}"
+        return f"{type(self).__name__}({widths}, powers={self.powers})"
 
 
 class StoneConv(OneGraphConv):
@@ -226,7 +227,7 @@ class StoneConv(OneGraphConv):
     def forward(self, x: Tensor, hyperedge_index: Tensor, link_weight: OptTensor = None) -> Tensor:
         """Return the features that arrive at each node."""
         self.check_features(x)
-        check_index("hyperedge_index", hyperedge_index)
+        hyperedge_index = check_index("hyperedge_index", hyperedge_index)
         link_weight = flat_weights("link_weight", link_weight, hyperedge_index.size(1))
         x = x if self.lin is None else self.lin(x)
         node, hyperedge = hyperedge_index
@@ -359,14 +360,13 @@ def _without_loops(
             wanted = f"{[len(x), len(x)]} like the nodes of x"
             raise ValueError(f"a sparse edge_index must be {wanted}, got {size}")
         return _matrix_without_loops(edge_index, x.dtype), None
-    check_index("edge_index", edge_index)
+    edge_index = check_index("edge_index", edge_index)
     edge_weight = flat_weights("edge_weight", edge_weight, edge_index.size(1))
     edge_weight = None if edge_weight is None else edge_weight.to(x.dtype)
     if explain:  # an explainer's mask has an entry for each edge that it was given
         weight = x.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight
         return edge_index, weight.masked_fill(edge_index[0] == edge_index[1], 0.0)
-    edges: tuple[Tensor, OptTensor] = remove_self_loops(edge_index, edge_weight)
-    return edges
+    return remove_self_loops(edge_index, edge_weight)  # type: ignore[no-any-return]
 
 
 def _matrix_without_loops(matrix: Adj, dtype: torch.dtype) -> Adj:

@@ -110,8 +110,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tables", {"options": {"tests": 0}}, "tests must be at least 1"),
     ("graphs", OTHER, "variants must be of GCN"),
     ("graphs", {"tasks": ["x"]}, "tasks must be of communities, .*, got 'x'"),
-    ("homophily", {"tasks": ["homophily 1.5"]}, r"in \[0, 1\], got 'homophily 1.5'"),
-    ("homophily", {"options": {"nodes": 9}}, "nodes must be at least 10, got 9"),
     ("trees", {}, "tasks must be ewtrelations or ewtpos, of --data_dir"),
 ]
 

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch_geometric.data import Data
 
 from jat_graph import JatConfig, PairGraph, attach, disabled, using_global_tokens, using_graphs
 from jat_graph.hf import capture_scores, register_clustered
-from tests.hf.models import VOCABULARY, run, tiny_model
+from tests.hf.models import VOCABULARY, main_output, run, tiny_model
 
 IDS = torch.randint(3, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(0))
 INPUTS = {"input_ids": IDS}
@@ -82,7 +83,7 @@ def test_eight_threads_share_a_model_and_each_has_its_own(which):
     model = make()
     wanted = [inside(model, context, seed) for seed in range(8)]
     plain = run(model, INPUTS)
-    together = threading.Barrier(8)
+    together = threading.Barrier(8, timeout=60)
 
     def work(seed):
         for _ in range(3):
@@ -128,13 +129,13 @@ def test_contexts_end_in_any_order_and_an_inner_one_counts():
     def stay():
         with using_graphs(model, [edges(5)] * 2), disabled(model):
             entered.set()
-            left.wait()
+            left.wait(60)
 
     with ExitStack() as stack:
         stack.enter_context(using_graphs(model, [edges(3)] * 2))
-        thread = threading.Thread(target=stay)
+        thread = threading.Thread(target=stay, daemon=True)
         thread.start()
-        entered.wait()
+        assert entered.wait(60)
         assert torch.equal(run(model, INPUTS), graphs)
         with disabled(model):
             assert torch.equal(run(model, INPUTS), base)
@@ -145,15 +146,62 @@ def test_contexts_end_in_any_order_and_an_inner_one_counts():
     assert torch.equal(run(model, INPUTS), plain)
 
 
-def test_threads_that_python_did_not_start_run_as_the_context_that_is_open():
-    model, found, done = on_pairs(), [], threading.Event()
+def in_a_thread_of_another_kind(work):
+    """Run as autograd's threads on a GPU do, where a checkpoint is computed again."""
+    found, done = [], threading.Event()
 
-    def work():  # as autograd's threads on a GPU do, where a checkpoint is computed again
-        found.append(run(model, INPUTS))
+    def call():
+        try:
+            found.append(work())
+        except BaseException as error:
+            found.append(error)
         done.set()
 
+    _thread.start_new_thread(call, ())
+    assert done.wait(60)
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def test_threads_that_python_did_not_start_take_the_context_that_is_open_or_their_own():
+    model = on_pairs()
+    plain, base = run(model, INPUTS), inside(model, CONTEXTS["disabled"][1], 1)
+    graphs = inside(model, CONTEXTS["graphs"][1], 3)
     with disabled(model):
-        base = run(model, INPUTS)
-        _thread.start_new_thread(work, ())
-        assert done.wait(60)
-    assert torch.equal(found[0], base)
+        assert torch.equal(in_a_thread_of_another_kind(lambda: run(model, INPUTS)), base)
+        with_own = in_a_thread_of_another_kind(lambda: inside(model, CONTEXTS["graphs"][1], 3))
+        assert torch.equal(with_own, base)  # the heads are off
+    with using_graphs(model, [edges(5)] * 2):
+        assert torch.equal(
+            in_a_thread_of_another_kind(lambda: inside(model, CONTEXTS["graphs"][1], 3)), graphs
+        )
+    assert torch.equal(in_a_thread_of_another_kind(lambda: run(model, INPUTS)), plain)
+
+
+@pytest.mark.parametrize("which", ["graphs", "probabilities"])
+def test_checkpoints_are_computed_again_in_threads_of_another_kind(which):
+    name = "bert" if which == "graphs" else "gpt2"
+    model = attach(tiny_model(name), JatConfig(PairGraph(threshold=0.1), heads=2)).train()
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    with using_graphs(model, [edges(3)] * 2) if which == "graphs" else nullcontext():
+        output = model(**INPUTS, output_attentions=which != "graphs")
+        loss = main_output(output).square().sum()
+        in_a_thread_of_another_kind(loss.backward)
+    assert model.get_input_embeddings().weight.grad.abs().sum() > 0
+
+
+def test_a_context_that_ends_in_another_one_leaves_nothing_behind():
+    model = on_pairs()
+    plain = run(model, INPUTS)
+
+    def held():
+        with disabled(model), using_graphs(model, [edges(3)] * 2):
+            yield
+
+    generator = held()
+    copy_context().run(next, generator)
+    assert not model._jat_attachment.enabled  # as compiled code would see it
+    copy_context().run(lambda: next(generator, None))
+    assert model._jat_attachment.enabled and model._jat_attachment.graphs is None
+    assert torch.equal(run(model, INPUTS), plain)

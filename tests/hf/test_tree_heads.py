@@ -287,6 +287,20 @@ def test_compiled_tokens_are_sdpas_and_the_next_ones_trees(calls):
             assert_near(call.output, by_oracle(call))
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools:UserWarning")
+def test_attached_heads_refuse_a_static_cache_in_a_model_that_is_compiled_in_parts():
+    torch._dynamo.reset()
+    model = decoder("llama", False)
+    follow(model, IDS[:, :40], cache := new_cache(model, "static"))
+    compiled = torch.compile(model, backend="eager")
+    for end in (41, 42):
+        with pytest.raises(
+            ValueError, match="a static cache in a compiled model: pass disable_com"
+        ):
+            follow(compiled, IDS[:, :end], cache)
+
+
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_windows_of_a_models_own_stay_as_they_are(kind):
     model, inputs = FAMILIES["mistral"]().double(), decoder_inputs("mistral")

@@ -575,6 +575,7 @@ NOT_FINITE[1, 2, 3, 0] = math.nan
         ({"value": GOOD["value"] / 0}, "value.* sequence 0, head 0, token 0"),
         ({"config": {"threshold": 1}}, "config must be a JatConfig, got dict"),
         ({"attention_mask": torch.ones(2, 5).bool()}, "attention_mask"),
+        ({"attention_mask": torch.full((2, 4), math.nan)}, "attention_mask must hold finite bia"),
         ({"scale": math.nan}, "scale"),
         ({"dropout_p": 1.5}, "dropout_p"),
         ({"config": JatConfig(PairGraph(threshold=((1.0, 2.0),)))}, "threshold.*3.*got 2"),

@@ -195,6 +195,8 @@ def test_reset_draws_all_parameters_anew(conv):
     attention = JumpSelfAttention(CHANNELS, HEADS, config, qkv_bias=True)
     before = {name: p.detach().clone() for name, p in attention.named_parameters()}
     assert len(before) == (12 if conv else 8)
+    if conv:
+        torch.nn.init.ones_(attention.strength.theta)
     attention.reset_parameters()
     same = [name for name, p in attention.named_parameters() if torch.equal(p, before[name])]
     assert same == (["strength.theta"] if conv else [])  # which is 0

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +52,24 @@ def test_each_row_of_the_walk_by_hand(seed, length, kind, side, self_weight):
             ways = sum(x * y / s for x, y, s in zip(row, other, size, strict=True) if s)
             want = (ways + self_weight * (i == k)) / leaving if leaving else float(i == k)
             assert walk[i, k].item() == pytest.approx(want, rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_causal_scores_use_what_each_token_has_seen(padded):
+    length = 140  # two complete blocks of 64 and some more, also with some tokens of padding
+    query, key = random_tensors(3, *[(1, 1, length, 5)] * 2)
+    valid = torch.ones(1, length, dtype=torch.bool)
+    if padded:
+        valid[0, [0, 1, 40, 70, 139]] = False
+    scores = standard_scores(query, key, SCALE, valid, causal=True)[0, 0]
+    own = valid[0].nonzero().squeeze(-1)
+    q, k = query[0, 0, own], key[0, 0, own]
+    q, k = (torch.stack([x[r] - x[: r + 1].mean(dim=0) for r in range(len(x))]) for x in (q, k))
+    centred = SCALE * q @ k.mT
+    for rank in range(len(own)):
+        counted = rank + 1 if rank < 64 else 64 if rank < 128 else 128
+        sigma = centred[:counted, :counted].square().mean().sqrt()
+        want = centred[rank, : rank + 1] / sigma if rank else torch.zeros(1, dtype=torch.float64)
+        assert_equal(scores[own[rank], own[: rank + 1]], want)
+    assert not scores.triu(1).any()
+    assert not scores[~valid[0]].any() and not scores[:, ~valid[0]].any()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy.stats import ttest_rel
@@ -46,6 +46,7 @@ def write(folder: Path, values: list[float | None], **told: object) -> Path:
 
 @settings(deadline=None, max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 5))
+@example(0, 12, 2)  # more than there are colours
 def test_changes_are_those_of_paired_t_tests(
     tmp_path_factory: pytest.TempPathFactory, seed: int, variants: int, runs: int
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from jat_graph.inspection import Jump, SteppingStone, Token
-from jat_graph.viewer import AtlasLabel, AtlasLayer, AtlasPoint, AtlasView, Page, head_view
+from jat_graph.viewer import Page, head_view
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -125,24 +125,8 @@ def clustered_page(tokens: tuple[str, ...] = HOSTILE) -> Page:
     return Page("Clusters", (replace(text, heads=(own,)),))
 
 
-def made_up_atlas(points: int = 30, label: str = "bank") -> AtlasView:
-    """Return a map of random places, in two layers."""
-    torch.manual_seed(0)
-    layers = [
-        AtlasLayer(
-            f"layer {layer}",
-            [(float(x), float(y)) for x, y in torch.randn(points, 2)],
-            [("river", "money", "")[n % 3] for n in range(points)],
-            [AtlasLabel(0.0, 0.0, "rivers")],
-        )
-        for layer in (0, 5)
-    ]
-    spots = [AtlasPoint(label, f"sentence {n} of a {label}", (16, 20)) for n in range(points)]
-    return AtlasView("bank in sentences", spots, layers, "Laid out at random.")
-
-
 def made_up_page(tokens: tuple[str, ...] = HOSTILE, heads: int = 3) -> Page:
-    """Return a page with everything: a text with a tree and jumps, one without, and a map."""
+    """Return a page with everything: a text with a tree and jumps, and one without."""
     number = len(tokens)
     chain = SimpleNamespace(
         words=tokens,
@@ -154,4 +138,4 @@ def made_up_page(tokens: tuple[str, ...] = HOSTILE, heads: int = 3) -> Page:
     plain = made_up_text(("a", "b", "c", "d"), [(0, 0), (0, 1)], jumps=False)
     jumping = made_up_text(tokens, [(layer, head) for layer in (0, 3) for head in range(heads)])
     texts = (replace(jumping, parse=chain, second=2), replace(plain, title="four words"))
-    return Page("</title><script>alert(2)</script>", texts, (made_up_atlas(),))
+    return Page("</title><script>alert(2)</script>", texts)

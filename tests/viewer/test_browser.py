@@ -4,15 +4,14 @@ import re
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jat_graph.viewer import AtlasLabel, Page, map_view
-from tests.viewer.conftest import HOSTILE, Opened, clustered_page, made_up_atlas, made_up_page
+from jat_graph.viewer import Page
+from tests.viewer.conftest import HOSTILE, Opened, clustered_page, made_up_page
 
 pytestmark = pytest.mark.browser
 
@@ -202,51 +201,8 @@ def test_a_tree_has_its_arcs(opened: Opened) -> None:
     assert tab.locator("#picture path.link").count() == 8
     assert tab.locator("#picture text.label", has_text="the").count() == 1
     tab.get_by_label("Text").select_option("1")  # which has no tree and no jumps
-    assert tab.locator("#views button").all_inner_texts() == ["All heads", "One head", "Map"]
+    assert tab.locator("#views button").all_inner_texts() == ["All heads", "One head"]
     assert tab.locator("#picture g[role=button]").count() == 2
-
-
-def test_a_map_shows_sentences_layer_by_layer(opened: Opened) -> None:
-    atlases = [replace(own, opens=1) for own in (made_up_atlas(), made_up_atlas(5, "<i>"))]
-    tab = opened(map_view(atlases))
-    assert tab.locator("#heading").inner_text() == "bank in sentences: layer 5"
-    points = tab.locator("#picture g[role=button]")
-    assert points.count() == 30
-    shapes = {tab.locator("path.dot").nth(n).get_attribute("d") for n in range(3)}
-    assert len(shapes) == 3  # groups are not told apart by colour alone
-    points.nth(7).hover(force=True)
-    assert "sentence 7 of a bank" in tab.locator("#sentence").inner_text()
-    assert tab.locator("#sentence mark").inner_text() == "bank"
-    first = points.nth(7).get_attribute("transform")
-    tab.get_by_label("Layer").focus()
-    tab.keyboard.press("ArrowLeft")
-    assert tab.locator("#heading").inner_text() == "bank in sentences: layer 0"
-    assert tab.evaluate("document.activeElement.name") == "Layer"
-    assert points.nth(7).get_attribute("transform") != first
-    tab.locator("select[name=Map]").select_option("1")
-    assert tab.locator("#heading").inner_text() == "bank in sentences: layer 5"
-    points.nth(2).focus()
-    assert tab.locator("#sentence h3").inner_text() == "<i>"
-
-
-def test_labels_of_a_map_lie_in_it_and_cover_none_another(opened: Opened) -> None:
-    atlas = made_up_atlas()
-    x, y = min(atlas.layers[0].positions)  # the leftmost point
-    labels = [AtlasLabel(x, y, f"river, along, north {n}") for n in range(4)]
-    layer = replace(atlas.layers[0], labels=labels)
-    tab = opened(map_view(replace(atlas, layers=[layer])))
-    point = tab.locator("#picture g[role=button]").nth(
-        min(range(len(layer.positions)), key=lambda n: layer.positions[n])
-    )
-    own = point.evaluate("(node) => node.transform.baseVal[0].matrix.e")
-    boxes = tab.evaluate(
-        "[...document.querySelectorAll('#picture text.label')].map((label) => label.getBBox())"
-        ".map((box) => [box.x, box.x + box.width, box.y, box.y + box.height])"
-    )
-    assert len(boxes) == 4
-    assert all(left == pytest.approx(own + 9, abs=0.5) for left, *_ in boxes)  # beside the point
-    rows = sorted((top, bottom) for *_, top, bottom in boxes)
-    assert all(above[1] <= below[0] + 1e-3 for above, below in pairwise(rows))
 
 
 def test_the_keyboard_alone_opens_a_head_and_finds_stones(opened: Opened) -> None:
@@ -279,7 +235,7 @@ def test_the_keyboard_alone_opens_a_head_and_finds_stones(opened: Opened) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", ["All heads", "One head", "Jumps", "Tree", "Map"])
+@pytest.mark.parametrize("view", ["All heads", "One head", "Jumps", "Tree"])
 def test_what_is_shown_is_saved_as_a_vector_picture(
     opened: Opened, view: str, tmp_path: Path
 ) -> None:
@@ -321,7 +277,7 @@ def test_it_prints_as_vectors(opened: Opened) -> None:
 def test_texts_stand_out(opened: Opened, scheme: str) -> None:
     tab = opened(made_up_page(WORDS))
     tab.emulate_media(color_scheme=scheme)
-    for view in ("All heads", "One head", "Jumps", "Tree", "Map"):
+    for view in ("All heads", "One head", "Jumps", "Tree"):
         go(tab, view)
         if view == "Jumps":
             tab.locator("button.jump").first.click()
@@ -336,7 +292,7 @@ def test_hostile_tokens_are_shown_as_text_and_nothing_is_wider_than_the_window(
 ) -> None:
     tab = opened(made_up_page())
     tab.set_viewport_size({"width": width, "height": 800})
-    for view in ("All heads", "One head", "Jumps", "Tree", "Map"):
+    for view in ("All heads", "One head", "Jumps", "Tree"):
         go(tab, view)
         wide = tab.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, view

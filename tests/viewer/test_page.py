@@ -5,7 +5,6 @@ import hashlib
 import html
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from jat_graph.viewer import AtlasLayer, AtlasPoint, AtlasView, Page, head_view, map_view
-from tests.viewer.conftest import HOSTILE, clustered_page, links_of, made_up_atlas, made_up_page
+from jat_graph.viewer import Page, head_view
+from tests.viewer.conftest import HOSTILE, clustered_page, links_of, made_up_page
 
 
 class Tags(HTMLParser):
@@ -120,20 +119,6 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_an_atlas_alone_is_a_page() -> None:
-    record = data_of(map_view(made_up_atlas(), title="bank"))
-    with pytest.raises(ValueError, match="atlases must be one or more, got none"):
-        map_view([])
-    with pytest.raises(ValueError, match=r"opens must be .*, got 2"):
-        replace(made_up_atlas(), opens=2)
-    assert record["title"] == "bank"
-    assert record["texts"] == []
-    (atlas,) = record["atlases"]
-    assert atlas["points"][3] == ["bank", "sentence 3 of a bank", 16, 20]
-    assert [layer["name"] for layer in atlas["layers"]] == ["layer 0", "layer 5"]
-    assert AtlasPoint("bank", "a bank").span is None
-
-
 TENSOR = torch.full((1, 2, 3, 3), 1 / 3)
 
 
@@ -156,28 +141,6 @@ def test_attention_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=wanted):
         head_view(attention, tokens, start)
-
-
-POINTS = (AtlasPoint("bank", "the bank of the river"), AtlasPoint("bank", "a bank lends"))
-POSITIONS = ((0.0, 1.0), (2.0, 3.0))
-
-
-@pytest.mark.parametrize(
-    ("layers", "wanted"),
-    [
-        ((), "layers must"),
-        ((AtlasLayer("layer 0", POSITIONS[:1]),), "'layer 0' must"),
-        ((AtlasLayer("layer 0", POSITIONS, ("NOUN",)),), "'layer 0' must"),
-        (
-            (AtlasLayer("layer 0", (POSITIONS[0], (0.0, float("nan")))),),
-            "positions of 'layer 0' must",
-        ),
-        ((AtlasLayer("layer 0", (POSITIONS[0], (0.0,))),), "positions of"),  # type: ignore[arg-type]
-    ],
-)
-def test_layers_that_do_not_fit_are_refused(layers: tuple[AtlasLayer, ...], wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        AtlasView("bank", POINTS, layers)
 
 
 # --- links ---------------------------------------------------------------------------------------

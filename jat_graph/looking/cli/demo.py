@@ -87,7 +87,7 @@ def _read_long_texts(
     from jat_graph.looking.viz.clusters import draw_lengths
 
     longest = max(lengths)
-    cut = cut_at(model, tokenizer, longest, longest)
+    cut = cut_at(model, tokenizer, longest, longest) | {"max_length": longest}
     ids = tokenizer("\n".join(topics.values()), **cut)["input_ids"]
     points = [
         compare_with_sdpa(model, ids[:, :length], {}, ROUNDS)
@@ -132,6 +132,9 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> list[dict[str, A
         "Every token moves half the way to those on its stepping stones, the keys that it scores "
         f"more than {report.config.jump_graph.threshold:g} standard deviation from the mean."
     )
+    if not joined:
+        console.print("No head joins computer and pencil.")
+        return []
     heads = {(head.layer, head.head) for head, _ in joined}
     console.print(f"{len(heads)} heads join computer and pencil, the largest gains first:")
     table = Table("layer", "head", "density", "jump", "before", "after", "stepping stones")

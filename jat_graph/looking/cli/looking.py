@@ -122,6 +122,10 @@ def _show_fidelity(
     """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
+    from jat_graph.jumps.config import JatConfig, check_clusters
+
+    # Refused before weights are read; what is not given is the model's own.
+    check_clusters(options.read_settings(config, changes, JatConfig.clustered()))
     loaded, tokenizer = options.load_model(model, foretelling=True)
     from jat_graph.looking.inspection import fidelity
     from jat_graph.looking.inspection.selection import encode_text

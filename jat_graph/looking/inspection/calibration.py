@@ -64,7 +64,8 @@ def calibrate(
 
     Each layer runs at most twice on each batch, and once more for the log; where layers share a
     module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass of the model.
-    Memory: a number for each pair and head, and a layer's output for all batches.
+    Memory: a number for each pair and head, none with clusters, and a layer's output for all
+    batches.
 
     Args:
         model: A model of transformers, with or without heads of ours; it comes back as it was.
@@ -255,6 +256,7 @@ class Relay:
             same = torch.equal(alone.query, layer.query) and torch.equal(alone.key, layer.key)
             if alone.layer != layer.layer or not same:
                 self._chain = []
+                break
         self._given[0] = None
 
     def captured(self, row: int) -> Iterator[CapturedLayer]:

@@ -140,7 +140,8 @@ def inspect_clusters(
 
     Args:
         model: A model with heads that read by clusters.
-        tokenizer, text, layers, heads, tokens, special_tokens: As for :func:`inspect_text`.
+        tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
+        tokens: The tokens whose reading is reported, as for it. (default: None, all)
         top: Number of keys to report for each token, those of most attention. (default: None, all)
 
     Returns:
@@ -222,7 +223,7 @@ def view_descent(
         The view; :func:`jat_graph.viz.draw_descent` draws its graph.
 
     Raises:
-        ValueError: As of :func:`inspect_text`.
+        ValueError: If the model has no such head, or the text no such token; it is not run then.
     """
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)

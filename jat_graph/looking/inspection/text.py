@@ -107,8 +107,9 @@ def view_head(
     """Return one jump head's scores, graph and propagated scores on a text.
 
     Args:
-        model, tokenizer, text, tokens, top, jump, special_tokens: As for :func:`inspect_text`.
+        model, tokenizer, text, top, jump, special_tokens: As for :func:`inspect_text`.
         layer, head: One that jumps, from 0.
+        tokens: The tokens that are shown, as for it. (default: None, all)
 
     Returns:
         The matrices over the shown tokens, ``[L, L]`` each, and the head's report.
@@ -138,7 +139,8 @@ def view_graphs(
     """Return the graphs of jump heads on a text, made one after the other.
 
     Args:
-        model, tokenizer, text, layers, heads, tokens, special_tokens: As for :func:`inspect_text`.
+        model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
+        tokens: The tokens that are nodes, as for it. (default: None, all)
 
     Returns:
         An iterator over the heads, layer by layer; the model runs when the first is asked for.

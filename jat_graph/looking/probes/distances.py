@@ -10,12 +10,12 @@ import numpy as np
 from jat_graph.core.numbers import check_finite, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import QUIET, Figure, draw_lines, draw_rows
+from jat_graph.looking.probes.drawing import QUIET, draw_lines, draw_rows
 from jat_graph.looking.probes.findings import Findings, Floats, resampled, resampled_mean, with_ends
 from jat_graph.looking.probes.structural import DISTANCE, TreeStudy, squared_distances
 from jat_graph.looking.probes.treebank import EDGE, Sentence, related_pairs
 from jat_graph.looking.probes.words import WordReader, check_layers
-from jat_graph.looking.viz.figures import PAGE, new_figure
+from jat_graph.looking.viz.figures import PAGE, Figure, new_figure
 
 SQUARE = 2.0
 UNPROBED, SQUARED, OWN = "none", "for squares", "for this power"

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from jat_graph.looking.directions import isolated
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.viz.figures import COLOURS, PAGE, new_figure
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
-Axes: TypeAlias = "matplotlib.axes.Axes"
-Figure: TypeAlias = "matplotlib.figure.Figure"
+from jat_graph.looking.viz.figures import COLOURS, PAGE, Axes, Figure, new_figure
 
 MARKERS = "o^sDvPX"  # what differs has another mark, too
 QUIET = "#767676"
@@ -62,7 +55,7 @@ def draw_rows(
     for style, (own, (table, name)) in enumerate(series.items()):
         shift = 0.6 * ((style + 0.5) / len(series) - 0.5)
         look: Any = {"color": COLOURS[style % len(COLOURS)], "ls": "", "ms": 4.5, "lw": 1.2}
-        look["marker"] = MARKERS[style % len(MARKERS)]
+        look["marker"] = MARKERS[(style + style // len(COLOURS)) % len(MARKERS)]
         values, ends = _bars(table, name)
         axis.errorbar(values, np.arange(len(rows)) + shift, xerr=ends, label=own, capsize=2, **look)
     if line is not None:

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from jat_graph.core.extras import import_extra
 from jat_graph.core.files import read_object, write_text
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import Figure, draw_rows
-from jat_graph.looking.viz.figures import save_figure
+from jat_graph.looking.probes.drawing import draw_rows
+from jat_graph.looking.viz.figures import Figure, save_figure
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 

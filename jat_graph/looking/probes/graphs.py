@@ -12,7 +12,7 @@ from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_choice, check_inside, check_integer
 from jat_graph.looking.data.reading import ATTENTION, GRAPH
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import Figure, draw_rows
+from jat_graph.looking.probes.drawing import draw_rows
 from jat_graph.looking.probes.findings import Findings, Floats, resampled_ratio, with_ends
 from jat_graph.looking.probes.heads import choosing_half
 from jat_graph.looking.probes.treebank import (
@@ -24,7 +24,7 @@ from jat_graph.looking.probes.treebank import (
     related_pairs,
 )
 from jat_graph.looking.probes.words import WordReader, check_maps, read_pairs, readable
-from jat_graph.looking.viz.figures import PAGE, add_bar, new_figure
+from jat_graph.looking.viz.figures import PAGE, Figure, add_bar, new_figure
 
 KINDS = (EDGE, SIBLINGS, SAME_TAG)
 AGAINST = {"ratio": "times chance", "matched": "times matched chance"}

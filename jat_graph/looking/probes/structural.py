@@ -22,7 +22,7 @@ from jat_graph.core.progress import track_progress
 from jat_graph.hf import attached_config, disabled
 from jat_graph.looking.data.reading import digest
 from jat_graph.looking.probes import frames as pd
-from jat_graph.looking.probes.drawing import QUIET, Figure, add_legend, draw_lines
+from jat_graph.looking.probes.drawing import QUIET, add_legend, draw_lines
 from jat_graph.looking.probes.findings import (
     Findings,
     Floats,
@@ -38,7 +38,7 @@ from jat_graph.looking.probes.words import (
     read_states,
     readable,
 )
-from jat_graph.looking.viz.figures import PAGE, new_figure
+from jat_graph.looking.viz.figures import PAGE, Figure, new_figure
 
 # States [B, L, D] of sentences of about one length; their distances [B, L, L] or depths [B, L]; and
 # 1 over how many pairs or words a sentence has, 0 in padding.

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from jat_graph.looking.data.reading import check_fast
 from jat_graph.looking.inspection.selection import Indices
 from jat_graph.looking.probes.treebank import Sentence
-from jat_graph.looking.viewer import AtlasView, Page
+from jat_graph.looking.viewer import Page
 from jat_graph.looking.viewer.reading import read_texts
 
 
@@ -23,14 +23,13 @@ def view(
     heads: Indices = None,
     tokens: range | str | None = None,
     special_tokens: bool = False,
-    atlases: Sequence[AtlasView] = (),
     title: str = "Heads",
 ) -> Page:
     """Return a page that shows what heads do on texts: one file, for any browser, no network.
 
     It has all heads first, then one of them as lines and as a matrix; of heads that jump also the
-    attention before the jump, the difference, and the graph with its stepping stones; trees; and
-    maps. Of each matrix it has the strongest links, and the share of what is left out.
+    attention before the jump, the difference, and the graph with its stepping stones; and
+    trees. Of each matrix it has the strongest links, and the share of what is left out.
 
     Args:
         model: An encoder or decoder of transformers, with jump heads or without.
@@ -41,7 +40,6 @@ def view(
         tokens: The positions to show, as ``range(40, 90)``, or words. (default: None, all)
         special_tokens: Show special tokens, too. What goes to tokens that are not shown is counted
             all the same. (default: False)
-        atlases: Maps to show beside the heads. (default: none)
         title: Title of the page. (default: ``"Heads"``)
 
     Returns:
@@ -77,4 +75,4 @@ def view(
             raise ValueError(f"texts[{number}] must be a string or a Sentence, got {kind}")
     chosen: Any = {"layers": layers, "heads": heads, "tokens": tokens}
     shown = read_texts(model, tokenizer, some, special_tokens=special_tokens, **chosen)
-    return Page(title, tuple(shown), tuple(atlases))
+    return Page(title, tuple(shown))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-from jat_graph.core.numbers import check_integer
 from jat_graph.looking.inspection.reports import Jump
 from jat_graph.looking.inspection.selection import EncodedText
 
@@ -30,90 +27,6 @@ MOST_NODES = 16  # of a token: those that it reads, and those that stand for the
 
 
 @dataclass(frozen=True)
-class AtlasPoint:
-    """One use of a word in a context.
-
-    Args:
-        label: The word as it stands there.
-        sentence: The sentence that it stands in, as one text.
-        span: The characters of the sentence that are the word's, from where to where. (default:
-            None, not known)
-    """
-
-    label: str
-    sentence: str
-    span: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class AtlasLabel:
-    """Words written on the map of a layer beside (x, y), in its units, as of a cluster."""
-
-    x: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True)
-class AtlasLayer:
-    """The map of one layer.
-
-    Args:
-        name: What the slider calls it, as ``"layer 3"``.
-        positions: Where each point lies, (x, y) in any units; x goes right, y up.
-        groups: What gives each point its colour and shape: a part of speech, a sense, a cluster;
-            ``""`` where it is not known. (default: none is known)
-        labels: Words on the map. (default: none)
-        caption: What is to be said of this layer alone, one line. (default: nothing)
-    """
-
-    name: str
-    positions: Sequence[tuple[float, float]]
-    groups: Sequence[str] = ()
-    labels: Sequence[AtlasLabel] = ()
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class AtlasView:
-    """A map of the uses of a word, layer by layer.
-
-    Args:
-        title: What the map is of.
-        points: The uses of the word; each layer has them in this order.
-        layers: A map of each layer.
-        caption: How it was made, a few sentences. (default: nothing)
-        opens: The place in ``layers`` of the one that is shown first. (default: 0)
-
-    Raises:
-        ValueError: If there is no layer, or not the one that is shown first, or one has another
-            number of positions or groups than there are points, or a position that is not finite.
-    """
-
-    title: str
-    points: Sequence[AtlasPoint]
-    layers: Sequence[AtlasLayer]
-    caption: str = ""
-    opens: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse layers that do not fit the points."""
-        if not self.layers:
-            raise ValueError("layers must be at least one, got none")
-        check_integer("opens", self.opens, least=0, below=len(self.layers))
-        number = len(self.points)
-        for layer in self.layers:
-            places, groups = len(layer.positions), len(layer.groups)
-            if places != number or groups not in (0, number):
-                wanted = f"a position, and a group or none, for {number} points"
-                raise ValueError(f"{layer.name!r} must have {wanted}, got {places} and {groups}")
-            for place in layer.positions:
-                if len(place) != 2 or not all(map(math.isfinite, place)):
-                    wanted = f"positions of {layer.name!r} must be finite (x, y)"
-                    raise ValueError(f"{wanted}, got {place}")
-
-
-@dataclass(frozen=True)
 class Links:
     """The strongest entries of a matrix of a head, in the order of the text."""
 
@@ -122,6 +35,17 @@ class Links:
     values: Tensor  # what the matrix has there, [E]
     left_out: float  # share of the sum of all magnitudes, between shown tokens, but too weak
     hidden: float = 0.0  # share of it that goes to tokens that are not shown
+
+
+@dataclass(frozen=True)
+class TreeContent:
+    """What the tokens that are shown read of the tree over a head's keys."""
+
+    members: Sequence[Sequence[int]]  # keys that are shown, of each node that is named below
+    sizes: Sequence[int]  # how many keys it has in all
+    exact: Sequence[float]  # the share of each token's attention that is exact
+    read: Sequence[Sequence[tuple[int, float]]]  # clusters of such keys, and their shares
+    means: Sequence[Sequence[tuple[int, float]]]  # nodes that stand for their keys, as well
 
 
 @dataclass(frozen=True)
@@ -134,8 +58,19 @@ class HeadContent:
     jumps: tuple[Jump, ...] = ()  # edges of its graph, strongest gains first
     num_jumps: int = 0  # how many edges there are
     note: str = ""  # what there is to say of the head, one line
-    tree: SimpleNamespace | None = None  # what tokens read by clusters, as _tree_head has it
+    tree: TreeContent | None = None  # of a head that reads by clusters
     change: float | None = None  # share of the attention that jumps, or clusters, move elsewhere
+
+
+@dataclass(frozen=True)
+class ParsedWords:
+    """The dependency tree of a text, over its words."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    heads: tuple[int, ...]  # the position of each word's head, from 0; -1 for the root
+    relations: tuple[str, ...]
+    tokens: tuple[int, ...]  # the word of each token of the text; -1 for those of no word
 
 
 @dataclass(frozen=True)
@@ -146,7 +81,7 @@ class TextContent:
     tokens: tuple[str, ...]  # that are shown
     heads: tuple[HeadContent, ...]  # layer by layer
     positions: tuple[int, ...] | None = None  # of each token among the model's, else 0, 1, …
-    parse: SimpleNamespace | None = None  # of a treebank's Sentence, and the word of each token
+    parse: ParsedWords | None = None
     second: int | None = None  # the first token of a second sentence, which a line sets apart
 
 

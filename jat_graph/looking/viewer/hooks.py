@@ -16,17 +16,11 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import AttachedHeads
 from jat_graph.jumps.config import JatConfig
-from jat_graph.jumps.operators import DenseOperator, NormalizedOperator
+from jat_graph.jumps.operators import DenseOperator, NormalizedOperator, Operator
 from jat_graph.jumps.patterns import Pattern
-from jat_graph.looking.data.reading import (
-    PROPAGATED,
-    check_model,
-    layer_maps,
-)
+from jat_graph.looking.data.reading import PROPAGATED, check_model, layer_maps
 from jat_graph.looking.inspection.graphs import StoneLinks, layer_graph
-from jat_graph.looking.inspection.selection import (
-    encode_text,
-)
+from jat_graph.looking.inspection.selection import encode_text
 from jat_graph.looking.inspection.tracing import run_model
 from jat_graph.looking.viewer.reading import enabled_heads
 
@@ -130,8 +124,12 @@ def _jumps(layer: CapturedLayer, scores: Tensor) -> tuple[Tensor, Tensor]:
     heads = list(layer.heads)
     graph = layer_graph(layer)
     jumps = scores.clone()
-    jumps[:, heads] = layer_maps(layer, PROPAGATED)
-    pairs = NormalizedOperator(DenseOperator(graph.weights))
+    jumps[:, heads] = layer_maps(layer, PROPAGATED).to(scores)
+    operator: Operator
+    if isinstance(graph, StoneLinks):
+        operator = graph.operator
+    else:
+        operator = NormalizedOperator(DenseOperator(graph.weights))
     adj_norm = torch.eye(scores.size(-1)).to(scores).expand_as(scores).clone()
-    adj_norm[:, heads] = (graph.operator if isinstance(graph, StoneLinks) else pairs).to_dense()
+    adj_norm[:, heads] = operator.to_dense().to(scores)
     return jumps, adj_norm

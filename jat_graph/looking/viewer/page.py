@@ -23,7 +23,6 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.looking.inspection.reports import Jump
 from jat_graph.looking.viewer.content import (
     AFTER,
-    AtlasView,
     HeadContent,
     Links,
     TextContent,
@@ -32,7 +31,7 @@ from jat_graph.looking.viewer.content import (
 )
 
 # In this order they are one script.
-SCRIPTS = ("basics.js", "heads.js", "jumps.js", "clusters.js", "trees.js", "maps.js", "page.js")
+SCRIPTS = ("basics.js", "heads.js", "jumps.js", "clusters.js", "trees.js", "page.js")
 
 STEPS = 2**15 - 1  # of a value, each way: what 16 bits hold
 DIGITS = 4  # of numbers that are written out
@@ -42,17 +41,15 @@ FRAME_HEIGHT = 720  # pixels, in a notebook
 
 @dataclass(frozen=True)
 class Page:
-    """A page that shows heads, jumps, trees and maps; a notebook shows it by itself.
+    """A page that shows heads, jumps and trees; a notebook shows it by itself.
 
     Args:
         title: Its title.
-        texts: Texts, and what heads do on them. (default: none)
-        atlases: Maps. (default: none)
+        texts: Texts, and what heads do on them; one or more.
     """
 
     title: str
-    texts: tuple[TextContent, ...] = ()
-    atlases: tuple[AtlasView, ...] = ()
+    texts: tuple[TextContent, ...]
 
     @property
     def html(self) -> str:
@@ -65,11 +62,7 @@ class Page:
         for name in ("script", "style"):  # the page's own policy knows them, and runs no others
             digest = hashlib.sha256(parts[name].encode()).digest()
             parts[f"{name}_hash"] = f"sha256-{base64.b64encode(digest).decode()}"
-        record = {
-            "title": self.title,
-            "texts": list(map(_text_record, self.texts)),
-            "atlases": list(map(_atlas_record, self.atlases)),
-        }
+        record = {"title": self.title, "texts": list(map(_text_record, self.texts))}
         data = json.dumps(record, separators=(",", ":"), allow_nan=False)
         for letter in "<>&":  # none that could end a script or begin a tag
             data = data.replace(letter, f"\\u{ord(letter):04x}")
@@ -137,17 +130,6 @@ def _jump_record(jump: Jump, rows: Mapping[int, int]) -> list[Any]:
     return [*ends, jump.weight, jump.before, jump.after, more + jump.hidden_stones, stones]
 
 
-def _atlas_record(atlas: AtlasView) -> dict[str, Any]:
-    layers = []
-    for layer in atlas.layers:
-        positions = [(float(x), float(y)) for x, y in layer.positions]
-        labels = [(float(own.x), float(own.y), own.text) for own in layer.labels]
-        own = {"positions": positions, "groups": list(layer.groups), "labels": labels}
-        layers.append(vars(layer) | own)
-    points = [[p.label, p.sentence, *(p.span or (0, 0))] for p in atlas.points]
-    return vars(atlas) | {"points": points, "layers": _short(layers)}
-
-
 def _short(value: Any) -> Any:
     """Write numbers with some digits, also those in lists and dicts."""
     if isinstance(value, dict):
@@ -205,25 +187,6 @@ def head_view(
         for head, matrix in enumerate(layer)
     )
     return Page(title, (TextContent(" ".join(words), words, heads, second=sentence_b_start),))
-
-
-def map_view(atlases: AtlasView | Sequence[AtlasView], *, title: str = "Map") -> Page:
-    """Return a page of maps, a point for each sentence, layer by layer.
-
-    Args:
-        atlases: One map or several, between which the page lets one choose.
-        title: Title of the page. (default: ``"Map"``)
-
-    Returns:
-        The page; a notebook shows it, and ``save`` writes it.
-
-    Raises:
-        ValueError: If there is no map.
-    """
-    some = (atlases,) if isinstance(atlases, AtlasView) else tuple(atlases)
-    if not some:
-        raise ValueError("atlases must be one or more, got none")
-    return Page(title, atlases=some)
 
 
 def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,7 +43,9 @@ from jat_graph.looking.viewer.content import (
     MOST_NODES,
     NODE_SIZE,
     HeadContent,
+    ParsedWords,
     TextContent,
+    TreeContent,
     links_with_room,
     shown_links,
 )
@@ -125,9 +126,9 @@ def _read_text(
     positions = tuple(token.index for token in text.shown)
     parse = None
     if not isinstance(given, str):
-        tree = {name: getattr(given, name) for name in ("words", "tags", "heads", "relations")}
         words = [-1 if word is None else word for word in text.inputs.word_ids(0)]
-        parse = SimpleNamespace(**tree, tokens=[words[index] for index in positions])
+        places = tuple(words[index] for index in positions)
+        parse = ParsedWords(given.words, given.tags, given.heads, given.relations, places)
     tokens = tuple(token.text for token in text.shown)
     return TextContent(text.text, tokens, tuple(heads), positions, parse)
 
@@ -182,13 +183,8 @@ def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: i
     read = graph["token", "read_by", "token"]
     exact = torch.zeros_like(keys[0]).index_add_(0, read.edge_index[1], read.weight.to(keys))
     members = [inside[node, shown].nonzero().flatten().tolist() for node in numbers]
-    tree = SimpleNamespace(
-        members=members,  # keys that are shown, of each node that is named below
-        sizes=size[[*numbers]].tolist(),  # how many keys it has in all
-        exact=exact[shown].tolist(),  # the share of each token's attention that is exact
-        read=parts[0],  # clusters whose keys the token reads, and their shares
-        means=parts[1],  # nodes that stand for their keys, as well
-    )
+    sizes = size[[*numbers]].tolist()
+    tree = TreeContent(members, sizes, exact[shown].tolist(), read=parts[0], means=parts[1])
     (rule,) = layer.config.cluster_graph.rules(1, causal)
     few = f" {READ_DENSELY}" * (length <= rule.first) if len(size) else f" {READ_EXACTLY}"
     matrices = (attention, before, attention - before)

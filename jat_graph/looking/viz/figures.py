@@ -80,18 +80,14 @@ def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> A
     return bar
 
 
-def new_figure(
-    width: float, height: float, *, heading: str = "", size: int = 12, notes: float = 0.0
-) -> Figure:
+def new_figure(width: float, height: float, *, heading: str = "", size: int = 12) -> Figure:
     """Return a figure of so many inches, its heading broken into lines above all panels."""
-    # The heading makes the figure higher; so many inches as notes want are left free at the bottom.
     engines, figures = (import_extra(f"matplotlib.{n}", "viz") for n in ("layout_engine", "figure"))
     lines = textwrap.wrap(heading, int(LETTERS / size * width))
     # The layout leaves no room for titles of panels that keep their shape.
     above = LINE * size * (len(lines) + 0.5) + TITLE if lines else 0.0
     height += above
-    rect = 0, notes / height, 1, 1 - (notes + above) / height
-    engine = engines.ConstrainedLayoutEngine(rect=rect)
+    engine = engines.ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - above / height))
     figure: Figure = figures.Figure(figsize=(width, height), layout=engine)
     if lines:
         text = "\n".join(lines).replace(NO_BREAK, " ")

@@ -15,6 +15,7 @@ from jat_graph.jumps.adjacency.keys import (
     sample_size,
     sampled_positions,
     select_keys,
+    unsupported_selection,
 )
 from jat_graph.jumps.adjacency.scores import MapScores, QueryKeyScores
 from tests.oracles import (
@@ -161,3 +162,26 @@ def test_a_sample_is_even_over_the_tokens():
         counts += sample_of(config, [True] * 10)
     assert counts.sum() == 1200
     assert 80 <= counts.min() and counts.max() <= 160
+
+
+@pytest.mark.parametrize(
+    ("settings", "mask", "reasons"),
+    [
+        ({}, TokenMask(causal=True), 0),
+        ({"key_selection": "strided", "key_step": 2}, TokenMask(causal=True), 0),
+        ({"key_selection": "strided"}, TokenMask(causal=True), 1),
+        ({"key_selection": "significance", "vote_rate": 0.1}, TokenMask(causal=True), 2),
+        ({"key_selection": "significance", "vote_rate": 0.1}, TokenMask(), 0),
+        ({}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 0),
+        ({"key_selection": "strided"}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 1),
+        ({"vote_rate": 0.1}, TokenMask(pairs=torch.ones(1, 1, 2, 2).bool()), 1),
+    ],
+)
+def test_reasons_against_a_selection(settings, mask, reasons):
+    config = JatConfig.paper(**settings)
+    found = unsupported_selection(config, mask)
+    assert len(found) == reasons
+    if reasons and config.graph.key_selection != "all":
+        source = MapScores(torch.zeros(1, 1, 2, 2))
+        with pytest.raises(ValueError, match="key_selection"):
+            select_keys(config, source, mask)

@@ -23,7 +23,7 @@ from jat_graph.operators import (
 from jat_graph.testing import OperatorContract
 from tests.inputs import random_heads
 from tests.oracles import reference_adjacency, reference_graph
-from tests.support import count_operations, needs_torch_sparse
+from tests.support import assert_equal, count_operations, needs_torch_sparse
 
 
 class PairsContract(OperatorContract):
@@ -72,6 +72,46 @@ class TestSmallBlocks(TestBlockedOperator):
     """A few queries at a time, and scores that are computed again, a few keys at a time."""
 
     sizes: ClassVar = {"KEPT_KEYS": 4, "BLOCK": 400}
+
+
+class TestNormalizedDense(PairsContract):
+    """Â, through one backend."""
+
+    backend = "dense"
+
+    def create_operator(self, query, key):
+        config = JatConfig.paper(**self.settings, backend=self.backend)
+        return jump_operator(query, key, config=config)
+
+    def dense_truth(self, query, key):
+        return reference_graph(query, key, **self.settings).adj_norm
+
+    def test_the_base_is_the_adjacency(self):
+        inputs = self.create_inputs()
+        adjacency = reference_graph(*inputs, **self.settings).adjacency
+        operator = self.create_operator(*inputs)
+        assert_equal(operator.base.to_dense(), adjacency)
+        assert_equal(operator.base.degree, adjacency.sum(-1))
+
+
+class TestNormalizedSparse(TestNormalizedDense):
+    backend = "sparse"
+
+
+class TestNormalizedThreshold(TestNormalizedDense):
+    backend = "threshold"
+
+
+class TestSoftNormalized(TestNormalizedDense):
+    """Gradients flow through the degrees, too."""
+
+    settings = SOFT
+
+
+def test_an_empty_graph_is_the_identity_to_the_bit():
+    operator = NormalizedOperator(DenseOperator(torch.zeros(2, 3, 5, 5)))
+    x = torch.randn(2, 3, 5, 4)
+    assert torch.equal(operator.matmul(x), x)
 
 
 def test_rows_that_sum_to_nothing_send_and_get_nothing():

@@ -13,16 +13,10 @@ const [STEP, NUMBER] = [20, 50]; // from token to token, and the room for number
 const BINS = 32; // squares of a small matrix, each way
 const LEVELS = 10; // of strength, each a path: thousands of squares need no elements of their own
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-const SHAPES = [
-  "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "M-3.6-3.6h7.2v7.2h-7.2z", "M0-4.6L4.4 3.4h-8.8z",
-  "M0-5L5 0L0 5L-5 0z", "M0 4.6L4.4-3.4h-8.8z", "M-1.6-4.6h3.2v3h3v3.2h-3v3h-3.2v-3h-3v-3.2h3z",
-  "M-4.6-2.2h9.2v4.4h-9.2z", "M-2.2-4.6h4.4v9.2h-4.4z",
-];
 const STYLES = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray",
   "font-family", "font-size", "font-weight", "paint-order", "opacity", "visibility"];
 const state = {
   view: "", text: 0, kind: "attention", head: 0, most: null, token: null, pair: null,
-  atlas: 0, layer: 0, point: null,
 };
 
 const byId = (id) => document.getElementById(id);
@@ -54,7 +48,7 @@ function button(text, onClick, attributes = {}) {
 }
 
 /** Let one of many items take the focus, and the arrow keys go to the nearest that way. */
-function roving(items, start = 0) {
+function roving(items, start) {
   items.forEach((item, index) => {
     item.node.setAttribute("tabindex", index === start ? 0 : -1);
     item.node.addEventListener("keydown", (event) => {

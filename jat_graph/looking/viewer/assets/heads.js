@@ -23,8 +23,8 @@ function ranking() {
 
 /** Where a text opens: at the head that changes most, or at all of them. */
 function opening() {
-  const [first] = page.texts.length ? ranking() : [];
-  if (!first) return { view: page.texts.length ? "All heads" : "Map", head: 0, kind: "attention" };
+  const [first] = ranking();
+  if (!first) return { view: "All heads", head: 0, kind: "attention" };
   return { view: "One head", head: first[0], kind: "difference" };
 }
 

@@ -1,10 +1,10 @@
 // What is around the picture, where the focus goes, and how the picture leaves the page.
 
-const VIEWS = { "All heads": drawAll, "One head": drawHead, Jumps: drawJumps, Tree: drawTree, Map: drawMap };
+const VIEWS = { "All heads": drawAll, "One head": drawHead, Jumps: drawJumps, Tree: drawTree };
 
 function offered() {
-  const texts = page.texts.length > 0, jumps = texts && text().heads.some((own) => own.links.graph);
-  const some = { "All heads": texts, "One head": texts, Jumps: jumps, Tree: texts && text().parse, Map: page.atlases.length };
+  const jumps = text().heads.some((own) => own.links.graph);
+  const some = { "All heads": true, "One head": true, Jumps: jumps, Tree: text().parse };
   return Object.keys(VIEWS).filter((name) => some[name]);
 }
 
@@ -24,11 +24,11 @@ function choice(name, options, current, onChange) {
   return el("label", {}, name, select);
 }
 
-function slider(name, least, most, current, words, onChange) {
+function slider(name, least, most, current, onChange) {
   const input = el("input", { type: "range", name, min: least, max: most });
   input.value = current;
   input.addEventListener("input", () => onChange(Number(input.value)));
-  return el("label", {}, name, input, el("output", {}, words));
+  return el("label", {}, name, input, el("output", {}, current));
 }
 
 function textControls() {
@@ -41,17 +41,8 @@ function textControls() {
   if (kinds.length > 1 && state.view !== "Jumps") found.push(choice("Shows", kinds.map((kind) => [kind, kindName(kind)]),
     state.view === "All heads" ? state.kind : kindOf(head()), (kind) => show({ kind })));
   const links = linksOf(head(), kindOf(head())), lines = drawnLines(links);
-  if (state.view === "One head") found.push(slider("Lines", 1, links.numbers.length, lines, lines,
+  if (state.view === "One head") found.push(slider("Lines", 1, links.numbers.length, lines,
     (value) => show({ most: value, token: null })));
-  return found;
-}
-
-function mapControls() {
-  const { layers } = page.atlases[state.atlas], found = [];
-  if (page.atlases.length > 1) found.push(choice("Map", page.atlases.map((own, n) => [n, shown(own.title, 50)]), state.atlas,
-    (value) => show({ atlas: Number(value), layer: page.atlases[Number(value)].opens, point: null })));
-  if (layers.length > 1) found.push(slider("Layer", 0, layers.length - 1, state.layer, shown(layers[state.layer].name, 40),
-    (value) => show({ layer: value })));
   return found;
 }
 
@@ -62,7 +53,7 @@ function show(changes) {
   const scroll = [byId("picture").scrollLeft, byId("picture").scrollTop], focus = focusPlace();
   byId("views").replaceChildren(...offered().map((name) => button(name, () => show({ view: name }),
     { "aria-current": name === state.view })));
-  byId("controls").replaceChildren(...(state.view === "Map" ? mapControls() : textControls()));
+  byId("controls").replaceChildren(...textControls());
   VIEWS[state.view]();
   byId("picture").scrollTo(...("view" in changes ? [0, 0] : scroll));
   giveFocus(focus, "view" in changes);
@@ -130,4 +121,4 @@ window.addEventListener("resize", () => {
   if (window.innerWidth !== width) show({});
   width = window.innerWidth;
 });
-show({ ...opening(), layer: page.atlases[0]?.opens ?? 0 });
+show(opening());
