@@ -9,6 +9,7 @@ from .hf import (
     from_pretrained,
     save_pretrained,
     summary,
+    supports,
     using_global_tokens,
     using_graphs,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "save_pretrained",
     "stone_graph",
     "summary",
+    "supports",
     "transforms",
     "tree_graph",
     "using_global_tokens",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 import warnings
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -22,20 +22,26 @@ from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
-from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache, jat_mask, window_of
+from jat_graph.hf.inputs import (
+    ELSEWHERE,
+    INPUTS,
+    NO_NAME,
+    POSITION_BIAS,
+    WITHIN,
+    AttentionInputs,
+    hand_cache,
+    jat_mask,
+    why_left_alone,
+    window_of,
+)
 from jat_graph.hf.modules import (
-    SEPARATE_KEYS,
-    UNNUMBERED,
     AttentionModule,
     takes_any_argument,
 )
-from jat_graph.hf.names import GLOBAL, SDPA_IGNORES
+from jat_graph.hf.names import CLUSTERED, GLOBAL, SDPA_IGNORES, check_name
 from jat_graph.jumps.graph_config import change_graph, without_gone
 
-CLUSTERED = "clustered"
 LEFT = "runs on SDPA instead of clusters"
-TWICE = "it calls attention several times for a token"
-ELSEWHERE = "its keys come from elsewhere than its queries"
 _warned: set[tuple[int, str]] = set()  # by the identity of a model's configuration
 _following = weakref.WeakSet[nn.Module]()  # modules that hand their cache on from the next call on
 
@@ -112,22 +118,22 @@ def _attend(
             raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
-    causal = kwargs.get("is_causal")
-    causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
+    given = kwargs.get("is_causal")
+    alone = attention_mask is None and query.size(2) > 1  # when SDPA is told of an order
+    own = getattr(module, "is_causal", True if given is None else given)
+    causal = bool(own if given is None or not alone else given)
     scale = default_scale(query.size(-1)) if scaling is None else scaling
-    alone = causal and attention_mask is None and query.size(2) > 1
-    call = (module, query, key, value, attention_mask, alone, dropout, scale, cache)
+    call = (module, query, key, value, attention_mask, causal and alone, dropout, scale, cache)
     inputs = AttentionInputs(*call)
     reason = _reason(inputs, causal, kwargs)
     ordered = causal and inputs.in_order(causal)
-    served = reason is None and kwargs.get("sliding_window") is None  # which is as it is meant
     if reason is None and everywhere is not None:
         inputs = replace(inputs, everywhere=read_global(everywhere, query))
         check_global(inputs, ordered)
     saved = getattr(module.config, CLUSTERED, {})
     saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
     rule = Rule(*_rule(saved, settings, ordered))
-    if served and key.size(2) > rule.first:
+    if reason is None and key.size(2) > rule.first:
         output = (_read_in_order if ordered else _read_whole)(inputs, rule)
         if output is None and not ordered:
             reason = "its mask has more than padding and documents"
@@ -165,7 +171,7 @@ def _read_whole(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H,
 def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B, H, L, Dv]
     """Return what heads read in causal order; None where SDPA is to read it."""
     compiling = torch.compiler.is_compiling()
-    inputs = inputs.without_room()
+    inputs = inputs if inputs.is_whole else inputs.without_room()
     module = inputs.module
     if inputs.key.size(2) <= rule.first:
         return None
@@ -180,7 +186,7 @@ def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B,
     try:
         (part,) = read_rules(inputs, rule, {rule: tuple(range(inputs.query.size(1)))})
     except ValueError as error:
-        _warn(module, f"{LEFT}: {error}", "in causal order")
+        _warn(module, f"{LEFT}: {error}")
         return None
     return part.output if isinstance(part, HeadOutput) else None
 
@@ -207,49 +213,33 @@ def _graph(saved: Any, settings: Mapping[str, Any]) -> ClusterGraph:
 
 
 def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) -> str | None:
-    """Return why clusters cannot serve a module, whatever its mask says."""
-    if kwargs.get("position_bias") is not None:
-        return "it adds a position bias to its scores"
+    """Return why SDPA is to serve a module, whatever its mask says; refuse what SDPA cannot."""
     module, query, key = inputs.module, inputs.query, inputs.key
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     if in_transform() or (not torch.compiler.is_compiling() and (query.is_meta or tracing)):
         return "the values of its tensors cannot be read"
-    if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
-        return UNNUMBERED
-    reason = _reason_of_kind(type(module))
-    elsewhere = (
-        reason == ELSEWHERE
-        or getattr(module, "is_kv_shared_layer", False)
-        or getattr(module, "is_cross_attention", False)
-        or (getattr(module, "is_decoder", False) and not causal)
-        or query.size(0) != key.size(0)
-        or not (causal or inputs.is_whole)
-    )
-    return ELSEWHERE if elsewhere else reason
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _reason_of_kind(kind: Any) -> str | None:
-    return _read_kind(kind)
-
-
-@cache
-def _read_kind(kind: Any) -> str | None:
-    parameters = set(inspect.signature(kind.forward).parameters)
-    if "CrossAttention" in kind.__name__ or any(x <= parameters for x in SEPARATE_KEYS):
+    if kwargs.get("position_bias") is not None:
+        return POSITION_BIAS
+    reason = why_left_alone(module)
+    if reason in NO_NAME:
+        check_name(type(module).__name__, module.config, reason)
+    if reason is None and (query.size(0) != key.size(0) or not (causal or inputs.is_whole)):
         return ELSEWHERE
-    return TWICE if kind.__name__ == "DiffLlamaAttention" else None
+    if reason is None and (kwargs.get("sliding_window") or window_of(module)) is not None:
+        return WITHIN
+    return reason
 
 
-def _warn(module: nn.Module, what: str, topic: str | None = None) -> None:
-    """Warn of a model once a topic; a compiled one when it is traced, and then for all alike."""
+def _warn(module: nn.Module, what: str) -> None:
+    """Warn of a model once a reason; a compiled one when it is traced, and then for all alike."""
     text = f"{type(module).__name__} {what}"
     if torch.compiler.is_compiling():
         _warn_once(0, text, text)
         return
     model: Any = module.config
-    if _warn_once(id(model), topic or text, text):
-        weakref.finalize(model, _warned.discard, (id(model), topic or text))
+    reason = re.sub(r"\d+", "", text)  # numbers of tokens differ from call to call
+    if _warn_once(id(model), reason, text):
+        weakref.finalize(model, _warned.discard, (id(model), reason))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -1,13 +1,17 @@
-"""What an attention module is called with, and what earlier tokens left behind for its heads."""
+"""What an attention module is and is called with, and what earlier tokens left for its heads."""
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
@@ -21,10 +25,24 @@ from jat_graph.core.masks import (
 )
 from jat_graph.core.past import Past
 from jat_graph.hf.caches import KEEPING, KeepingLayer
+from jat_graph.hf.names import NO_INTERFACE, NO_SDPA, check_name
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
 
+CROSS = "it is cross-attention"
+ELSEWHERE = "its keys may come from elsewhere than its queries"
+WITHIN = "it reads within a window, or chunks, of its model's own"
+POSITION_BIAS = "it adds a position bias to its scores"
+# Changes of scores that SDPA cannot follow, by what a module holds.
+SDPA_LACKS = {
+    "attn_logit_softcapping": "it caps its scores, which no scaled dot product attention does",
+    "sinks": "it has attention sinks, which no scaled dot product attention has",
+}
+NO_NAME = (NO_SDPA, NO_INTERFACE, *SDPA_LACKS.values())  # why not even SDPA reads a module
+# Parameters of attention whose keys may come from elsewhere than its queries.
+SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
+_on_sdpa = set[type]()  # configurations of models that it can read
 INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 
 
@@ -197,6 +215,11 @@ def hand_cache(
 
 def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
     """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
+    config = kwargs.get("config")
+    if type(config) not in _on_sdpa:
+        why = NO_SDPA if lacks_sdpa(type(config)) else None
+        check_name(type(config).__name__.removesuffix("Config"), config, why)
+        _on_sdpa.add(type(config))
     padding_only = kwargs.get("mask_function") is bidirectional_mask_function
     if padding_only and not kwargs.get("allow_is_causal_skip", True):
         row = sdpa_mask(**kwargs | {"q_length": 1})
@@ -205,11 +228,71 @@ def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
         return sdpa_mask(**kwargs)
 
 
+def why_left_alone(module: Any, name: str = "") -> str | None:
+    """Return why heads of ours cannot read a module; None if it is self-attention that they can."""
+    for attribute, why in SDPA_LACKS.items():
+        if getattr(module, attribute, None) is not None:
+            return why
+    if (
+        getattr(module, "is_cross_attention", False)
+        or (getattr(module, "is_decoder", False) and not getattr(module, "is_causal", False))
+        or any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
+    ):
+        return CROSS
+    if getattr(module, "is_kv_shared_layer", False):
+        return "it reads the keys of an earlier layer"
+    if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
+        return "it serves layers whose numbers it does not know"
+    read: Any = _read_traced if torch.compiler.is_compiling() else _read_kind
+    found: str | None = read(type(module), type(module.config))
+    return found
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _read_traced(kind: Any, config: Any) -> str | None:
+    return _read_kind(kind, config)
+
+
+@cache
+def _read_kind(kind: Any, config: Any) -> str | None:
+    """Return what speaks against heads in all modules of a class."""
+    forward = inspect.unwrap(kind.forward)
+    parameters = set(inspect.signature(forward).parameters)
+    loads = [x for x in dis.get_instructions(forward) if x.opname.startswith("LOAD_FAST")]
+    times = sum(x.argval == "attention_interface" for x in loads)
+    if lacks_sdpa(config):
+        return NO_SDPA
+    if "CrossAttention" in kind.__name__:
+        return CROSS
+    if any(names <= parameters for names in SEPARATE_KEYS):
+        return ELSEWHERE
+    if times > 1 and "past_key_values" in parameters:
+        return "it calls attention several times for a token"
+    return POSITION_BIAS if "position_bias" in parameters else None
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def lacks_sdpa(config: Any) -> bool:
+    """Tell whether no model with such a class of configuration supports SDPA."""
+    return _lacks_sdpa(config)
+
+
+@cache
+def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
+    kinds = [PreTrainedModel]
+    for kind in kinds:  # which grows by those below
+        kinds += kind.__subclasses__()
+    models = [kind for kind in kinds if kind.config_class is config]
+    return bool(models) and not any(kind._supports_sdpa for kind in models)
+
+
 def window_of(module: Any) -> int | None:
-    """Return the window of its model's own that an attention module sees; None for all tokens."""
+    """Return the window or chunk of its model's own that a module sees; None for all tokens."""
     types = getattr(module.config, "layer_types", None) or ()
     index = getattr(module, "layer_idx", None)
-    if index is not None and index < len(types) and types[index] == "full_attention":
+    kind = types[index] if index is not None and index < len(types) else None
+    if kind == "full_attention":
         return None  # whatever the module holds, as EXAONE 4's do in all layers
-    window: int | None = getattr(module.config, "sliding_window", None)
-    return getattr(module, "sliding_window", window)
+    name = "attention_chunk_size" if kind == "chunked_attention" else "sliding_window"
+    window: int | None = getattr(module.config, name, None)
+    return getattr(module, name, window)

@@ -17,19 +17,14 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from jat_graph.core.heads import HeadParts
+from jat_graph.hf.inputs import CROSS, NO_NAME, SDPA_LACKS, why_left_alone
+from jat_graph.hf.names import NO_INTERFACE, NO_SDPA
 
 if TYPE_CHECKING:
     from jat_graph.hf.inputs import AttentionInputs
     from jat_graph.jumps.config import JatConfig
 
-CROSS = "it is cross-attention"
-UNNUMBERED = "it serves layers whose numbers it does not know"
-NO_SDPA = "its model does not support scaled dot product attention"
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"
-# Changes of scores that SDPA cannot follow, by what a module holds.
-SDPA_LACKS = {"attn_logit_softcapping": "caps its scores", "sinks": "has attention sinks"}
-# Parameters of attention whose keys may come from elsewhere than its queries.
-SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
 # Marks of the contexts that this thread or task is inside.
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
@@ -40,7 +35,7 @@ class AttentionModule:
 
     name: str  # its path in the model
     module: Any
-    left_alone: str | None  # why it stays on stock attention; None if it can jump
+    left_alone: str | None  # why it stays on stock attention; None if heads of ours can read it
 
     @property
     def is_causal(self) -> bool:
@@ -85,26 +80,42 @@ def transformer_of(model: nn.Module) -> PreTrainedModel:
     return found[0]
 
 
-def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
-    """Return the modules that go through the attention interface, in ``named_modules`` order."""
+def find_attention(model: PreTrainedModel) -> list[AttentionModule]:
+    """Return the modules that compute attention, in ``named_modules`` order."""
     parts = model_parts(model)
     found: list[AttentionModule] = []
     for name, module in model.named_modules():
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-        if code is None or INTERFACE not in code.co_names or not hasattr(module, "config"):
-            continue
-        for attribute, what in SDPA_LACKS.items():
-            if getattr(module, attribute, None) is not None:
-                why = f"it {what}, which scaled dot product attention does not support"
-                kind = type(module).__name__
-                raise ValueError(f"{kind} ({name}) cannot have jump heads: {why}")
-        owners = [part for part in parts if part.config is module.config]
-        on_sdpa = all(part._supports_sdpa for part in owners)
-        reason = why_left_alone(module, name) if on_sdpa else NO_SDPA
-        found.append(AttentionModule(name, module, reason))
-    if not any(entry.left_alone is None for entry in found):
-        raise ValueError(f"{type(model).__name__} cannot have jump heads: {_why(model, found)}")
+        if code is not None and INTERFACE in code.co_names and hasattr(module, "config"):
+            owners = [part for part in parts if part.config is module.config]
+            why = why_left_alone(module, name)
+            if why not in NO_NAME and not all(part._supports_sdpa for part in owners):
+                why = NO_SDPA
+            found.append(AttentionModule(name, module, why))
+        elif "Attention" in type(module).__name__:
+            # The inmost ones compute it; others are blocks around them.
+            inner = [type(part) for part in module.modules() if part is not module]
+            if not any("Attention" in kind.__name__ for kind in inner):
+                found.append(AttentionModule(name, module, NO_INTERFACE))
     return found
+
+
+def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
+    """Return the modules that go through the attention interface, one that can have heads."""
+    found = find_attention(model)
+    asking = [entry for entry in found if entry.left_alone != NO_INTERFACE]
+    name = type(model).__name__
+    for entry in asking:
+        if entry.left_alone in SDPA_LACKS.values():
+            kind = type(entry.module).__name__
+            raise ValueError(
+                f"{kind} ({entry.name}) cannot have heads of jat_graph: {entry.left_alone}"
+            )
+    if not any(entry.left_alone is None for entry in asking):
+        own = {type(e.module).__name__: e.left_alone for e in found if e.left_alone != CROSS}
+        why = "; ".join(f"{kind} is left unchanged, because {why}" for kind, why in own.items())
+        raise ValueError(f"{name} cannot have heads of jat_graph: {why or 'it has no attention'}")
+    return asking
 
 
 def serves_several_layers(modules: list[AttentionModule]) -> bool:
@@ -171,36 +182,6 @@ def takes_any_argument(kind: type[nn.Module]) -> bool:
     """Tell whether modules of a class take arguments that they do not know, to hand them on."""
     parameters = inspect.signature(kind.forward).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def why_left_alone(module: nn.Module, name: str = "") -> str | None:
-    """Return why a module stays on stock attention; None if it is self-attention."""
-    parameters = set(inspect.signature(type(module).forward).parameters)
-    if (
-        "CrossAttention" in type(module).__name__
-        or getattr(module, "is_cross_attention", False)
-        or (getattr(module, "is_decoder", False) and not getattr(module, "is_causal", False))
-        or any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
-    ):
-        return CROSS
-    if getattr(module, "is_kv_shared_layer", False):
-        return "it reads the keys of an earlier layer"
-    if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
-        return UNNUMBERED
-    if any(names <= parameters for names in SEPARATE_KEYS):
-        return "its keys may come from elsewhere than its queries"
-    return "it adds a position bias to its scores" if "position_bias" in parameters else None
-
-
-def _why(model: PreTrainedModel, found: list[AttentionModule]) -> str:
-    alone = {type(e.module).__name__: e.left_alone for e in found if e.left_alone != CROSS}
-    if alone:
-        return "; ".join(f"{name} is left unchanged, because {why}" for name, why in alone.items())
-    attention = {module for module in model.modules() if "Attention" in type(module).__name__}
-    # The inmost ones compute it; others are blocks around them.
-    inmost = [module for module in attention if not attention & set(list(module.modules())[1:])]
-    names = ", ".join(sorted({type(module).__name__ for module in inmost})) or "none found"
-    return f"its attention ({names}) does not go through transformers' attention interface"
 
 
 HeadsByModule: TypeAlias = "dict[nn.Module, AttachedHeads]"

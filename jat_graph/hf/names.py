@@ -25,6 +25,10 @@ OURS = {"heads", "layers"}  # what settings of ours always hold
 GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
 SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")  # what it would silently leave out
 
+CLUSTERED = "clustered"  # and names of it with settings, after a colon
+NO_SDPA = "its model does not support scaled dot product attention"
+NO_INTERFACE = "it does not go through transformers' attention interface"
+
 plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
@@ -58,12 +62,26 @@ def warn_without_heads(model: nn.Module) -> None:
             return
 
 
+def check_name(model: str, config: Any, why: str | None) -> None:
+    """Refuse what cannot run on a name of ours, as transformers refuses it on SDPA."""
+    if why is not None:
+        cure = "take 'eager', and name the parts that can in a dict, {'text_config': 'clustered'}"
+        name = config._attn_implementation
+        raise ValueError(f"{model} cannot run on {name!r}, because {why}; {cure}")
+
+
 def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
     """Note on a model that is being built which heads it has by name, or warn that it has none."""
     # Torch calls it before any module gets a part; a model of transformers has settings then.
     if module._modules or not isinstance(module, PreTrainedModel) or plain.get():
         return
     settings: Any = module.config
+    if str(settings._attn_implementation).partition(":")[0] == CLUSTERED:
+        kind = type(module)
+        why = None if module._supports_sdpa else NO_SDPA
+        if why is None and kind.__module__.startswith("transformers."):
+            why = None if module._can_set_attn_implementation() else NO_INTERFACE
+        check_name(kind.__name__, settings, why)
     if saved_settings(settings) and settings._attn_implementation in NAMES:
         settings.attn_implementation = SAVED_NAME  # for the next save
     elif saved_settings(settings):

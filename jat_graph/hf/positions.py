@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.core.numbers import check_integer
-from jat_graph.hf.modules import attention_modules, model_parts, transformer_of
+from jat_graph.hf.modules import model_parts, transformer_of
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
-TABLES = ("position_embeddings", "embed_positions", "wpe")
+TABLES = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
 COUNTERS = ("position_ids", "token_type_ids")  # buffers with one entry a row of the table
 
 
@@ -77,8 +77,7 @@ def resize_position_embeddings(
         The same model.
 
     Raises:
-        ValueError: If the model has no learned position table, or a longer one, or was told to
-            read by clusters and does not go through transformers' attention interface.
+        ValueError: If the model has no learned position table, or a longer one.
 
     Reference:
         Beltagy et al., *Longformer: The Long-Document Transformer*, 2020, section 5.
@@ -87,11 +86,12 @@ def resize_position_embeddings(
     if tokenizer is not None and not hasattr(tokenizer, "model_max_length"):
         raise ValueError(f"tokenizer must be one of transformers, got {tokenizer!r}")
     base = transformer_of(model)
-    if str(base.config._attn_implementation).startswith("clustered"):
-        attention_modules(base)  # transformers says nothing of one that does not heed the name
     tables = list(position_tables(base))
     if not tables:
-        raise ValueError(f"{type(base).__name__} has no learned position table to resize")
+        named = dict(base.named_modules())
+        others = [path for path in named if path.rpartition(".")[2] in TABLES]
+        got = ", ".join(others) and f" that max_position_embeddings counts: {', '.join(others)}"
+        raise ValueError(f"{type(base).__name__} has no learned position table to resize{got}")
     longest = max(table.length for table in tables)
     if max_length < longest:
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")

@@ -18,10 +18,12 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
+from jat_graph.hf.by_name import graph_by_name
 from jat_graph.hf.interface import setting_of
-from jat_graph.hf.modules import ConfigsByKind, attention_modules, transformer_of
-from jat_graph.hf.names import NAME, NAMES, built_plain, warn_without_heads
+from jat_graph.hf.modules import ConfigsByKind, attention_modules, model_parts, transformer_of
+from jat_graph.hf.names import CLUSTERED, NAME, NAMES, built_plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
+from jat_graph.hf.support import support_lines, supports
 
 if TYPE_CHECKING:
     from jat_graph.nn.conv_factory import ConvFactory
@@ -137,8 +139,9 @@ def summary(model: nn.Module) -> str:
         model: A model of transformers, or a wrapper around it, with heads of ours or without.
 
     Returns:
-        A line on the model, and one for each layer with such heads, or for several alike. A model
-        whose configuration has settings of heads that it lacks is warned of.
+        A line on the model, and one for each layer with such heads, or for several alike; then what
+        these leave alone, and why, as :func:`supports` tells it. A model whose configuration has
+        settings of heads that it lacks is warned of.
 
     Example:
         >>> import jat_graph
@@ -153,7 +156,11 @@ def summary(model: nn.Module) -> str:
     name = type(model).__name__
     if attachment is None:
         warn_without_heads(model)
-        return f"{name} has no jump heads"
+        on_name = [part for part in model_parts(model) if graph_by_name(part.config)]
+        if not on_name:
+            return f"{name} has no jump heads"
+        current = on_name[0].config._attn_implementation
+        return "\n  ".join([f"{name} runs on {current!r}", *support_lines(on_name[0])])
     found: dict[int, list[str]] = {}
     for module in model.modules():
         for heads in heads_of(module):
@@ -171,6 +178,9 @@ def summary(model: nn.Module) -> str:
         # Spaces within brackets are none that a line may break at.
         row = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
         lines += wrapper.wrap(row)
+    *_, config = attachment.configs.values()
+    left = [line for line in support_lines(transformer_of(model), config) if "because" in line]
+    lines += [row for line in left for row in wrapper.wrap(line)]
     return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
@@ -195,8 +205,8 @@ def from_pretrained(
         path: Folder, or name on the Hub, of a model, or of an adapter of PEFT.
         conv: What makes its layers of PyG, where no settings can build them. (default: None)
         kwargs: Arguments of ``auto_class.from_pretrained``; ``attn_implementation`` is what
-            :func:`detach` goes back to, ``"sdpa"`` by default. For an adapter ``is_trainable`` and
-            ``adapter_name`` as well.
+            :func:`detach` goes back to, ``"sdpa"`` by default. ``"clustered"`` loads a model that
+            was saved without heads, too. For an adapter ``is_trainable`` and ``adapter_name``.
 
     Returns:
         The model, with the heads of its configuration attached; for an adapter the ``PeftModel``
@@ -236,6 +246,14 @@ def from_pretrained(
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = saved_configs(_config_of(path, kwargs))
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
+    if not configs and str(kwargs.get("attn_implementation")).partition(":")[0] == CLUSTERED:
+        loaded = auto_class.from_pretrained(path, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        rows = supports(model)
+        if not any(row.why is None for row in rows):
+            why = "; ".join(support_lines(model)) or "it has no attention"
+            raise ValueError(f"{type(model).__name__} cannot read by clusters: {why}")
+        return loaded
     if not configs:
         cure = f"load it by {auto_class.__name__}.from_pretrained, and attach some to it if it is"
         raise ValueError(f"{path} was saved without heads of jat_graph: {cure} to have them")

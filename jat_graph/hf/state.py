@@ -15,9 +15,9 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.inputs import AttentionInputs
+from jat_graph.hf.inputs import AttentionInputs, why_left_alone
 from jat_graph.hf.jumps import AttachedJumps
-from jat_graph.hf.modules import AttachedHeads, AttentionModule, ConfigsByKind, why_left_alone
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, ConfigsByKind
 from jat_graph.hf.names import SAVED_NAME, saved_settings
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.fields import LEARNED

@@ -96,7 +96,7 @@ INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --tex
         ("inspect", "Missing option '--model'"),
         ("inspect --model x --layer two", "got 'two'"),
         ("inspect --model x --tokens 5", "must be FIRST:END"),
-        ("inspect --model x", "text must be given"),
+        ("inspect --model x --rank", "text must be given"),
         ("inspect --model x --file missing.txt", "missing.txt: No such file"),
         ("inspect --model x --file latin.txt", "latin.txt must be UTF-8"),
         ("inspect --model x --file empty.txt", "got empty ones"),

@@ -451,3 +451,14 @@ def test_view_writes_texts_trees_and_jumps(run: Run, stones: Path, tmp_path: Pat
     assert data["title"].startswith("tiny")
     assert [text["title"] for text in data["texts"]] == ["more than"]
     assert {kind for head in data["texts"][0]["heads"] for kind in head["links"]} == {"attention"}
+
+
+def test_without_texts_inspect_tells_what_each_layer_will_do(run: Run) -> None:
+    shown = run("inspect", "--model", "M").output
+    layers = re.findall(r"layer\.(\d).*BertSelfAttention.*cluster heads", shown)
+    assert layers == [str(number) for number in range(len(layers))] and layers
+    settings = ("--config", "stones", "--set", "layers=[1]")
+    told = run("inspect", "--model", "M", *settings).output
+    assert re.findall(r"layer\.(\d).*(SDPA|jump heads)", told) == [
+        (layer, "jump heads" if layer == "1" else "SDPA") for layer in layers
+    ]

@@ -118,7 +118,7 @@ def test_a_mask_that_says_more_is_left_to_sdpa_with_a_warning(mask):
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("bart", "BartAttention runs on SDPA instead of clusters where its keys come from else"),
+        ("bart", "BartAttention runs on SDPA instead of clusters where it is cross-attention"),
         ("t5", "T5Attention runs on SDPA instead of clusters where it adds a position bias to its"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_decoder_of_berts_kind_leaves_cross_attention_of_one_length_alone(call
     rule = {"keys": 2, "groups": 1, "size": 2, "segment": 4, "window": 1, "dense_below": 0}
     model.config.clustered = rule
     model.set_attn_implementation("clustered")
-    with pytest.warns(UserWarning, match="CrossAttention .* where its keys come from elsewhere"):
+    with pytest.warns(UserWarning, match="CrossAttention .* where it is cross-attention"):
         run(model, inputs)
     dense = [torch.equal(call.output, dense_output(call)) for call in calls]
     assert dense == ["Cross" in type(call.module).__name__ for call in calls]

@@ -128,5 +128,5 @@ def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(name, k
 
 def test_a_model_without_attention_says_so():
     sizes = {"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "embedding_size": 8}
-    with pytest.raises(ValueError, match=r"ResNetModel cannot .* \(none found\)"):
+    with pytest.raises(ValueError, match=r"ResNetModel cannot .* it has no attention"):
         attach(model_of("ResNet", sizes), tiny_config())

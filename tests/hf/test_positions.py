@@ -7,7 +7,14 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
-from transformers import MPNetConfig, MPNetModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    WhisperConfig,
+    WhisperModel,
+)
 
 from jat_graph.hf import attach, detach, resize_position_embeddings
 from tests.hf.models import (
@@ -89,14 +96,6 @@ def test_an_input_longer_than_the_table_is_refused_in_one_line(name, embedded):
         model(**inputs)
 
 
-def test_a_model_that_does_not_heed_the_name_is_refused_where_it_is_made_longer():
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
-    config = MPNetConfig(**sizes, num_hidden_layers=1, max_position_embeddings=ROWS)
-    model = MPNetModel._from_config(config, attn_implementation="clustered")
-    with pytest.raises(ValueError, match=r"MPNetModel cannot .*MPNetSelfAttention"):
-        resize_position_embeddings(model, LONGER)
-
-
 def test_a_tokenizer_that_is_given_cuts_at_the_new_length(tmp_path):
     words = {"[PAD]": PAD, "[UNK]": PAD + 1}
     tokenizer = PreTrainedTokenizerFast(
@@ -128,6 +127,26 @@ def test_a_cache_counts_as_length():
     cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
     with pytest.raises(ValueError, match=f"for {ROWS} tokens, got {ROWS + 1}"):
         model(input_ids=ids[:, -1:], past_key_values=cache)
+
+
+def test_a_table_that_the_configuration_does_not_count_is_named():
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 99}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    model = WhisperModel(WhisperConfig(**sizes, **heads, pad_token_id=0))
+    message = "to resize that max_position_embeddings counts: .*decoder.embed_positions"
+    with pytest.raises(ValueError, match=message):
+        resize_position_embeddings(model, LONGER)
+
+
+def test_a_table_under_another_name_is_found():
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    more = {"num_attention_heads": 4, "vocab_size": 99, "max_position_embeddings": ROWS}
+    model = CLIPTextModel(CLIPTextConfig(**sizes, **more)).eval()
+    with torch.no_grad():
+        want = model(**tokens(ROWS)).last_hidden_state
+        resize_position_embeddings(model, LONGER)
+        found = model(**tokens(LONGER)).last_hidden_state
+    torch.testing.assert_close(found[:, :ROWS], want)
 
 
 @pytest.mark.parametrize("name", ["llama", "modernbert", "vit"])

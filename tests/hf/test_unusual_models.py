@@ -36,6 +36,11 @@ MINIMAX = {
     "layer_types": ["linear_attention", "full_attention"] * 2, "num_local_experts": 2,
     "num_experts_per_tok": 1, "block_size": 8,
 }  # fmt: skip
+CHUNKS = {
+    "layer_types": ["chunked_attention", "full_attention"] * 2, "attention_chunk_size": 16,
+    "num_local_experts": 1, "num_experts_per_tok": 1, "intermediate_size_mlp": 48,
+    "no_rope_layers": [1, 0, 1, 0],
+}  # fmt: skip
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gemma3n": ("Gemma3nTextConfig", SHARED),
     "Gemma4": ("Gemma4TextConfig", SHARED),
@@ -45,6 +50,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "HrmText": ("HrmTextConfig", {}),
     "Zamba": ("ZambaConfig", ZAMBA),
     "MiniMax": ("MiniMaxConfig", MINIMAX),
+    "Llama4": ("Llama4TextConfig", CHUNKS),
 }
 CLUSTERS: dict[str, Any] = {"keys": 4, "size": 4, "segment": 8, "dense_below": 0}
 HEADS = {
@@ -81,7 +87,7 @@ def last_logits(model: Any, cached: bool) -> torch.Tensor:
         return model(IDS[:, -1:], past_key_values=cache, use_cache=True).logits[:, -1]
 
 
-WHOLE = ["Gemma3n", "Gemma4", "FalconH1", "Exaone4"]
+WHOLE = ["Gemma3n", "Gemma4", "FalconH1", "Exaone4", "Llama4"]
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -117,27 +123,27 @@ def test_by_name_layers_that_run_again_are_left_to_sdpa_with_a_cache_and_it_is_s
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("name", ["DiffLlama", "HrmText"])
-def test_a_model_that_reads_tokens_again_says_so(name, heads):
-    model = attach(model_of(name), HEADS[heads])
+def test_a_model_that_reads_tokens_again_says_so(heads):
+    model = attach(model_of("HrmText"), HEADS[heads])
     with pytest.raises(ValueError, match="reads again what it read in this forward"):
         tokens(model)
     tokens(model, use_cache=False)
 
 
+LEFT_ALONE = [
+    ("Zamba", "it serves layers whose numbers it does not know"),
+    ("DiffLlama", "it calls attention several times for a token"),
+]
+
+
 @pytest.mark.parametrize("heads", HEADS)
-def test_modules_that_know_no_layer_are_refused(heads):
-    with pytest.raises(ValueError, match="it serves layers whose numbers it does not know"):
-        attach(model_of("Zamba"), HEADS[heads])
+@pytest.mark.parametrize(("name", "reason"), LEFT_ALONE)
+def test_modules_that_no_heads_can_read_are_refused(name, reason, heads):
+    with pytest.raises(ValueError, match=reason):
+        attach(model_of(name), HEADS[heads])
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("Zamba", "it serves layers whose numbers it does not know"),
-        ("DiffLlama", "it calls attention several times for a token"),
-    ],
-)
+@pytest.mark.parametrize(("name", "reason"), LEFT_ALONE)
 def test_by_name_sdpa_reads_what_clusters_cannot_and_its_reason_is_said(name, reason):
     model = model_of(name)
     plain = last_logits(model, False)
@@ -151,3 +157,9 @@ def test_a_mask_of_one_column_is_one_line(heads):
     model = attach(model_of("MiniMax"), HEADS[heads])
     with pytest.raises(ValueError, match="a column for each key, got 1 columns for 91 keys"):
         tokens(model, attention_mask=LEFT)
+
+
+def test_stones_name_the_layers_that_read_no_chunks():
+    message = r"of layer 0 sees a window of 16 tokens .*: pass layers=\(1, 3\)"
+    with pytest.raises(ValueError, match=message):
+        attach(model_of("Llama4"), HEADS["stones"])

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Column, Table
 
 from jat_graph.core.files import check_picture, check_target, write_text
 from jat_graph.core.progress import track_progress
@@ -48,7 +49,7 @@ def inspect_command(
     ] = None,
     max_length: options.LengthOption = None,
 ) -> None:
-    """Show what each head does on texts.
+    """Show what each head does on texts; without any, what heads will do in each layer, and why.
 
     A jump is a pair of tokens that the head's graph joins. Its gain is the attention probability
     after propagation minus the one before, and its stepping stones are the keys that voted for it.
@@ -68,6 +69,10 @@ def inspect_command(
     """
     from jat_graph.jumps.config import JatConfig
 
+    of_texts: tuple[Any, ...] = (layer, head, tokens, special_tokens, jump, rank, json_file)
+    if not any((text, file, *of_texts, fidelity, picture, max_length)):
+        _show_support(model, config, changes)
+        return
     check_target(json_file)
     texts = options.read_texts(text, file)
     if fidelity:
@@ -76,10 +81,7 @@ def inspect_command(
         asked = (layer, head, json_file, picture, rank, max_length)
         _show_fidelity(model, texts, config, changes, *asked)
         return
-    if picture is not None:
-        raise ValueError("--picture needs --fidelity; jat-graph plot draws single heads")
-    if max_length is not None:
-        raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
+    _refuse_without_fidelity(picture, max_length)
     loaded, tokenizer = options.load_model(model, config, changes, JatConfig())
     from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_clusters, inspect_text
@@ -105,6 +107,28 @@ def inspect_command(
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
         Console().print(*tables(report), sep="\n")
+
+
+def _refuse_without_fidelity(picture: Path | None, max_length: int | None) -> None:
+    """Refuse options that single heads do not have."""
+    if picture is not None:
+        raise ValueError("--picture needs --fidelity; jat-graph plot draws single heads")
+    if max_length is not None:
+        raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
+
+
+def _show_support(model: str, config: str | None, changes: list[str] | None) -> None:
+    """Show what heads will do in each layer of a model."""
+    from jat_graph.jumps.config import JatConfig
+
+    wanted = options.read_settings(config, changes, JatConfig.clustered())
+    loaded, _ = options.load_model(model, foretelling=True)
+    from jat_graph.hf import supports
+
+    table = Table(Column("module", overflow="fold"), "attention", "reads", "why no heads")
+    for row in supports(loaded, wanted):
+        table.add_row(escape(row.name), row.attention, row.reads, row.why)
+    Console().print(table)
 
 
 def _show_fidelity(

@@ -1,0 +1,137 @@
+"""What a model's layers will do is told before anything is read, and is what they then do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+import jat_graph
+from jat_graph import JatConfig
+from jat_graph.hf import register_clustered, summary, supports
+from tests.hf.models import ENCODER, SIDE, VOCABULARY, tiny_model
+
+SIZES: dict[str, Any] = ENCODER | {"num_hidden_layers": 2}
+BART: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "max_position_embeddings": 64}
+BART |= {f"{part}_{key}": x for part in ("encoder", "decoder") for key, x in SIDE.items()}
+VISION = {"vision_config": {**SIZES, "image_size": 32, "patch_size": 16}}
+SERIES = {"prediction_length": 4, "context_length": 12, "lags_sequence": [1], "d_model": 32} | BART
+NO_SDPA = "its model does not support scaled dot product attention"
+NO_INTERFACE = "it does not go through transformers' attention interface"
+WITHIN = "it reads within a window, or chunks, of its model's own"
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "PegasusX": (BART, NO_SDPA),
+    "NllbMoe": (BART | {"num_experts": 2}, NO_SDPA),
+    "Git": (SIZES | VISION, NO_SDPA),
+    "Informer": (SERIES, NO_SDPA),
+    "BigBirdPegasus": (BART, NO_SDPA),
+    "MPNet": (SIZES, NO_SDPA),
+    "DebertaV2": (SIZES, NO_SDPA),
+    "Longformer": (SIZES | {"attention_window": 4}, NO_SDPA),
+    "Bloom": (SIZES, NO_SDPA),
+    "Falcon": (SIZES, NO_INTERFACE),
+    "GptOss": (SIZES | {"num_key_value_heads": 2, "num_local_experts": 2}, NO_SDPA),
+}
+
+
+def model_of(name: str, settings: dict[str, Any], **options: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(hf, f"{name}Config")(**settings)
+    return getattr(hf, f"{name}Model")._from_config(config, **options).eval()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_cannot_run_on_sdpa_is_refused_on_the_name(name):
+    settings, why = REFUSED[name]
+    with pytest.raises(ValueError, match=f"^{name}\\w* cannot run on 'clustered', because {why}"):
+        model_of(name, settings, attn_implementation="clustered")
+    rows = supports(model_of(name, settings))
+    assert {row.reads for row in rows} == {"its own attention"}
+    assert {row.why for row in rows} <= {NO_SDPA, NO_INTERFACE} | {row.why for row in rows[-1:]}
+
+
+@pytest.mark.parametrize("name", ["PegasusX", "NllbMoe", "Git"])
+def test_a_name_that_is_taken_later_is_refused_at_the_first_text(name):
+    model = model_of(name, REFUSED[name][0])
+    model.set_attn_implementation("clustered")
+    ids = torch.randint(3, 20, (1, 9))
+    more = {} if name == "Git" else {"decoder_input_ids": ids}
+    with pytest.raises(ValueError, match=f"cannot run on 'clustered', because {NO_SDPA}"):
+        model(input_ids=ids, **more)
+
+
+def test_a_part_that_cannot_run_on_sdpa_is_named_its_own_attention():
+    parts = {"text_config": hf.LlamaConfig(**SIZES), "vision_config": hf.MPNetConfig(**SIZES)}
+    with pytest.raises(ValueError, match=f"MPNetModel cannot run .* {NO_SDPA}.*'text_config'"):
+        model_of("Llava", parts, attn_implementation="clustered")
+    names = {"text_config": "clustered", "vision_config": "eager"}
+    model = model_of("Llava", parts, attn_implementation=names)
+    assert model.language_model.config._attn_implementation == "clustered"
+    reads = [row.reads for row in supports(model)]
+    assert reads == ["its own attention"] * 2 + ["cluster heads"] * 2
+
+
+def test_a_row_for_each_module_says_what_it_does_and_why():
+    model = tiny_model("bart")
+    rows = supports(model)
+    modules = dict(model.named_modules())
+    assert all(type(modules[row.name]).__name__ == row.attention for row in rows)
+    crossing = [row for row in rows if row.name.endswith("encoder_attn")]
+    assert {(row.reads, row.why) for row in crossing} == {("SDPA", "it is cross-attention")}
+    others = [row for row in rows if row not in crossing]
+    assert {(row.reads, row.why) for row in others} == {("cluster heads", None)}
+
+
+def test_layers_within_windows_are_told_apart():
+    types = ["sliding_attention", "full_attention"]
+    settings = SIZES | {"num_key_value_heads": 2, "head_dim": 8, "layer_types": types}
+    rows = supports(model_of("Gemma3Text", settings | {"sliding_window": 8}))
+    assert [(row.reads, row.why) for row in rows] == [("SDPA", WITHIN), ("cluster heads", None)]
+
+
+@pytest.mark.parametrize("layers", [None, (1,)])
+def test_settings_of_jump_heads_are_asked_for_their_own(layers):
+    model = tiny_model("bert")
+    rows = supports(model, JatConfig.stones(layers=layers))
+    other = "the settings leave its layer out"
+    chosen = range(len(rows)) if layers is None else layers
+    for index, row in enumerate(rows):
+        assert row[2:] == (("jump heads", None) if index in chosen else ("SDPA", other))
+    refused = supports(tiny_model("gpt2"), JatConfig.stones(key_selection="sampled"))
+    assert {row.reads for row in refused} == {"SDPA"}
+    assert all("is causal" in str(row.why) for row in refused)
+
+
+def test_a_summary_tells_a_name_and_what_heads_leave_alone():
+    model = tiny_model("bart")
+    attached = summary(jat_graph.attach(tiny_model("bart"), JatConfig.clustered()))
+    assert attached.splitlines()[-1] == "  2 BartAttention: SDPA, because it is cross-attention"
+    model.set_attn_implementation(register_clustered(keys=64))
+    lines = summary(model).splitlines()
+    assert lines[0] == "BartModel runs on 'clustered:keys=64'"
+    assert "  4 BartAttention: cluster heads" in lines
+
+
+def test_what_holds_no_model_is_refused():
+    with pytest.raises(ValueError, match="model must be a model of transformers, or hold one"):
+        supports(nn.Linear(2, 2))
+
+
+def test_from_pretrained_loads_on_the_name_or_says_why_it_does_not(tmp_path):
+    tiny_model("bert").save_pretrained(tmp_path / "bert")
+    loaded = jat_graph.from_pretrained(
+        hf.AutoModel, tmp_path / "bert", attn_implementation="clustered"
+    )
+    assert loaded.config._attn_implementation == "clustered"
+    model_of("MPNet", SIZES).save_pretrained(tmp_path / "mpnet")
+    with pytest.raises(
+        ValueError, match=f"MPNetModel cannot run on 'clustered', because {NO_SDPA}"
+    ):
+        jat_graph.from_pretrained(hf.AutoModel, tmp_path / "mpnet", attn_implementation="clustered")
+    t5 = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 4}
+    model_of("T5", t5 | {"vocab_size": VOCABULARY}).save_pretrained(tmp_path / "t5")
+    with pytest.raises(ValueError, match=r"T5Model cannot read by clusters: .* a position bias"):
+        jat_graph.from_pretrained(hf.AutoModel, tmp_path / "t5", attn_implementation="clustered")
