@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from datasets import Dataset
 from torch import Tensor, nn
 
+from examples import questions
 from examples.options import example, option
 from examples.tasks.listops import listops_task
 from jat_graph import JatConfig, PairGraph, jump_operator
@@ -106,14 +107,14 @@ def fit(model: JatEncoder, tokens: Tensor, labels: Tensor, args: Options, seed: 
     optimizer = torch.optim.AdamW(groups)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     order = torch.Generator().manual_seed(seed)
-    for _ in range(args.steps):
-        rows = torch.randint(len(tokens), (args.batch_size,), generator=order)
-        loss = F.cross_entropy(logits_of(model, tokens[rows]), labels[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
+
+    def losses() -> Iterator[Tensor]:
+        for _ in range(args.steps):
+            rows = torch.randint(len(tokens), (args.batch_size,), generator=order)
+            yield F.cross_entropy(logits_of(model, tokens[rows]), labels[rows])
+
+    for _ in questions.descend(model, losses(), optimizer, schedule, clip=1.0):
+        pass
 
 
 @torch.no_grad()

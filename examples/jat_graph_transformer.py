@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.transforms import AddRandomWalkPE
 from torch_geometric.utils import to_undirected
 
+from examples import questions
 from examples.options import example, option
 from examples.tasks.base import find_file
 from jat_graph import JatConfig, PairGraph
@@ -115,14 +117,11 @@ def fit(model: GraphTransformer, graphs: list[Data], epochs: int, rate: float) -
     rates = [group["lr"] for group in groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rates, epochs * len(loader))
     model.train()
-    for _ in range(epochs):
-        for batch in loader:
-            logits = model(batch.kind, batch.walk, batch.edge_index, batch.batch)
-            loss = F.cross_entropy(logits, batch.y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
+    every = chain.from_iterable(repeat(loader, epochs))
+    said = ((model(x.kind, x.walk, x.edge_index, x.batch), x.y) for x in every)
+    losses = (F.cross_entropy(logits, right) for logits, right in said)
+    for _ in questions.descend(model, losses, optimizer, schedule):
+        pass
 
 
 @torch.no_grad()

@@ -16,8 +16,7 @@ from jat_graph.viz import paper_style
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
-COUNTS = set("batch_size epochs limit rounds seeds sentences steps".split())
-COUNTS |= set("test_trees tests texts threads trees".split())
+COUNTS = set("batch_size epochs limit rounds seeds steps texts threads trees".split())
 WRITTEN = ("output", "json", "plot")  # options that name a file to write
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AutoModel, AutoTokenizer
 
 from examples.options import example, option
 from jat_graph import JatConfig, attach, calibrate
@@ -27,8 +27,8 @@ EDGE, MARK = "#8fa8c8", "#d81b60"
 
 
 @dataclass
-class PictureOptions:
-    """What is asked for of a head."""
+class Options:
+    """What is asked for."""
 
     model: str = option("folder or Hub name of a pretrained model")
     layer: int = option("layer, from 0")
@@ -36,12 +36,6 @@ class PictureOptions:
     output: Path = option("PNG file to write")
     sentence: str = option("the JAT paper's pair", SENTENCE)
     mark: list[str] = option("words in colour", ["computer", "pencil"])
-
-
-@dataclass
-class Options(PictureOptions):
-    """What is asked for."""
-
     density: float = option("pairs to join", 0.2)
 
 
@@ -54,17 +48,13 @@ def main(args: Options) -> Iterator[str]:
 
 
 def look(model: str, sentence: str, layer: int, head: int, density: float) -> HeadView:
-    """Return one head of the model on the sentence, after calibration on it."""
-    loaded, tokenizer = calibrated(model, sentence, density), AutoTokenizer.from_pretrained(model)
-    return view_head(loaded, tokenizer, sentence, layer=layer, head=head)
-
-
-def calibrated(model: str, sentence: str, density: float) -> PreTrainedModel:
-    """Return the model with jumps in all heads, each along a share of the sentence's pairs."""
+    """Return one head of the model on the sentence, whose heads all jump along so many pairs."""
     loaded = AutoModel.from_pretrained(model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model)
     every_head = JatConfig(heads=loaded.config.num_attention_heads)
-    batch = AutoTokenizer.from_pretrained(model)(sentence, return_tensors="pt")
-    return attach(loaded, calibrate(loaded, [batch], density=density, config=every_head))
+    batch = tokenizer(sentence, return_tensors="pt")
+    attach(loaded, calibrate(loaded, [batch], density=density, config=every_head))
+    return view_head(loaded, tokenizer, sentence, layer=layer, head=head)
 
 
 def draw(view: HeadView, marked: list[str]) -> Figure:

@@ -27,7 +27,8 @@ from examples.sweeps.store import Results, Store, read_results
 from jat_graph.core.files import replace_unencodable
 
 RESULTS = "results.jsonl"
-STUDIES = {"train": "training", "partners": "small_reader", "far-recall": "small_reader"}
+STUDIES = {name: name for name in ("connections", "reading", "scratch", "trees")}
+STUDIES |= {"train": "training", "partners": "small_reader", "far-recall": "small_reader"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,8 +117,9 @@ def finish(run: Run, study: ModuleType, store: Store) -> str:
 
 def study_of(sweep: Sweep) -> ModuleType:
     """Return the script that does the runs of a sweep's kind: ``check(run)`` and ``run(run)``."""
-    name = STUDIES.get(sweep.kind, sweep.kind.replace("-", "_"))
-    return import_module(f"examples.sweeps.{name}")
+    if sweep.kind not in STUDIES:
+        raise ValueError(f"kind must be one of {', '.join(STUDIES)}, got {sweep.kind!r}")
+    return import_module(f"examples.sweeps.{STUDIES[sweep.kind]}")
 
 
 def all_runs(

@@ -182,12 +182,12 @@ def read_scores(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
     return torch.cat(calls, dim=1)[0].unflatten(0, (model.config.num_hidden_layers, -1))
 
 
-def count_links(rows: Tensor, types: Sequence[str | None], c: float = 1.0) -> dict[str, Tensor]:
+def count_links(rows: Tensor, types: Sequence[str | None]) -> dict[str, Tensor]:
     r"""Count the links of one text, layer by layer: how many are found, and among how many.
 
     Four kinds of ordered pairs are counted: words of different types, a word with a type and one
     without, all words that differ, and a word with itself. Definition 3.1 is about three words, all
-    different, and p = mean + c · std:
+    different, and p = mean + std:
 
     .. math:: \delta = P(P_{ij} \ge p \mid P_{ik} \ge p, P_{jk} \ge p), \qquad
         \mathrm{otherwise} = P(P_{ij} \ge p \mid \text{not both})
@@ -205,7 +205,7 @@ def count_links(rows: Tensor, types: Sequence[str | None], c: float = 1.0) -> di
     values = rows.double()
     mean, std = values.mean(), values.std(correction=0)
     found = {name: values > mean + spread * std for name, spread in SPREADS.items()}
-    high = values >= mean + c * std
+    high = values >= mean + std
     differ = ~torch.eye(len(types), dtype=torch.bool)
     thirds = _thirds(high, differ)
     others = (len(types) - 2 - thirds) * differ

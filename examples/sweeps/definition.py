@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -32,8 +32,8 @@ DEFAULTS: Mapping[str, Any] = {
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 Kind = Literal[
-    "train", "connections", "far-recall", "partners", "reading", "scratch", "stepping-stones",
-    "programs", "tables", "graphs", "trees", "readers",
+    "train", "connections", "far-recall", "partners", "reading", "scratch", "trees",
+    "programs", "tables", "graphs",
 ]  # fmt: skip
 HeadKind = Literal[
     "none", "paper", "released", "released-efficient", "efficient", "stones", "clustered",
@@ -124,12 +124,6 @@ class Sweep(_Strict):
             raise ValueError(f"variant of sweep {self.name} must be one of {known}, got {name!r}")
         return found[name]
 
-    def has_passed(self, scores: Mapping[str, float | None]) -> bool:
-        """Tell whether the scores of all lessons, in their order, reach their marks."""
-        marks = [lesson.get("pass_mark", 0.0) for lesson in self.study.get("lessons", ())]
-        pairs = zip(scores.values(), marks, strict=False)
-        return len(scores) == len(marks) and all((score or 0.0) >= mark for score, mark in pairs)
-
     def base_of(self, variant: Variant) -> Variant:
         """Return what a variant is compared with: the base, or that of its place on a line."""
         line = self.base.line
@@ -180,19 +174,6 @@ class Run:
         """Refuse a model where runs make their own."""
         if self.model is not None:
             raise ValueError(f"sweep {self.sweep.name} makes its own models: leave out --model")
-
-    def refuse_others(self, variants: Collection[str], name: str | None = None) -> None:
-        """Refuse a variant that is none of a kind's."""
-        if (name or self.variant.name) not in variants:
-            known = ", ".join(variants)
-            raise ValueError(f"variants must be of {known}, got {self.variant.name!r}")
-
-    def read_task(self, pattern: str, wanted: str) -> re.Match[str]:
-        """Return what the name of its task says; refuse one that is not as wanted."""
-        found = re.fullmatch(pattern, self.task)
-        if found is None:
-            raise ValueError(f"task must be as {wanted}, got {self.task!r}")
-        return found
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -22,8 +22,8 @@ SECONDS = "seconds"
 LEVEL = 0.05  # of corrected p-values
 _NO_SHARES = (SECONDS, "perplexity", "bits_per_", "mse", "reach")  # all other metrics are shares
 _SPLIT = re.compile(r"(\D+) (\d+)")  # of a split that is one of many, as "layer 3"
-_OF_IDS = ("partners", "far-recall", "stepping-stones")  # kinds whose tasks are sizes and models
-_DRAWN = ("programs", "tables", "graphs")  # kinds whose tasks no other kind has
+_OF_IDS = ("partners", "far-recall")  # kinds whose tasks are sizes and models
+_READ = ("programs", "tables", "graphs")  # kinds of finished sweeps, of tasks of their own
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def is_share(metric: str) -> bool:
 
 def task_of(sweep: Sweep, name: str) -> Task | RecallTask:
     """Return the task of a name, or of a kind of sweep that has the name of one."""
-    if sweep.kind in _DRAWN:
+    if sweep.kind in _READ:
         return Task(name, sweep.kind, lambda *_: {}, None, sweep.columns)
     return get_task(sweep.kind if sweep.kind in _OF_IDS else name)
 
@@ -122,9 +122,9 @@ def _places(sweep: Sweep, task: str, records: Mapping[int, Record]) -> Iterator[
         splits = ["test" if "test" in scores else splits[0]]
     for split in splits:
         names: Sequence[str] = list(scores[split])
-        if sweep.kind in ("partners", "far-recall") and len(names) == 2 and "accuracy" in names:
+        if sweep.kind in _OF_IDS and len(names) == 2 and "accuracy" in names:
             names = ["accuracy"]  # where all sequences are of one size, that is said once
-        elif sweep.kind in ("train", "reading", "scratch", "trees", "readers"):
+        elif sweep.kind in ("train", "reading", "scratch", "trees"):
             names = [task_of(sweep, task).primary_metric]
         for name in sweep.columns or names:
             if name in scores[split]:
@@ -183,8 +183,7 @@ def _change(
 ) -> statistics.Difference | None:
     """How a variant differs from its base, on the seeds that both have finished."""
     task, split, metric = place
-    passed = [s for s in theirs if sweep.has_passed(theirs[s].scores.get("lessons", {}))]
-    seeds = [s for s in ours if s in passed]
+    seeds = [s for s in ours if s in theirs]
     pairs = {s: (ours[s].value(split, metric), theirs[s].value(split, metric)) for s in seeds}
     known = {s: (a, b) for s, (a, b) in pairs.items() if a is not None and b is not None}
     if (ours.keys() and ours == theirs) or not pairs or len(known) < len(pairs):
@@ -261,7 +260,7 @@ def quoted_rows(sweep: Sweep, rows: Sequence[Row]) -> Iterator[Row]:
 
 def asked_metric(sweep: Sweep, task: str) -> str:
     """Return the metric that a question is about: the first that is shown, or the primary one."""
-    if sweep.kind in ("partners", "far-recall"):
+    if sweep.kind in _OF_IDS:
         sizes = re.search(r"(\d+) pairs", task)
         return f"accuracy_{sizes[1]}" if sizes else "accuracy"
     known = task_of(sweep, task).metrics

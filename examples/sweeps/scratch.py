@@ -97,7 +97,7 @@ def write_model(
 def counted_tokenizer(
     texts: Iterable[str], cut: pre_tokenizers.PreTokenizer = WORDS, seen: int = 1
 ) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the words or characters that the texts have so often."""
+    """Return a tokenizer of what the texts have so often, with BERT's special tokens around it."""
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = cut
     trainer = trainers.WordLevelTrainer(
@@ -107,11 +107,6 @@ def counted_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return for_transformers(tokenizer)
-
-
-def for_transformers(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Let a tokenizer put BERT's special tokens around a text."""
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = ("pad_token", "unk_token", "cls_token", "sep_token")
     special = dict(zip(names, SPECIAL, strict=True))

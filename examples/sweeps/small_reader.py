@@ -8,6 +8,7 @@ heads, GFSA or Nexus.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -59,7 +60,10 @@ def read_setting(run: Run) -> tuple[RecallTask, int, int, Heads, Training]:
     """Return what a run trains: on which sequences, how deep and wide, with which heads, how."""
     unit = {"partners": "pairs", "far-recall": "filler"}[run.sweep.kind]
     pattern = rf"([1-9]\d?) layers?, ([1-9]\d*) {unit}(?:, ([1-9]\d*) features)?"
-    layers, size, channels = run.read_task(pattern, f"'1 layer, 5 {unit}'").groups(CHANNELS)
+    found = re.fullmatch(pattern, run.task)
+    if found is None:
+        raise ValueError(f"task must be as '1 layer, 5 {unit}', got {run.task!r}")
+    layers, size, channels = found.groups(CHANNELS)
     task = PartnersTask(pairs=int(size)) if unit == "pairs" else FarRecallTask(filler=int(size))
     variant = run.variant
     heads: Heads

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warmup
 
 import jat_graph
 from examples import questions
@@ -26,7 +26,7 @@ from examples.sweeps import training
 from examples.sweeps.definition import Run
 from examples.tasks import get_task
 from jat_graph.looking.probes.treebank import Sentence, read_treebank
-from jat_graph.training import GraphCollator
+from jat_graph.training import GraphCollator, parameter_groups
 
 PAIRS = jat_graph.JatConfig(
     jat_graph.PairGraph(standardize=True, threshold=4.0), heads="all", strength="learned"
@@ -58,7 +58,8 @@ class Labeller(nn.Module):
 def check(run: Run) -> None:
     """Refuse tasks and variants that there are not."""
     training.shape(run.model)
-    run.refuse_others(VARIANTS)
+    if run.variant.name not in VARIANTS:
+        raise ValueError(f"variants must be of {', '.join(VARIANTS)}, got {run.variant.name!r}")
     if run.task not in LABELS or run.data_dir is None:
         raise ValueError(f"tasks must be {' or '.join(LABELS)}, of --data_dir, got {run.task!r}")
 
@@ -138,7 +139,9 @@ def fit(
 
     model.train()
     steps = epochs * -(-len(rows) // BATCH)
-    optimizer, schedule = questions.warm_adam(model, rate, STRENGTH_LR, steps)
+    groups = parameter_groups(model, lr=rate, strength_lr=STRENGTH_LR, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(groups)
+    schedule = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
     for _ in questions.descend(model, losses(), optimizer, schedule, clip=1.0):
         pass
 

@@ -15,7 +15,6 @@ from examples.tasks.language import LANGUAGE
 from examples.tasks.listops import listops_task
 from examples.tasks.recall import FarRecallTask, PartnersTask, RecallTask
 from examples.tasks.squad import QUESTIONS
-from examples.tasks.stepping_stones import comparisons_task
 from examples.tasks.superglue import SUPERGLUE
 from examples.tasks.tagging import TAGGING
 
@@ -30,10 +29,6 @@ TASKS: dict[str, Task | RecallTask] = {
         *LANGUAGE,
         agreement_task(),
         listops_task(),
-        comparisons_task(),
-        comparisons_task("steppingstonesone", steps=(1,)),
-        comparisons_task("steppingstonesfirst", lesson="first"),
-        comparisons_task("steppingstonesboth", lesson="both"),
         PartnersTask(),
         FarRecallTask(),
     )

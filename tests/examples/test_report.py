@@ -23,7 +23,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 RECORDS = DOCS / "experiments"
 FILES = sorted(RECORDS.glob("*.jsonl"))
 QUICK = ("connections-pretrained", "long-covidqa", "order-top", "partners-five", "pretrained-six")
-QUICK += ("runtime", "scratch-listops", "stepping-stones")
+QUICK += ("runtime", "scratch-listops")
 MARKED = [
     pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow, id=p.stem) for p in FILES
 ]

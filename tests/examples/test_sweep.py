@@ -100,17 +100,11 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-OTHER = {"variants": [{"name": "x"}], "pairs": []}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("programs", OTHER, "variants must be of none, program-"),
-    ("programs", {"tasks": ["functions"]}, "task must be as '500 functions'"),
-    ("programs", {"options": {"steps": 0}}, "steps must be at least 1, got 0"),
-    ("tables", OTHER, "variants must be of line"),
-    ("tables", {"tasks": ["4 × 5"]}, "task must be as '4 × 4'"),
-    ("tables", {"options": {"tests": 0}}, "tests must be at least 1"),
-    ("graphs", OTHER, "variants must be of GCN"),
-    ("graphs", {"tasks": ["x"]}, "tasks must be of communities, .*, got 'x'"),
     ("trees", {}, "tasks must be ewtrelations or ewtpos, of --data_dir"),
+    ("trees", {"variants": [{"name": "x"}]}, "variants must be of no jumps, .*, got 'x'"),
+    ("trees", {"kind": "programs"}, "kind must be one of connections, .*, got 'programs'"),
+    ("width", {"tasks": ["5 pairs"]}, "task must be as '1 layer, 5 pairs', got '5 pairs'"),
 ]
 
 
@@ -331,24 +325,6 @@ def test_from_scratch(task: str, data_dir: Path, tmp_path: Path) -> None:
     )
     kept = [record.content["answers"].keys() for record in results.records]
     assert all(own <= {splits[-1]} for own in kept)
-
-
-@pytest.mark.slow
-def test_stepping_stones_share_their_lessons(tmp_path: Path) -> None:
-    options = {"max_steps": 2, "max_train_samples": 24, "max_eval_samples": 24}
-    lessons = [
-        {"task": "stepping-stones-both", "pass_mark": 0.9},
-        {"task": "stepping-stones-one", "learning_rate": 1e-3},
-    ]
-    changes = {"kind": "stepping-stones", "tasks": ["2 layers"], "options": options}
-    sweep = made(TEXTS, study={"attempts": 2, "lessons": lessons}, **changes)
-    results = script.run_sweep(sweep, tmp_path)
-    base, paper = scores(results).values()
-    assert list(base["lessons"]) == ["1-steppingstonesboth", "2-steppingstonesone"]
-    assert base["lessons"] == paper["lessons"]
-    assert len(list(tmp_path.glob("lessons/*/*/attempt-2/*/answers.json"))) == 2
-    frame = numbers(results)
-    assert frame.change.isna().all()  # nothing is compared with an encoder that failed
 
 
 def test_scores_that_are_undefined_are_none() -> None:

@@ -6,15 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import networkx
 import numpy as np
 import pytest
-from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +21,7 @@ from examples.tasks.base import stratified_split
 from examples.tasks.documents import article_text, brown_text
 from examples.tasks.language import chorale_to_tokens
 from examples.tasks.listops import evaluate_listops, listops_task
-from examples.tasks.metrics import find_spans
 from examples.tasks.recall import FarRecallTask, IdSequences, PartnersTask, RecallTask
-from examples.tasks.stepping_stones import comparisons_task
 from examples.tasks.superglue import check_word, find_words, mark_spans
 
 SEEDS = st.integers(0, 10_000)
@@ -268,16 +263,9 @@ def test_marks_stand_around_the_words_that_are_asked_about() -> None:
 # --- texts that are made -------------------------------------------------------------------------
 
 
-def lesson_rows(rows: Dataset) -> list[list[Any]]:
-    names = rows.features["tags"].feature.names
-    return [[row["tokens"], [names[tag] for tag in row["tags"]]] for row in rows]
-
-
 MADE = {
     "partners": (PartnersTask(test_size=20, pairs=4), "135dfcb1cdbfa28b"),
     "far recall": (FarRecallTask(test_size=20), "cdd271f6d6f347ad"),
-    "stones": (comparisons_task(test=24), "cb6b740d253fe5fb"),
-    "lesson": (comparisons_task(lesson="both", test=24), "ba82bd34901ec1df"),
     "agreement": (agreement_task(validation=24), "a78dc3cfe9f3d7b6"),
     "listops": (listops_task(test=24), "1a333cff875a530d"),
 }
@@ -289,42 +277,6 @@ def test_what_is_made_stays_as_it_is(name: str) -> None:
     split = task.splits[-1]
     rows = json.dumps(task.load(None, [split])[split].to_list(), sort_keys=True)
     assert hashlib.sha256(rows.encode()).hexdigest()[:16] == wanted
-
-
-@given(seed=SEEDS)
-def test_answers_about_stones_are_those_of_the_graph(seed: int) -> None:
-    rows = comparisons_task(test=36, seed=seed).load(None, ["test"])["test"]
-    counts = Counter((row["steps"], row["label"]) for row in rows)
-    assert counts == dict.fromkeys(product((1, 2, 3, 4), range(3)), 3)
-    for row in rows:
-        facts = re.findall(r"(\w+ \w+) costs more than (\w+ \w+)\.", row["text"])
-        one, other = re.findall(r"does (\w+ \w+) cost more than (\w+ \w+)\?$", row["text"])[0]
-        graph = networkx.DiGraph(facts)
-        answers = [networkx.has_path(graph, one, other), networkx.has_path(graph, other, one)]
-        assert row["label"] == (answers.index(True) if any(answers) else 2)
-        if any(answers):
-            assert networkx.shortest_path_length(graph.to_undirected(), one, other) == row["steps"]
-        assert all(graph.degree(thing) == 2 for thing in (one, other))  # no end of a chain
-
-
-@given(seed=SEEDS, lesson=st.sampled_from(("first", "both")))
-def test_lessons_tag_what_is_beside_a_thing_asked_about(seed: int, lesson: str) -> None:
-    rows = lesson_rows(
-        comparisons_task(lesson=lesson, test=12, seed=seed).load(None, ["test"])["test"]
-    )
-    texts = comparisons_task(test=12, seed=seed).load(None, ["test"])["test"]["text"]
-    for (words, tags), text in zip(rows, texts, strict=True):
-        assert " ".join(words) == text
-        facts = set(re.findall(r"(\w+ \w+) costs more than (\w+ \w+)\.", text))
-        pair = re.findall(r"does (\w+ \w+) cost more than (\w+ \w+)\?$", text)[0]
-        asked = dict(zip(("first", "second"), pair, strict=True))
-        for role, start, stop in find_spans(tags):
-            thing = " ".join(words[start:stop]).rstrip(".")
-            for part in role.split("+"):
-                what, which = part.split("-")
-                other = asked[which]
-                held = {"is": thing == other, "below": (other, thing) in facts}
-                assert held.get(what, (thing, other) in facts)
 
 
 @given(seed=SEEDS)
@@ -375,7 +327,6 @@ def test_lists_are_as_long_as_asked_and_labels_balanced(seed: int, low: int, mor
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: comparisons_task(lesson="first", train=10), "train must be a multiple of 12"),
         (lambda: agreement_task(train=10), "train must be a multiple of 12"),
         (lambda: listops_task(test=0), "test must be 1 or more, got 0"),
         (lambda: listops_task(min_length=9, max_length=8), "min_length must be from 4"),
