@@ -144,4 +144,9 @@ def _backward(ctx: Any, grad: Tensor, *others: Any) -> tuple[Tensor | None, ...]
     return (*found, *[None] * 6)
 
 
+def _refuse(ctx: Any, *grads: Tensor) -> None:
+    raise RuntimeError("clusters have first derivatives only, got create_graph=True")
+
+
 read_tree.register_autograd(_backward, setup_context=_keep)
+_read_tree_backward.register_autograd(_refuse)

@@ -120,8 +120,8 @@ def _attend(
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     given = kwargs.get("is_causal")
     alone = attention_mask is None and query.size(2) > 1  # when SDPA is told of an order
-    own = getattr(module, "is_causal", True if given is None else given)
-    causal = bool(own if given is None or not alone else given)
+    own = bool(getattr(module, "is_causal", given is None))
+    causal = own if given is None else bool(given) or (own and not alone)
     scale = default_scale(query.size(-1)) if scaling is None else scaling
     call = (module, query, key, value, attention_mask, causal and alone, dropout, scale, cache)
     inputs = AttentionInputs(*call)

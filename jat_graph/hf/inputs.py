@@ -258,6 +258,7 @@ def _read_kind(kind: Any, config: Any) -> str | None:
     """Return what speaks against heads in all modules of a class."""
     forward = inspect.unwrap(kind.forward)
     parameters = set(inspect.signature(forward).parameters)
+    consts = [x for x in forward.__code__.co_consts if isinstance(x, tuple)]  # names of arguments
     loads = [x for x in dis.get_instructions(forward) if x.opname.startswith("LOAD_FAST")]
     times = sum(x.argval == "attention_interface" for x in loads)
     if lacks_sdpa(config):
@@ -268,7 +269,8 @@ def _read_kind(kind: Any, config: Any) -> str | None:
         return ELSEWHERE
     if times > 1 and "past_key_values" in parameters:
         return "it calls attention several times for a token"
-    return POSITION_BIAS if "position_bias" in parameters else None
+    named = parameters.union(*consts)
+    return POSITION_BIAS if "position_bias" in named else None
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -75,10 +75,14 @@ def attend(
         masks = _cut_heads(attn_mask, group.heads)
         # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
-        options: dict[str, Any] = {"scale": scale}
+        query = (
+            group.query if scale >= 0 else -group.query
+        )  # or -inf is no -inf on SDPA's fast path
+        options: dict[str, Any] = {"scale": abs(scale)}
         if group.key.size(1) != group.query.size(1):
             options["enable_gqa"] = True
-        outputs.append(group.finish(run(*group[1:4], masks, dropout_p, is_causal, **options)))
+        output = run(query, group.key, group.value, masks, dropout_p, is_causal, **options)
+        outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 
 

@@ -318,7 +318,11 @@ def _read(model: PreTrainedModel, batch: Inputs, tally: Tally) -> list[ReadSeque
     outputs, _ = run_model(model, batch, states=True)
     inner = transformer_of(model)
     side = "decoder" if tally.causal else "encoder"
-    states = (outputs.get(f"{side}_hidden_states") or outputs["hidden_states"])[-1]
+    every = outputs.get(f"{side}_hidden_states") or outputs.get("hidden_states")
+    if not every:
+        name = type(inner).__name__
+        raise ValueError(f"model must give hidden_states, got a {name}: pass a part that does")
+    states = every[-1]
     ids = batch.get("decoder_input_ids" if inner.config.is_encoder_decoder else "input_ids")
     head = inner.get_output_embeddings()  # type: ignore[no-untyped-call]
     found = []
