@@ -1,6 +1,5 @@
 """One file that shows heads, jumps and trees in any browser, without a network."""
 
-from jat_graph.looking.viewer.hooks import hooked_tensors
 from jat_graph.looking.viewer.page import Page, head_view
 
-__all__ = ["Page", "head_view", "hooked_tensors"]
+__all__ = ["Page", "head_view"]
