@@ -399,7 +399,7 @@ def test_plot_draws_for_a_paper_and_prints_the_caption(
     assert (sizes == {"8"}) == (made_for != "screen")
 
 
-def test_plot_draws_one_jump_alone_in_the_head_that_it_gains_most_in(
+def test_plot_marks_one_jump_in_the_head_that_it_gains_most_in(
     run: Run, inspect: Inspect, tmp_path: Path
 ) -> None:
     jump = ("--text", TEXT, *JUMPING, "--jump", "book", "pencil")
@@ -411,10 +411,11 @@ def test_plot_draws_one_jump_alone_in_the_head_that_it_gains_most_in(
     assert re.findall(r"\d+", rows[0])[:2] == [str(layer), str(head)]
     assert len(rows) == len(gains)
     call = ("plot", "--model", "M", *jump, "-o", tmp_path / "jump.svg")
-    shown = run(*call, "--for", "column").output
-    assert shown.startswith(f"Layer {layer}, head {head}: book 2 gives pencil 7 ")
+    shown = run(*call).output
+    assert shown.startswith(f"Layer {layer}, head {head}: threshold t = ")
+    assert re.findall(r"^\d\.  .*:  ", shown, re.MULTILINE) == ["1.  book → pencil:  "]
     picture = (tmp_path / "jump.svg").read_text(encoding="utf-8")
-    assert ">book 2</text>" in picture and ">pencil 7</text>" in picture
+    assert ">1: book → pencil (" in picture and ">2: " not in picture
     with pytest.raises(ValueError, match="--jump must be joined by a head, got 'book' and 'penc"):
         run(*call, "--set", "threshold=9")
 

@@ -12,19 +12,17 @@ from jat_graph.viz import (
     draw_fidelity,
     draw_graphs,
     draw_head,
-    draw_jump,
     draw_patterns,
     paper_style,
     save_figure,
 )
 from tests.viz import test_descents, test_graphs, test_heads
-from tests.viz.support import draw_inside, texts
+from tests.viz.support import draw_inside
 
 PICTURES = {
     "head": lambda: draw_head(test_heads.made_up_view(22)),
     "few tokens": lambda: draw_head(test_heads.made_up_view(6)),
     "stones": lambda: draw_head(test_heads.stones_view(22, stones=30)),
-    "jump": lambda: draw_jump(test_heads.stones_view(8)),
     "descent": lambda: draw_descent(*test_descents.made_up(200)),
     "heads": lambda: draw_graphs(
         test_graphs.made_up_graphs(14, [(layer, head) for layer in range(3) for head in range(12)])
@@ -41,8 +39,7 @@ def test_a_picture_has_the_width_and_the_letters_of_a_paper(name, width, tmp_pat
     with paper_style(width):
         figure = PICTURES[name]()
         save_figure(figure, tmp_path / "picture.pdf")
-    wanted = 3.3 if name == "jump" else width
-    assert figure.get_figwidth() == pytest.approx(wanted)
+    assert figure.get_figwidth() == pytest.approx(width)
     shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
     assert {text.get_fontsize() for text in shown} == {8}
     if (name, width) != ("heads", 3.3):  # twelve heads do not fit a column
@@ -82,25 +79,3 @@ def test_a_picture_of_another_hand_is_fitted_too(tmp_path: Path) -> None:
         save_figure(figure, tmp_path / "wide.png")
     assert figure.get_size_inches().tolist() == pytest.approx([6.8, 3.4])
     assert figure.axes[0].title.get_fontsize() == 8
-
-
-def test_one_jump_alone_has_its_tokens_and_what_stands_between() -> None:
-    figure = draw_jump(test_heads.stones_view(8))
-    draw_inside(figure)
-    shown = texts(figure)
-    assert {"book 1", "more 8"} <= set(shown)
-    assert {"book 1 +, 75%\n+1.5 and +2.0", "book 1 −, 25%\n+1.5 and +2.0"} <= set(shown)
-    lines = figure.axes[0].lines
-    assert [line.get_linewidth() for line in lines] == pytest.approx([3.6, 1.6])
-    assert [line.get_linestyle() for line in lines] == ["-", "--"]
-    assert len({tuple(line.get_ydata()[[0, 2]]) for line in lines}) == 1
-    assert "book 1 gives more 8 1.00% of its attention without the jump" in figure.get_label()
-    with pytest.raises(ValueError, match="view must have a jump to draw, got none"):
-        draw_jump(test_heads.made_up_view(4, jumps=0))
-
-
-def test_of_keys_that_vote_the_product_of_scores_is_the_width() -> None:
-    view = test_heads.made_up_view(12, jumps=3)
-    figure = draw_jump(view)  # whose first jump has a special token between alone
-    assert not figure.axes[0].lines
-    assert "1 more are not drawn" in figure.get_label()

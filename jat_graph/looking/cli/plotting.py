@@ -1,4 +1,4 @@
-"""The command ``plot``: one head, one jump, the graphs of many heads, or patterns."""
+"""The command ``plot``: one head, the graphs of many, or patterns."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def plot_command(
         str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
     ] = None,
 ) -> None:
-    """Draw one head, one jump, the graphs of all heads, or patterns.
+    """Draw one head, the graphs of all heads, or patterns.
 
     A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
     attention that pairs gain; a long text is reduced to the tokens of the strongest jumps.
-    --jump pencil computer draws one jump alone, by default in the head where it gains most.
+    --jump pencil computer marks this jump alone, by default in the head where it gains most.
     Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
     clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
     names another. The caption is printed.
@@ -94,11 +94,11 @@ def _draw_heads(
     top: int,
     length: int,
 ) -> Figure:
-    """Draw one head, one jump, or a grid of heads."""
+    """Draw one head or a grid of heads."""
     from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
     from jat_graph.looking.inspection.clusters import READ_DENSELY
-    from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head, draw_jump
+    from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head
 
     one: Any = {}
     if layers and heads and len(layers) == len(heads) == 1:
@@ -119,7 +119,6 @@ def _draw_heads(
         if not best.jumps:
             raise ValueError(f"--jump must be joined by a head, got {jump[0]!r} and {jump[1]!r}")
         one = {"layer": best.layer, "head": best.head}
-        return draw_jump(view_head(model, tokenizer, **one, **shown, top=1, jump=jump))
     if one:
-        return draw_head(view_head(model, tokenizer, **one, **shown, top=top), length)
+        return draw_head(view_head(model, tokenizer, **one, **shown, top=top, jump=jump), length)
     return draw_graphs(view_graphs(model, tokenizer, **shown, layers=layers, heads=heads))

@@ -3,7 +3,6 @@
 from jat_graph.looking.viz.clusters import draw_descent, draw_fidelity
 from jat_graph.looking.viz.figures import paper_style, save_figure
 from jat_graph.looking.viz.heads import draw_graphs, draw_head
-from jat_graph.looking.viz.jumps import draw_jump
 from jat_graph.looking.viz.patterns import draw_patterns
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "draw_fidelity",
     "draw_graphs",
     "draw_head",
-    "draw_jump",
     "draw_patterns",
     "paper_style",
     "save_figure",

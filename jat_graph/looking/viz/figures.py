@@ -31,7 +31,6 @@ LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
 
 # Okabe and Ito's colours, which all readers tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-NO_BREAK = "\u00a0"  # a space that textwrap leaves
 LETTERS = 108  # of one point, in an inch of a heading
 LINE = 1 / 60  # inches for each point of a heading's size
 TITLE = 0.25  # inches, of a panel's title
@@ -90,8 +89,7 @@ def new_figure(width: float, height: float, *, heading: str = "", size: int = 12
     engine = engines.ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - above / height))
     figure: Figure = figures.Figure(figsize=(width, height), layout=engine)
     if lines:
-        text = "\n".join(lines).replace(NO_BREAK, " ")
-        title = figure.suptitle(text, y=1 - LINE * size / 4 / height, fontsize=size)
+        title = figure.suptitle("\n".join(lines), y=1 - LINE * size / 4 / height, fontsize=size)
         title.set_in_layout(False)  # it has its place
     return figure
 

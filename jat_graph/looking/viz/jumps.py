@@ -1,4 +1,4 @@
-"""Jumps of a head as lines: over the stones between two columns of tokens, or one of them alone."""
+"""Jumps of a head as lines over the stones between two columns of tokens."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jat_graph.looking.directions import named
-from jat_graph.looking.inspection.reports import HeadView, Jump, SteppingStone, Stone, StoneReport
+from jat_graph.looking.inspection.reports import Jump, SteppingStone, Stone, StoneReport
 from jat_graph.looking.inspection.selection import Token
-from jat_graph.looking.viz.figures import (
-    COLUMN,
-    NO_BREAK,
-    Axes,
-    Figure,
-    new_figure,
-    set_caption,
-    short_label,
-)
+from jat_graph.looking.viz.figures import Axes
 
 # One for each jump, which its ring, its way and the legend share.
 JUMP_COLOURS = ("#d81b60", "#0072b2", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#d55e00")
@@ -27,8 +18,6 @@ SIDE_SIGNS = {1: "+", -1: "−"}  # of stones of high and of low scores
 SIDE_LINES: dict[int, Any] = {1: "-", -1: "--"}
 STONE = 0.215  # inches, of a stone in a column of them
 STRONG = 0.25  # of a jump's way: the least share of a stone for its line, but for the largest
-MOST_BETWEEN = 8  # stones of a jump that is drawn alone
-ROW = 0.5  # inches, of one of these
 MAX_LABEL = 16
 
 Steps: TypeAlias = "defaultdict[tuple[int, int], list[tuple[int, float]]]"  # by position and side
@@ -89,89 +78,3 @@ def _chosen(report: StoneReport, steps: Steps, most: int) -> list[Stone]:
 
     chosen = sorted(report.stones, key=rank, reverse=True)[:most]
     return sorted(chosen, key=lambda stone: (stone.token.index, -stone.side))
-
-
-def draw_jump(view: HeadView) -> Figure:
-    """Draw one jump alone: the token that looks, the keys or stones between, and the one looked at.
-
-    A line is as wide as the stone's share of the way or, where keys vote, as the product of both
-    scores; it is dashed where both tokens score the key low. Below its name stand the two scores,
-    that of the token that looks first.
-
-    Args:
-        view: What the head did, from :func:`jat_graph.inspection.view_head` with ``jump``; of
-            several jumps the first is drawn.
-
-    Returns:
-        The figure, which :func:`save_figure` writes; its label is its caption.
-
-    Raises:
-        ValueError: If the view has no jump.
-        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
-
-    Reference:
-        Zhou et al. 2022, Section 3: *computer* and *pencil* joined through *book*.
-    """
-    if not view.report.jumps:
-        raise ValueError("view must have a jump to draw, got none")
-    jump = view.report.jumps[0]
-    sizes = [abs(s.query_score * s.key_score) if s.share is None else s.share for s in jump.stones]
-    order = sorted(range(len(sizes)), key=lambda n: -sizes[n])[:MOST_BETWEEN]
-    stones = [jump.stones[n] for n in order]
-    widths = [sizes[n] for n in order]
-    ends = [_label(own) for own in (jump.query, jump.key)]
-    pair = f"{ends[0]} → {ends[1]}, {100 * jump.gain:+.1f} points".replace(" ", NO_BREAK)
-    heading = f"Layer {view.report.layer}, head {view.report.head}: {pair}"
-    figure = new_figure(COLUMN, ROW * max(2, len(stones)) + 0.6, heading=heading, size=9)
-    axis = figure.subplots()
-    middle = (len(stones) - 1) / 2
-    for n, (stone, size) in enumerate(zip(stones, widths, strict=True)):
-        style: Any = {"color": JUMP_COLOURS[0], "linestyle": SIDE_LINES[_side(stone)]}
-        style["linewidth"] = 0.6 + 3 * size / (max(widths) or 1.0)
-        axis.plot([0, 0.5, 1], [middle, n, middle], **style)
-        sign = "" if stone.side is None else f" {SIDE_SIGNS[stone.side]}"
-        said = _label(stone.token) + sign + (f", {stone.share:.0%}" if stone.share else "")
-        scores = f"{stone.query_score:+.1f} and {stone.key_score:+.1f}"
-        _write(axis, 0.5, n, f"{said}\n{scores}", INK)
-    for x, name in zip((0, 1), ends, strict=True):
-        _write(axis, x, middle, name, JUMP_COLOURS[0])
-    axis.set(xlim=(-0.22, 1.22), ylim=(max(1, len(stones)) - 0.4, -0.6))
-    axis.set_axis_off()
-    _add_key(figure, jump.stones)
-    report = view.report
-    left = len(jump.stones) - len(stones) + jump.hidden_stones
-    what = "keys that voted" if jump.stones and jump.stones[0].share is None else "stones"
-    said = (
-        f"Layer {report.layer}, head {report.head}: {ends[0]} gives {ends[1]} "
-        f"{jump.before:.2%} of its attention without the jump and {jump.after:.2%} with it. "
-        f"Between them stand the {what}, with the two tokens' scores for each"
-    )
-    set_caption(figure, said + (f"; {left} more are not drawn." if left else "."))
-    return figure
-
-
-def _side(stone: SteppingStone) -> int:
-    """Whether both tokens score a key high, 1, or low, -1."""
-    return stone.side or (-1 if stone.query_score < 0 else 1)
-
-
-def _label(token: Token) -> str:
-    return named(short_label(token.text, MAX_LABEL)) + f" {token.index}"
-
-
-def _write(axis: Axes, x: float, y: float, text: str, edge: str) -> None:
-    """Write a text in a box that hides the lines behind it."""
-    box = {"boxstyle": "round,pad=0.2", "fc": "white", "ec": edge, "lw": 0.8}
-    axis.text(x, y, text, fontsize=8, ha="center", va="center", bbox=box, zorder=3)
-
-
-def _add_key(figure: Figure, stones: tuple[SteppingStone, ...]) -> None:
-    """Say which lines are whole and dashed, and what the widest have most of."""
-    from matplotlib.lines import Line2D
-
-    meaning = "share" if any(stone.share for stone in stones) else "scores"
-    words = {1: f"key that both score high (wider: larger {meaning})", -1: "both score low"}
-    look: Any = {"color": JUMP_COLOURS[0]}
-    sides = sorted({_side(stone) for stone in stones}, reverse=True)
-    handles = [Line2D([], [], linestyle=SIDE_LINES[n], label=words[n], **look) for n in sides]
-    figure.legend(handles=handles, loc="outside lower center", fontsize=8, frameon=False)
