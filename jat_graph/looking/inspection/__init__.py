@@ -23,7 +23,7 @@ from jat_graph.looking.inspection.reports import (
     StoneReport,
 )
 from jat_graph.looking.inspection.selection import Token
-from jat_graph.looking.inspection.statistics import GraphStructure, HeadStatistics, graph_statistics
+from jat_graph.looking.inspection.statistics import HeadStatistics, graph_statistics
 from jat_graph.looking.inspection.text import inspect_text, view_graphs, view_head
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "ClusterReport",
     "DescentView",
     "Fidelity",
-    "GraphStructure",
     "GraphView",
     "HeadFidelity",
     "HeadReport",
