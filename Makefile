@@ -39,7 +39,7 @@ help:
 	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"
 
 demo: $(DONE)/demo
-	@echo "Running the demo: long texts on clusters, the jumps in one sentence pair, and what one layer learns with and without them."
+	@echo "Running the demo: long texts on clusters, and the jumps in one sentence pair."
 	@$(BIN)/jat-graph demo
 
 check: $(DONE)/test

@@ -136,7 +136,7 @@ INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --tex
         ("view --model x --treebank tree.conllu --sentences 1:9", "--sentences must be of 1 to 1"),
         ("view --model x --text book -o none/x.html", "none/x.html must be a file in an exist"),
         ("demo --output latin.txt", "'latin.txt' is a file"),
-        ("demo --steps 0", "got '0'"),
+        ("demo --length 1", "got '1'"),
     ],
 )
 def test_wrong_input_is_one_line_and_writes_nothing(
