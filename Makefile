@@ -33,7 +33,7 @@ or_say = || { echo "make: $(1)" >&2; exit 1; }
 .NOTPARALLEL:
 
 help:
-	@echo "make demo   shows a pretrained model on long texts, its jumps, and what one layer learns by jumping (5 minutes on two idle cores)"
+	@echo "make demo   shows a pretrained model on long texts, and its jumps (less than 5 minutes on two idle cores)"
 	@echo "make check  installs everything but torch-scatter and torch-sparse, and runs the quick tests (three minutes on two idle cores)"
 	@echo "make test   installs everything and runs all tests (at the first time 15 minutes more on two idle cores)"
 	@echo "make test SPARSE=0   the same without torch-scatter and torch-sparse, which are compiled; skips what needs them"

@@ -19,21 +19,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.core.files import check_unicode, replacing
 from jat_graph.core.numbers import check_integer
-from jat_graph.hf import CapturedLayer
 from jat_graph.hf.adapter import find_attachment
 from jat_graph.hf.capture import heads_by_layer
 from jat_graph.hf.interface import setting_of
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import attention_modules, serves_several_layers
 from jat_graph.hf.positions import most_positions
-from jat_graph.jumps.adjacency.scores import attention_scores
 from jat_graph.looking.inspection.graphs import layer_graph
-from jat_graph.looking.inspection.tracing import propagated_heads, run_model
+from jat_graph.looking.inspection.tracing import run_model
 
 Head: TypeAlias = tuple[int, int]  # layer and head
 
-# Probabilities of any model; of jump heads scores before and after propagation, and their graph.
-ATTENTION, SCORES, PROPAGATED, GRAPH = MAPS = ("attention", "scores", "propagated", "graph")
+ATTENTION, GRAPH = MAPS = ("attention", "graph")  # of any model, and of jump heads
 
 
 def read_texts(
@@ -57,7 +54,9 @@ def read_texts(
         for layer in layers:
             own = [(layer.layer, head) for head in layer.heads]
             if set(own) & set(heads):
-                known.update(zip(own, layer_maps(layer, maps).unbind(1), strict=True))
+                with torch.no_grad():
+                    weights = layer_graph(layer).weights
+                known.update(zip(own, weights.unbind(1), strict=True))
         if attention:
             known = {own: outputs.attentions[own[0]][:, own[1]] for own in heads}
         for index, row in enumerate(some):
@@ -66,32 +65,17 @@ def read_texts(
             yield row, states[index].to(dtype), found.to(dtype)
 
 
-def layer_maps(layer: CapturedLayer, maps: str | None) -> Tensor:  # [B, H, L, L]
-    """Return what the jump heads of a layer have."""
-    with torch.no_grad():
-        if maps == GRAPH:
-            return layer_graph(layer).weights
-        if maps == SCORES:
-            return attention_scores(layer.query, layer.key, layer.scale)
-        groups = propagated_heads(layer)
-        order = torch.tensor([head for group in groups for head in group.heads])
-        found = [attention_scores(group.query, group.key, layer.scale) for group in groups]
-        return torch.cat(found, dim=1)[:, order.argsort()]
-
-
 def pool_words(
     words: Tensor,  # [n], -1 for tokens of no word
     hidden: Tensor,  # [..., n, D]
     maps: Tensor,  # [C, n, n]
-    both_mean: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # [w], [..., w, D], [C, w, w]
     """Return the numbers of words, their states and maps."""
-    # What goes to a word is the sum over its tokens, what comes from one the mean; of scores it is
-    # the mean both ways.
+    # What goes to a word is the sum over its tokens, what comes from one the mean.
     numbers = torch.unique(words[words >= 0])
     members = (numbers[:, None] == words).to(hidden.dtype)
     mean = members / members.sum(1, keepdim=True)
-    return numbers, mean @ hidden, mean @ maps @ (mean if both_mean else members).T
+    return numbers, mean @ hidden, mean @ maps @ members.T
 
 
 def check_model(model: Any) -> None:

@@ -64,8 +64,8 @@ def attention_probe(
     Args:
         reader: A model, and where what it gives is kept.
         train, test: Sentences to learn from, and to be asked about.
-        maps: What describes pairs: ``"attention"``; of jump heads also ``"scores"``,
-            ``"propagated"`` or ``"graph"``. (default: ``"attention"``)
+        maps: What describes pairs: ``"attention"``, or of jump heads ``"graph"``. (default:
+            ``"attention"``)
         relations: How many of the most frequent relations are told apart. (default: 30)
         examples: Most pairs of ``train``, and of ``test``, for each task and seed. (default: 6000)
         seeds: Each draws its own pairs, labels and weights. (default: (0, 1, 2))
@@ -168,12 +168,12 @@ def draw_pairs(
 def describe_pairs(
     reader: WordReader, parts: Sequence[Sequence[Sentence]], pairs: pd.DataFrame, maps: str
 ) -> pd.DataFrame:  # [N, 2 · C]
-    """Describe pairs by what all heads give both ways; 0 for what a decoder never looks at."""
+    """Describe pairs by what all heads give both ways."""
     found = []
     for part, sentences in enumerate(parts):
         own = pairs[pairs["part"] == part].sort_values("row", kind="stable")
         values = np.concatenate(read_pairs(reader, sentences, own, maps), axis=1)
-        found.append(pd.DataFrame(np.nan_to_num(values, neginf=0.0), index=own.index))
+        found.append(pd.DataFrame(values, index=own.index))
     return pd.concat(found)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jat_graph.core.extras import import_extra
-from jat_graph.core.numbers import check_choice, check_inside, check_integer
-from jat_graph.looking.data.reading import ATTENTION, GRAPH
+from jat_graph.core.numbers import check_inside, check_integer
+from jat_graph.looking.data.reading import GRAPH
 from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.drawing import draw_rows
 from jat_graph.looking.probes.findings import Findings, Floats, resampled_ratio, with_ends
@@ -81,7 +81,6 @@ def graphs_and_trees(
         Zhou et al. 2022, Eq. 2 and 3, for the graph.
     """
     (read,) = readable(reader, sentences=sentences)
-    check_choice("maps", maps, (GRAPH, ATTENTION))
     check_integer("least", least, least=1)
     check_integer("seed", seed, least=0)
     if density is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jat_graph.core.numbers import check_integer
-from jat_graph.looking.data.reading import ATTENTION, GRAPH
+from jat_graph.looking.data.reading import ATTENTION
 from jat_graph.looking.probes import frames as pd
 from jat_graph.looking.probes.drawing import draw_rows
 from jat_graph.looking.probes.findings import Findings, Floats, resampled_mean, with_ends
@@ -65,9 +65,7 @@ def best_heads(
     sizes = list(map(len, read))
     given = read_pairs(reader, read, related_pairs(read), maps)  # [2, pairs, C]
     parts = np.split(given, np.cumsum([n * (n - 1) // 2 for n in sizes])[:-1], axis=1)
-    nothing_is_none = maps in (ATTENTION, GRAPH)  # of scores, 0 is as good as others
-    both = zip(read, parts, strict=True)
-    found = [head_hits(sentence, own, nothing_is_none) for sentence, own in both]
+    found = [head_hits(sentence, own) for sentence, own in zip(read, parts, strict=True)]
     trees = np.concatenate([sentence.heads for sentence in read])
     guesses = [(np.arange(size)[:, None] + OFFSETS).clip(0, size - 1) for size in sizes]
     kept = trees != ROOT
@@ -113,16 +111,14 @@ def choosing_half(number: int, seed: int) -> Any:  # [S] bool
     return np.random.default_rng(seed).permutation(number) < number // 2
 
 
-def head_hits(tree: Sentence, given: Floats, nothing_is_none: bool) -> Any:  # [W, 2 · C]
+def head_hits(tree: Sentence, given: Floats) -> Any:  # [W, 2 · C]
     """Tell for each word, way and head of the model whether its head in the tree was found."""
     size = len(tree)
     one, other = np.triu_indices(size, 1)
-    maps = np.full((size, size, given.shape[-1]), -np.inf)  # where nothing is given at all
+    maps = np.zeros((size, size, given.shape[-1]))
     maps[one, other], maps[other, one] = given
     both = np.stack([maps, maps.swapaxes(0, 1)])  # [2, W, W, C]
-    if nothing_is_none:
-        both[both <= 0] = -np.inf
     best = both.max(2)
     ties = (both == best[:, :, None]).sum(2)
     right = both[:, np.arange(size), tree.heads] == best
-    return np.concatenate(right * np.isfinite(best) / ties, axis=1)
+    return np.concatenate(right * (best > 0) / ties, axis=1)  # who is given nothing is not named

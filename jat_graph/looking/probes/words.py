@@ -1,7 +1,7 @@
 """What a model makes of the words of sentences: their states, and what its heads give to them.
 
 A word's state is the mean over its tokens. What goes to a word is the sum over its tokens, what
-comes from it the mean over them; of scores it is the mean both ways.
+comes from it the mean over them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from jat_graph.core.files import replacing
 from jat_graph.core.numbers import check_choice, check_indices, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import attach, attached_config
-from jat_graph.hf.modules import attention_modules
 from jat_graph.hf.names import built_plain
 from jat_graph.looking.data.reading import (
     ATTENTION,
     MAPS,
-    PROPAGATED,
-    SCORES,
     EncodedTexts,
     Head,
     attention_heads,
@@ -127,13 +124,10 @@ def read_pairs(
     """Keep what heads give from the earlier word of each pair to the later, and back: [2, N, C]."""
     counts = np.bincount(pairs["row"], minlength=len(sentences)).tolist()  # rows are in order
     words = np.split(pairs[["one", "other"]].to_numpy(), np.cumsum(counts)[:-1])
-    hides = maps in (SCORES, PROPAGATED)  # those of words that a decoder never looks at
-    hides &= any(entry.is_causal for entry in attention_modules(reader.model))
 
     def both_ways(row: int, _: Floats, own: Floats) -> Floats:
         one, other = words[row].T
-        later, earlier = own[:, one, other].T, own[:, other, one].T
-        return np.stack([np.full_like(later, -np.inf) if hides else later, earlier])
+        return np.stack([own[:, one, other].T, own[:, other, one].T])
 
     shape = (2, len(check_maps(reader, maps)))
     made_of = [own.tolist() for own in words]
@@ -162,13 +156,12 @@ def _read_rows(
         heads = () if maps is None else check_maps(reader, maps)
         # What is too large fails at once.
         found = read_texts(reader.model, encoded, read, reader.batch_size, maps, heads)
-        both_mean = maps in (SCORES, PROPAGATED)
         size = shape[0], starts[-1], *shape[1:]
         with replacing(path) as temporary:
             kept = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=size)
             for row, states, own in track_progress(found, "Reading sentences", len(read)):
                 tokens = torch.tensor(words[row], device=states.device)
-                _, states, own = pool_words(tokens, states, own, both_mean)
+                _, states, own = pool_words(tokens, states, own)
                 both = (part.float().cpu().numpy() for part in (states, own))
                 kept[:, starts[row] : starts[row + 1]] = rows_of(row, *both)
             kept.flush()
