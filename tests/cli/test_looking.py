@@ -391,9 +391,8 @@ def test_plot_draws_for_a_paper_and_prints_the_caption(
     call = ("plot", "--model", "M", "--text", TEXT, *JUMPING, "--layer", 1, "--head", 2)
     shown = run(*call, "--for", made_for, "-o", tmp_path / "head.svg").output
     assert shown.startswith("Layer 1, head 2: threshold t = 0.2")
-    assert "Jumps by gain" in shown
     picture = (tmp_path / "head.svg").read_text(encoding="utf-8")
-    assert "Jumps by gain" not in picture
+    assert "threshold t" not in picture
     assert float(re.findall(r'width="([\d.]+)pt"', picture)[0]) == pytest.approx(72 * width)
     sizes = set(re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", picture))
     assert (sizes == {"8"}) == (made_for != "screen")
@@ -413,7 +412,6 @@ def test_plot_marks_one_jump_in_the_head_that_it_gains_most_in(
     call = ("plot", "--model", "M", *jump, "-o", tmp_path / "jump.svg")
     shown = run(*call).output
     assert shown.startswith(f"Layer {layer}, head {head}: threshold t = ")
-    assert re.findall(r"^\d\.  .*:  ", shown, re.MULTILINE) == ["1.  book → pencil:  "]
     picture = (tmp_path / "jump.svg").read_text(encoding="utf-8")
     assert ">1: book → pencil (" in picture and ">2: " not in picture
     with pytest.raises(ValueError, match="--jump must be joined by a head, got 'book' and 'penc"):

@@ -40,7 +40,7 @@ def options_of(**options: Any) -> list[str]:
     [
         ("attention", {"relations": 3, "examples": 60, "seeds": [0]}, (), 1),
         ("heads", {"least": 5, "maps": "attention"}, (), 1),
-        ("graphs", {"least": 5}, ("--config", "stones", "--set", "heads=all"), 2),
+        ("graphs", {"least": 5}, ("--config", "stones", "--set", "heads=all"), 1),
         ("tree", {"epochs": 1, "layers": [1], "rank": 8}, (), 1),
         ("distance", {"epochs": 1, "layer": 1, "rank": 8, "least": 5}, (), 2),
     ],

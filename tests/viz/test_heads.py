@@ -106,7 +106,6 @@ def test_right_to_left_tokens_are_isolated() -> None:
     tokens = (replace(view.tokens[0], text="ספר"), *view.tokens[1:])
     jump = replace(view.report.jumps[0], query=tokens[0])
     figure = draw_head(replace(view, tokens=tokens, report=replace(view.report, jumps=(jump,))))
-    assert "1.  \u2068ספר\u2069 → " in figure.get_label()
     assert any("1: \u2068ספר\u2069 → " in text for text in texts(figure))
 
 
@@ -114,10 +113,7 @@ def test_the_picture_says_which_head_and_which_jumps() -> None:
     figure = draw_head(made_up_view(12))
     shown, caption = texts(figure), figure.get_label()
     assert "Layer 2, head 5: threshold ρ = 6, density 40.0%" in caption
-    assert "1.  book 1 → $51:  1.0% → 11.0% (+10.0 points)" in caption
-    assert "1 special token" in caption and "2 more" in caption  # eight stones, six named
     assert {"Layer 2, head 5", "1: book 1 → \\$51 (+10.0)"} <= set(shown)
-    assert not any("special token" in text for text in shown)  # it stands beside the picture
     assert "incomprehensibi…" in shown  # long words are cut
     assert {"book 1", "book 3", "costs"} <= set(shown)  # words that come twice have positions
 
@@ -235,7 +231,6 @@ def test_the_picture_says_what_there_is_to_say_of_stones() -> None:
     assert "threshold t = 1, 90% of the tokens on 12 stones, 1.5 on each (median)" in caption
     assert "θ of queries +0.5, keys +0, values -0.25" in caption
     assert "Stones (4 more not drawn)" in shown
-    assert "1.0% → 11.0% (+10.0 points),  through book 1 + (75%), book 1 − (25%)" in caption
     assert {"1: book 1 → more (+10.0)", "other links; wider: stronger"} <= set(shown)
 
 

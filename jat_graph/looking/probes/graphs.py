@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_inside, check_integer
 from jat_graph.looking.data.reading import GRAPH
 from jat_graph.looking.probes import frames as pd
@@ -24,11 +22,9 @@ from jat_graph.looking.probes.treebank import (
     related_pairs,
 )
 from jat_graph.looking.probes.words import WordReader, check_maps, read_pairs, readable
-from jat_graph.looking.viz.figures import PAGE, Figure, add_bar, new_figure
+from jat_graph.looking.viz.figures import Figure
 
 KINDS = (EDGE, SIBLINGS, SAME_TAG)
-AGAINST = {"ratio": "times chance", "matched": "times matched chance"}
-MOST_TIMES, DARK_FROM = 4.0, 2.6  # times chance: where colours end, and where they are dark
 TICKS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 CAPTION = (
@@ -122,10 +118,10 @@ def graphs_and_trees(
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"density": density, "least": least, "seed": seed}
     both = settings | {"each": "relations"}, settings | {"each": "heads"}
-    figures = {"graphs": _draw_relations(relations)}, {"graphs-heads": _draw_heads(heads)}
+    figures = {"graphs": _draw_relations(relations)}
     return (
-        Findings("graphs", CAPTION, relations, both[0], figures[0], ("related",)),
-        Findings("graphs-heads", CAPTION, heads, both[1], figures[1], ("related", "layer", "head")),
+        Findings("graphs", CAPTION, relations, both[0], figures, ("related",)),
+        Findings("graphs-heads", CAPTION, heads, both[1], index=("related", "layer", "head")),
     )
 
 
@@ -173,32 +169,4 @@ def _draw_relations(table: pd.DataFrame) -> Figure:
     axis.set_xscale("symlog", linthresh=1.0, linscale=0.6)
     axis.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS], fontsize=8)
     axis.set_xlim(0.0, top)
-    return figure
-
-
-def _draw_heads(table: pd.DataFrame) -> Figure:
-    """Draw a grid of layers and heads for each kind: how much more often than chance."""
-    colours = import_extra("matplotlib.colors", "viz")
-    norm = colours.LogNorm(1 / MOST_TIMES, MOST_TIMES, clip=True)
-    related, layers = table["related"].unique(), table["layer"].nunique()
-    width = max(PAGE, 1.2 + 0.46 * table["head"].nunique())
-    figure = new_figure(width, len(related) * (0.7 + 0.2 * layers) + 0.6)
-    axes = figure.subplots(len(related), 2, squeeze=False, sharey=True)
-    for axis, (name, column) in zip(axes.flat, product(related, AGAINST), strict=True):
-        own = table[table["related"] == name]
-        grid = own.pivot(index="layer", columns="head", values=column)
-        image = axis.imshow(grid, cmap="PuOr_r", norm=norm, aspect="auto")
-        for (y, x), value in np.ndenumerate(grid):
-            ink = "black" if 1 / DARK_FROM < value < DARK_FROM else "white"
-            text = "" if np.isnan(value) else f"{value:.1f}"
-            axis.text(x, y, text, ha="center", va="center", fontsize=8, color=ink)
-        axis.set_xticks(range(grid.shape[1]), grid.columns, fontsize=8)
-        axis.set_yticks(range(grid.shape[0]), grid.index, fontsize=8)
-        axis.set_title(f"{name}, {AGAINST[column]}", fontsize=9)
-        axis.set_xlabel("head", fontsize=8)
-        axis.set_ylabel("layer", fontsize=8)
-        axis.label_outer()
-    bar = add_bar(figure, image, axes, "times chance", shrink=1.0, aspect=50)
-    bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼ or less", "½", "1", "2", "4 or more"])
-    bar.ax.minorticks_off()
     return figure

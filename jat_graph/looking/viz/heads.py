@@ -28,7 +28,7 @@ from jat_graph.looking.viz.figures import (
     set_caption,
     short_label,
 )
-from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, SIDE_SIGNS, draw_stones
+from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, draw_stones
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -39,7 +39,6 @@ LEAST_SIDE = 1.8  # inches, of a panel
 TOKEN, NAMES, GAP = 0.115, 0.95, 0.12  # inches: of a token's row, of names beside, between panels
 BELOW = 1.45  # inches, for names and a colour bar below a panel
 MOST_TOKENS = 48  # that a picture shows unless another number is given
-MAX_STONES, MAX_SHARES = 6, 3  # names of stones in a line, without and with their shares
 
 
 def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
@@ -49,8 +48,8 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     that a pair gains by propagation, in points, scaled by asinh. A numbered ring is a jump, which
     the legend names. A graph of stones is drawn as one: the tokens on both sides, the stones
     between them, all links faint, and in the colour of each jump the strongest ways that it takes.
-    Of a long text the tokens of the strongest jumps are drawn. The caption says how many there are,
-    and gives the jumps' probabilities and all stones.
+    Of a long text the tokens of the strongest jumps are drawn. The caption says how many there are;
+    a report has the jumps' probabilities and all stones.
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head`.
@@ -80,7 +79,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     figure, axes, spare = _lay_out(view, side)
     _draw_panels(figure, axes, view, names, side)
     _mark_jumps(figure, axes, spare, view, names)
-    set_caption(figure, "\n".join(_caption_lines(view, names, left_out)))
+    set_caption(figure, _caption(view, left_out))
     return figure
 
 
@@ -198,43 +197,26 @@ def _mark_jumps(
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
 
 
-def _caption_lines(view: HeadView, names: dict[int, str], left_out: int) -> list[str]:
-    """Say of a head its numbers, and of its stones or density; each jump; and what is not shown."""
+def _caption(view: HeadView, left_out: int) -> str:
+    """Say of a head its numbers, and of its stones or density; and what is not shown."""
     report = view.report
     threshold = "∞" if math.isinf(report.threshold) else f"{report.threshold:.3g}"
     said = [f"ρ = {threshold}, density {report.density:.1%}, mean weight {report.mean_weight:.2f}"]
-    title = "Jumps by gain: attention probability before → after, and the keys that voted"
-    most = MAX_STONES
     if isinstance(report, StoneReport):
         said = [
             f"t = {threshold}, {report.linked:.0%} of the tokens on {report.num_stones} stones, "
             f"{report.median_size:g} on each (median)"
         ]
-        title = "Jumps by gain: attention before → after, and the stones with their shares of P"
-        most = MAX_SHARES
     for hop in report.strengths or ():
         parts = zip(("queries", "keys", "values"), hop, strict=False)
         said.append(f"θ of {', '.join(f'{name} {number:+.3g}' for name, number in parts)}")
+    lines = [f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}."]
     if not bool(view.weights.any()):
-        title = "No pair of shown tokens is joined by this head's graph."
-    lines = [f"Layer {report.layer}, head {report.head}: threshold {', '.join(said)}.", title]
-    for number, jump in enumerate(report.jumps, start=1):
-        through = ", ".join(
-            names[stone.token.index]
-            + (f" {SIDE_SIGNS[stone.side]} ({stone.share:.0%})" if stone.side else "")
-            for stone in jump.stones[:most]
-        )
-        more = [f"{len(jump.stones) - most} more"] * (len(jump.stones) > most)
-        more += [f"{jump.hidden_stones} special token"] * bool(jump.hidden_stones)
-        over = " and ".join([through, *more] if through else more)
-        lines.append(
-            f"{number}.  {names[jump.query.index]} → {names[jump.key.index]}:  {jump.before:.1%} → "
-            f"{jump.after:.1%} ({100 * jump.gain:+.1f} points),  through {over}"
-        )
+        lines.append("No pair of shown tokens is joined by this head's graph.")
     if left_out:
         shown = f"{len(view.tokens)} of {len(view.tokens) + left_out} tokens are shown"
         lines.append(f"{shown}: those of the strongest jumps.")
-    return lines
+    return "\n".join(lines)
 
 
 CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper
