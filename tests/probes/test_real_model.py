@@ -45,5 +45,5 @@ def test_a_trained_model_knows_more_than_what_cannot_know(
     assert table.loc["head and dependent", "ratio low"] > 1.3
     assert table["density"].iloc[0] == pytest.approx(0.05, abs=0.005)
     assert len(heads_alone.table) == 6 * 12 * 3
-    for one in (found, relations, heads_alone):
-        assert len(one.save(tmp_path / "found")) == 4
+    files = [len(one.save(tmp_path / "found")) for one in (found, relations, heads_alone)]
+    assert files == [4, 4, 2]  # the last has no picture

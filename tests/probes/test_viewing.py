@@ -136,7 +136,7 @@ def test_trees_are_those_that_inspection_finds(
         assert bool((attention.triu(1) > 0).any())  # tokens read later ones, too
         tree = head.tree
         assert tree is not None
-        readings = [own.of_token(index) for index in shown.positions]
+        readings = [token for token in own.tokens if token.token.index in shown.positions]
         assert tree.exact == pytest.approx([reading.exact for reading in readings])
         for row, reading in enumerate(readings):
             weights = {shown.positions[k]: float(attention[row, k]) for k in range(len(attention))}

@@ -97,7 +97,6 @@ def _draw_heads(
     """Draw one head or a grid of heads."""
     from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
-    from jat_graph.looking.inspection.clusters import READ_DENSELY
     from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head
 
     one: Any = {}
@@ -106,10 +105,8 @@ def _draw_heads(
     if attached_config(model) is None:  # but heads that read by clusters
         if not one or jump:
             raise ValueError("plot needs one --layer and one --head that read by clusters")
-        view = view_descent(model, tokenizer, **one, **shown)
-        figure = draw_descent(view.graph, view.words)
-        few = f" {READ_DENSELY}" * view.report.dense
-        figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}{few}")
+        figure = draw_descent(*view_descent(model, tokenizer, **one, **shown))
+        figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}")
         return figure
     if jump is not None:
         report = inspect_text(

@@ -4,7 +4,6 @@ from jat_graph.looking.inspection.calibration import calibrate
 from jat_graph.looking.inspection.clusters import (
     ClusterInspection,
     ClusterReport,
-    DescentView,
     ReadKey,
     TokenReading,
     inspect_clusters,
@@ -29,7 +28,6 @@ from jat_graph.looking.inspection.text import inspect_text, view_graphs, view_he
 __all__ = [
     "ClusterInspection",
     "ClusterReport",
-    "DescentView",
     "Fidelity",
     "GraphView",
     "HeadFidelity",

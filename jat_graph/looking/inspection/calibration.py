@@ -247,7 +247,7 @@ class Relay:
     ) -> None:
         self.model, self.batches, self.kind = model, batches, kind
         self._given: list[Any] = [None] * len(batches)  # what the layers before gave
-        whole = self._run(batches[0])
+        _, whole = run_model(model, batches[0], kind=kind)
         self.heads = [(layer.layer, layer.heads) for layer in whole]
         self.causal = [layer.mask.causal for layer in whole]
         self._chain, self._rows = _find_chain(model, kind, len(whole))
@@ -267,7 +267,7 @@ class Relay:
     def _capture(self, row: int, number: int) -> CapturedLayer:
         batch, given = self.batches[number], self._given[number]
         if not self._chain:
-            return self._run(batch)[row]
+            return run_model(self.model, batch, kind=self.kind)[1][row]
         first = self._rows[row - 1] if row else 0
         last = self._rows[row]
         latest = [given, given]  # what the last layer that ran was given, and what it gave
@@ -280,15 +280,12 @@ class Relay:
         for index, layer in enumerate(self._chain):
             layer.forward = partial(forward, index, layer.forward)
         try:
-            *_, captured = self._run(batch)
+            _, (*_, captured) = run_model(self.model, batch, kind=self.kind)
         finally:
             for layer in self._chain:
                 del layer.forward
         self._given[number] = latest[0]
         return captured
-
-    def _run(self, batch: Inputs) -> list[CapturedLayer]:
-        return run_model(self.model, batch, kind=self.kind)[1]
 
 
 def _find_chain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
@@ -25,6 +26,7 @@ from jat_graph.looking.inspection.selection import EncodedText, Indices, Places,
 from jat_graph.looking.inspection.tracing import look_at_heads
 
 AT_ONCE = 512  # tokens whose rows are held at a time
+logger = logging.getLogger(__name__)
 READ_EXACTLY = "All of a text this short is read exactly."
 READ_DENSELY = "A text this short is read densely (dense_below): this is what clusters would do."
 
@@ -77,23 +79,6 @@ class ClusterReport:
     tv: float
     tokens: tuple[TokenReading, ...]
 
-    def of_token(self, index: int) -> TokenReading:
-        """Return what one token reads.
-
-        Args:
-            index: Its position among the model's tokens.
-
-        Returns:
-            Its reading.
-
-        Raises:
-            ValueError: If the report does not show it.
-        """
-        for reading in self.tokens:
-            if reading.token.index == index:
-                return reading
-        raise ValueError(f"index must be that of a reported token, got {index!r}")
-
 
 @dataclass(frozen=True)
 class ClusterInspection:
@@ -109,10 +94,6 @@ class ClusterInspection:
     tokens: tuple[Token, ...]
     config: JatConfig
     heads: tuple[ClusterReport, ...]
-
-    def ranked(self) -> tuple[ClusterReport, ...]:
-        """Return the heads, first those whose attention clusters change most."""
-        return tuple(sorted(self.heads, key=lambda head: head.tv, reverse=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types."""
@@ -185,22 +166,6 @@ def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> Clus
     return ClusterReport(layer.layer, layer.heads[0], dense, *means, tuple(readings))
 
 
-@dataclass(frozen=True)
-class DescentView:
-    """How one token descends the tree over the keys of one head.
-
-    Args:
-        report: As of :func:`inspect_clusters`, with this token alone.
-        graph: What it reads, as of :func:`jat_graph.tree_graph`; in causal order without the tokens
-            behind it.
-        words: Each token of the graph as it stands in the text, with the space before it.
-    """
-
-    report: ClusterReport
-    graph: HeteroData
-    words: tuple[str, ...]
-
-
 def view_descent(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -210,7 +175,7 @@ def view_descent(
     head: int,
     tokens: Places = None,
     special_tokens: bool = False,
-) -> DescentView:
+) -> tuple[HeteroData, tuple[str, ...]]:
     """Return how one token descends the tree of a head.
 
     Args:
@@ -220,7 +185,9 @@ def view_descent(
             None, the last of the text)
 
     Returns:
-        The view; :func:`jat_graph.viz.draw_descent` draws its graph.
+        What it reads, as of :func:`jat_graph.tree_graph`, in causal order without the tokens behind
+        it; and each token of the graph as it stands in the text, with the space before it.
+        :func:`jat_graph.viz.draw_descent` takes both.
 
     Raises:
         ValueError: If the model has no such head, or the text no such token; it is not run then.
@@ -228,9 +195,11 @@ def view_descent(
     place = layer, head, tokens, special_tokens
     encoded, found = look_at_heads(model, tokenizer, text, *place, kind=AttachedClusters)
     (own,) = found
-    encoded = replace(encoded, shown=encoded.shown[-1:])
-    index = encoded.shown[0].index
+    index = encoded.shown[-1].index
     causal = own.mask.causal
+    (rule,) = own.config.cluster_graph.rules(1, causal)
+    if own.key.size(2) <= rule.first:
+        logger.warning(READ_DENSELY)
     key = own.key[:, :, : index + 1] if causal else own.key
     given: Any = {"config": own.config, "scale": own.scale, "is_causal": causal}
     graph = tree_graph(own.query[:, :, index : index + 1], key, **given)[0]
@@ -240,7 +209,7 @@ def view_descent(
     pairs = zip([names[0], *names], names, strict=False)
     said = tokenizer.convert_tokens_to_string
     words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
-    return DescentView(_report(own, encoded, None), graph, tuple(words[: key.size(2)]))
+    return graph, tuple(words[: key.size(2)])
 
 
 # --- rows of attention ---------------------------------------------------------------------------
@@ -282,40 +251,39 @@ def measure_layer(
     seed: int,
 ) -> Tensor:  # [sequences, H, 7], on the CPU, float64
     """Return means over sampled queries of each sequence: MEASURES, keys read, dense, length."""
-    found = [_measure(sequence, rules, queries, seed) for sequence in split_sequences(layer)]
-    return torch.stack(found).double().cpu()
+    every = []
+    for sequence in split_sequences(layer):
+        heads, length, _ = sequence.query.shape
+        tokens = torch.arange(length).expand(heads, length)
+        if length > queries:  # one out of each of as many equal stretches, in each head its own
+            generator = torch.Generator().manual_seed(seed)
+            within = torch.rand(heads, queries, generator=generator, dtype=torch.float64)
+            starts = torch.arange(queries) + within
+            tokens = (starts * (length / queries)).long().clamp(max=length - 1)
+        tokens = tokens.to(sequence.query.device)
+        met = tokens + 1 if sequence.causal else torch.full_like(tokens, length)
+        found = sequence.query.new_tensor((1, 1, 0, 0, 0, 1, length)).repeat(heads, 1)
+        found[:, READ] = met.to(found.dtype).mean(1)
+        for rule, members in rules.items():
+            if length > rule.first:
+                own = list(members)
+                query, key, value = (x[own] for x in sequence[:3])
+                some = sequence._replace(query=query, key=key, value=value)
+                found[own, :LENGTH] = _lost(some, rule, tokens[own], met[own])
+        every.append(found)
+    return torch.stack(every).double().cpu()
 
 
-def _measure(
-    sequence: Sequence, rules: Mapping[Rule, tuple[int, ...]], queries: int, seed: int
-) -> Tensor:  # [H, 7]
-    heads, length, _ = sequence.query.shape
-    tokens = torch.arange(length).expand(heads, length)
-    if length > queries:  # one token out of each of as many equal stretches, in each head its own
-        generator = torch.Generator().manual_seed(seed)
-        within = torch.rand(heads, queries, generator=generator, dtype=torch.float64)
-        starts = torch.arange(queries) + within
-        tokens = (starts * (length / queries)).long().clamp(max=length - 1)
-    tokens = tokens.to(sequence.query.device)
-    met = tokens + 1 if sequence.causal else torch.full_like(tokens, length)
-    found = sequence.query.new_tensor((1, 1, 0, 0, 0, 1, length)).repeat(heads, 1)
-    found[:, READ] = met.to(found.dtype).mean(1)
-    for rule, members in rules.items():
-        if length <= rule.first:
-            continue
-        own = list(members)
-        query, key, value = (x[own] for x in sequence[:3])
-        some = sequence._replace(query=query, key=key, value=value)
-        near, best, exact, given = cluster_rows(some, rule, tokens[own])
-        is_read = near | best
-        output = exact @ value
-        lost = (given @ value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
-        keys = is_read.sum(-1).to(exact.dtype)
-        mass = (exact * is_read).sum(-1)
-        tv = (given - exact).abs().sum(-1) / 2
-        measured = keys / met[own], mass, tv, lost, keys, torch.zeros_like(keys)
-        found[own, :LENGTH] = torch.stack(measured, -1).mean(1)
-    return found
+def _lost(sequence: Sequence, rule: Rule, tokens: Tensor, met: Tensor) -> Tensor:  # [h, 6]
+    """Return the means over some queries of what heads read, and of what is lost by it."""
+    near, best, exact, given = cluster_rows(sequence, rule, tokens)
+    is_read = near | best
+    output = exact @ sequence.value
+    lost = (given @ sequence.value - output).norm(dim=-1) / output.norm(dim=-1).clamp(min=1e-30)
+    keys = is_read.sum(-1).to(exact.dtype)
+    mass = (exact * is_read).sum(-1)
+    tv = (given - exact).abs().sum(-1) / 2
+    return torch.stack((keys / met, mass, tv, lost, keys, torch.zeros_like(keys)), -1).mean(1)
 
 
 class ClusterRows(NamedTuple):

@@ -6,7 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeAlias
@@ -280,14 +280,15 @@ def fidelity(
     )
 
 
+@dataclass
 class Tally:
     """What is found of each sequence in each head."""
 
-    def __init__(self, config: JatConfig, queries: int) -> None:
-        self.config, self.queries = config, queries
-        self.rows: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
-        self.documents: list[tuple[int, Tensor]] = []  # of the latest batch
-        self.causal = False  # whether these are of a decoder
+    config: JatConfig
+    queries: int
+    rows: dict[tuple[int, int], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    documents: list[tuple[int, Tensor]] = field(default_factory=list)  # of the latest batch
+    causal: bool = False  # whether these are of a decoder
 
     def add_layer(self, layer: CapturedLayer) -> None:
         """Measure the heads of one layer on a batch."""

@@ -59,10 +59,6 @@ class Jump:
         """Attention probability after minus before."""
         return self.after - self.before
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the jump as JSON types, with its gain."""
-        return _as_json(self) | {"gain": self.gain}
-
 
 @dataclass(frozen=True)
 class Link:
@@ -170,8 +166,10 @@ class Inspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON types; an infinite ρ becomes ``"inf"``."""
-        jumps = [{"jumps": [jump.to_dict() for jump in head.jumps]} for head in self.heads]
-        heads = [_as_json(head) | own for head, own in zip(self.heads, jumps, strict=True)]
+        heads = []
+        for head in self.heads:
+            jumps = [_as_json(jump) | {"gain": jump.gain} for jump in head.jumps]
+            heads.append(_as_json(head) | {"jumps": jumps})
         tokens = [token.text for token in self.tokens]
         config = self.config.to_dict()
         return {"text": self.text, "tokens": tokens, "config": config, "heads": heads}

@@ -53,19 +53,31 @@ def graph_statistics(model: PreTrainedModel, batches: Iterable[Inputs]) -> list[
     Reference:
         A is Eq. 3 of the JAT paper; hard votes are counted where the config's are soft.
     """
+    layers = (
+        layer
+        for batch in check_batches(batches)
+        for layer in run_model(model, batch, kind=AttachedJumps)[1]
+    )
+    return pooled_statistics((layer, layer_graph(layer)) for layer in layers)
+
+
+def pooled_statistics(seen: Iterable[tuple[CapturedLayer, LayerGraph]]) -> list[HeadStatistics]:
+    """Return the statistics of each head of layers, pooled over what they saw."""
     totals: dict[tuple[int, int], Tensor] = {}
-    for batch in check_batches(batches):
-        for layer in run_model(model, batch, kind=AttachedJumps)[1]:
-            for head, own in zip(layer.heads, _entry_sums(layer_graph(layer)), strict=True):
-                index = layer.layer, head
-                totals[index] = own + totals.get(index, 0)
-    return [_statistics(*index, sums) for index, sums in totals.items()]
-
-
-def layer_statistics(layer: CapturedLayer, graph: LayerGraph) -> list[HeadStatistics]:
-    """Return the statistics of each jump head of one layer, on one batch."""
-    sums = _entry_sums(graph)
-    return [_statistics(layer.layer, *entry) for entry in zip(layer.heads, sums, strict=True)]
+    for layer, graph in seen:
+        allowed, weights = graph.entries
+        columns = (allowed, weights > 0, weights)
+        sums = torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
+        for head, own in zip(layer.heads, sums, strict=True):
+            index = layer.layer, head
+            totals[index] = own + totals.get(index, 0)
+    found = []
+    for (number, head), own in totals.items():
+        pairs, joined, weight = own.tolist()
+        density = joined / pairs if pairs else 0.0
+        mean = weight / joined if joined else 0.0
+        found.append(HeadStatistics(number, head, density, mean, int(pairs)))
+    return found
 
 
 def check_batches(batches: Iterable[Inputs]) -> list[Inputs]:
@@ -76,18 +88,3 @@ def check_batches(batches: Iterable[Inputs]) -> list[Inputs]:
     if not batches:
         raise ValueError("batches must hold at least one batch, got none")
     return batches
-
-
-def _entry_sums(graph: LayerGraph) -> Tensor:  # [H, 3], on the CPU, float64
-    """Return for each head how many entries there may be and are, and the sum of their weights."""
-    allowed, weights = graph.entries
-    columns = (allowed, weights > 0, weights)
-    return torch.stack([c.sum((0, 2, 3), dtype=torch.float64).cpu() for c in columns], dim=-1)
-
-
-def _statistics(layer: int, head: int, sums: Tensor) -> HeadStatistics:
-    """Make means of one head's sums."""
-    pairs, joined, weight = sums.tolist()
-    density = joined / pairs if pairs else 0.0
-    mean = weight / joined if joined else 0.0
-    return HeadStatistics(layer, head, density, mean, int(pairs))

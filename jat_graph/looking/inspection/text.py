@@ -30,7 +30,7 @@ from jat_graph.looking.inspection.selection import (
     find_word,
     strongest_edges,
 )
-from jat_graph.looking.inspection.statistics import layer_statistics
+from jat_graph.looking.inspection.statistics import pooled_statistics
 from jat_graph.looking.inspection.tracing import HeadTrace, look_at_heads
 
 logger = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ def _report_head(
     encoded: EncodedText, trace: HeadTrace, top: int, most_stones: int | None, ends: Tensor | None
 ) -> HeadReport:
     """Report one head: the first jumps, and the first of its stones or all of them."""
-    (measured,) = layer_statistics(trace.layer, trace.graph)
+    (measured,) = pooled_statistics([(trace.layer, trace.graph)])
     theta = trace.strengths()
     report = HeadReport(
         trace.layer.layer,

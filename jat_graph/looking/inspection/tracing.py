@@ -110,21 +110,6 @@ def look_at_heads(
     return encoded, seen()
 
 
-def propagated_heads(layer: CapturedLayer) -> list[HeadGroup]:
-    """Return the heads of a layer as they jump, with their keys for values."""
-    with torch.no_grad():
-        return head_groups(
-            layer.query,
-            layer.key,
-            layer.key,
-            JumpHeads.everyone(layer.config, len(layer.heads)),
-            mask=layer.mask,
-            scale=layer.scale,
-            strength=layer.strength,
-            layers=layer.conv,
-        )
-
-
 @dataclass(frozen=True)
 class HeadTrace:
     """What one jump head did with a text; a matrix ``[L, L]`` is made when it is asked for."""
@@ -135,6 +120,22 @@ class HeadTrace:
     def graph(self) -> LayerGraph:
         """What the head jumps along."""
         return layer_graph(self.layer)
+
+    @cached_property
+    def groups(self) -> list[HeadGroup]:
+        """The head as it jumps, with its keys for values."""
+        layer = self.layer
+        with torch.no_grad():
+            return head_groups(
+                layer.query,
+                layer.key,
+                layer.key,
+                JumpHeads.everyone(layer.config, 1),
+                mask=layer.mask,
+                scale=layer.scale,
+                strength=layer.strength,
+                layers=layer.conv,
+            )
 
     @property
     def weights(self) -> Tensor:
@@ -150,7 +151,7 @@ class HeadTrace:
     @cached_property
     def after(self) -> Tensor:
         """Attention probabilities with it."""
-        return self._probabilities(propagated_heads(self.layer))
+        return self._probabilities(self.groups)
 
     @property
     def change(self) -> float:
@@ -165,7 +166,7 @@ class HeadTrace:
     @property
     def propagated(self) -> Tensor:
         """The scores after it, scale · Σ_p w_p Φ_p (Eq. 9)."""
-        (group,) = propagated_heads(self.layer)
+        (group,) = self.groups
         return attention_scores(group.query, group.key, self.layer.scale)[0, 0]
 
     def strengths(self) -> Tensor | None:  # [3, hops]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_finite, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.looking.probes import frames as pd
@@ -86,13 +88,14 @@ def tree_distances(
     study = TreeStudy(reader, {"train": train, "dev": dev, "test": test}, rank, epochs)
     trees = study.trees[-1]
     pairs = related_pairs(trees)
-    pairs["d"] = np.concatenate([_upper(tree.distances) for tree in trees])
+    condensed = partial(import_extra("scipy.spatial.distance").squareform, checks=False)
+    pairs["d"] = np.concatenate([condensed(tree.distances) for tree in trees])
 
     def squares_of(power: float | None) -> Any:  # [N] of pairs; None for no map
         probe = None if power is None else study.probe(DISTANCE, chosen, seed, power)
         points = study.points(-1, chosen, probe)
         found = [squared_distances(own.double()).cpu().numpy() for own in points]
-        return np.concatenate(list(map(_upper, found)))
+        return np.concatenate(list(map(condensed, found)))
 
     squares = squares_of(SQUARE)
     rows = []
@@ -114,10 +117,6 @@ def tree_distances(
         Findings("distance", CAPTION, table, powered, figures[0], ("map", "power")),
         Findings("relations", RELATIONS, relations, least_often, figures[1], ("relation",)),
     )
-
-
-def _upper(square: Floats) -> Floats:  # [n, n] -> [n (n - 1) / 2]
-    return square[np.triu_indices(len(square), 1)]
 
 
 def fit_row(pairs: pd.DataFrame, y: Floats, number: int) -> dict[str, float]:

@@ -30,7 +30,7 @@ from jat_graph.looking.probes.findings import (
     resampled_ratio,
     with_ends,
 )
-from jat_graph.looking.probes.treebank import Edges, Sentence
+from jat_graph.looking.probes.treebank import Sentence
 from jat_graph.looking.probes.words import (
     WordReader,
     check_layers,
@@ -207,7 +207,8 @@ def tree_batches(
         padded = pad_sequence([states[row] for row in rows], batch_first=True)
         targets, weights = [], []
         for tree in (trees[row] for row in rows):
-            target = torch.from_numpy(tree.distances if kind == DISTANCE else tree.depths).float()
+            numbers = tree.distances if kind == DISTANCE else tree.distances[tree.root]
+            target = torch.from_numpy(numbers).float()
             # A word and itself are no pair.
             asked = target > 0 if kind == DISTANCE else torch.ones_like(target)
             padding = (0, padded.shape[1] - len(tree)) * target.dim()
@@ -265,16 +266,6 @@ def train_probe(
     return best
 
 
-def spanning_tree(distances: Floats, among: Sequence[int]) -> Edges:  # [n, n]
-    """Join some words by the edges that are shortest together."""
-    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
-    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
-    own = distances[np.ix_(among, among)] + 1.0
-    rows, columns = minimum_spanning_tree(own).nonzero()
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return frozenset((min(among[i], among[k]), max(among[i], among[k])) for i, k in pairs)
-
-
 def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
     """Return ‖p_i − p_k‖² of all pairs; around their mean, where rounding is least."""
     centred = points - points.mean(-2, keepdim=True)
@@ -285,10 +276,14 @@ def squared_distances(points: Tensor) -> Tensor:  # [..., L, R] -> [..., L, L]
 
 def tree_scores(tree: Sentence, distances: Floats, depths: Floats) -> tuple[float, ...]:
     """Return edges that the spanning tree finds, DSpr, whether the root is found, and NSpr."""
-    hits = len(tree.shown_edges & spanning_tree(distances, tree.shown))
+    minimum_spanning_tree = import_extra("scipy.sparse.csgraph").minimum_spanning_tree
+    # A distance of 0 is no edge there. All trees have as many edges: a constant changes none.
+    own = distances[np.ix_(tree.shown, tree.shown)] + 1.0
+    rows, columns = np.sort(np.take(tree.shown, minimum_spanning_tree(own).nonzero()), axis=0)
+    hits = len(tree.shown_edges.intersection(zip(rows.tolist(), columns.tolist(), strict=True)))
     near = rank_correlation(distances, tree.distances).mean()
     found = tree.shown[int(depths[tree.shown].argmin())] if tree.shown else None
-    deep = rank_correlation(depths, tree.depths)
+    deep = rank_correlation(depths, tree.distances[tree.root])
     return float(hits), float(near), float(found == tree.root), float(deep)
 
 

@@ -76,12 +76,6 @@ class Sentence:
         found: Floats = csgraph.shortest_path(graph.tocsr(), directed=False, unweighted=True)
         return found
 
-    @property
-    def depths(self) -> Floats:
-        """How many edges are between a word and the root, [n]."""
-        found: Floats = self.distances[self.root]
-        return found
-
 
 def read_treebank(
     path: str | Path,

@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from jat_graph.core.files import check_target, write_text
 from jat_graph.core.numbers import check_integer
-from jat_graph.looking.inspection.reports import Jump
 from jat_graph.looking.viewer.content import (
     AFTER,
     HeadContent,
@@ -100,7 +99,15 @@ def _text_record(text: TextContent) -> dict[str, Any]:
     heads = []
     for head in text.heads:
         links = {kind: _links_record(own, len(rows)) for kind, own in head.links.items()}
-        jumps = [_jump_record(jump, rows) for jump in head.jumps]
+        jumps = []  # tokens, numbers and strongest stones of each, and how many more there are
+        for jump in head.jumps:
+            shown = [stone for stone in jump.stones if stone.token.index in rows][:MOST_STONES]
+            stones = [
+                [rows[s.token.index], s.query_score, s.key_score, s.side, s.share] for s in shown
+            ]
+            more = len(jump.stones) - len(shown) + jump.hidden_stones
+            ends = rows[jump.query.index], rows[jump.key.index]
+            jumps.append([*ends, jump.weight, jump.before, jump.after, more, stones])
         own = {"jumps": jumps, "tree": head.tree and vars(head.tree)}
         heads.append(_short(vars(head) | own) | {"links": links})
     parse = text.parse and vars(text.parse)
@@ -119,15 +126,6 @@ def _links_record(links: Links, tokens: int) -> dict[str, Any]:
     }
     shares = {"left_out": _short(links.left_out), "hidden": _short(links.hidden)}
     return packed | shares | {"scale": scale}
-
-
-def _jump_record(jump: Jump, rows: Mapping[int, int]) -> list[Any]:
-    """The tokens, numbers and strongest stones of a jump; how many more there are."""
-    shown = [stone for stone in jump.stones if stone.token.index in rows][:MOST_STONES]
-    stones = [[rows[s.token.index], s.query_score, s.key_score, s.side, s.share] for s in shown]
-    ends = (rows[jump.query.index], rows[jump.key.index])
-    more = len(jump.stones) - len(shown)
-    return [*ends, jump.weight, jump.before, jump.after, more + jump.hidden_stones, stones]
 
 
 def _short(value: Any) -> Any:

@@ -31,7 +31,7 @@ from jat_graph.looking.inspection.selection import (
     choose_heads,
     encode_text,
 )
-from jat_graph.looking.inspection.statistics import layer_statistics
+from jat_graph.looking.inspection.statistics import pooled_statistics
 from jat_graph.looking.inspection.text import remarks, strongest_jumps
 from jat_graph.looking.inspection.tracing import HeadTrace, run_model
 from jat_graph.looking.viewer.content import (
@@ -135,7 +135,7 @@ def _read_text(
 
 def _jump_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: int) -> HeadContent:
     trace = HeadTrace(layer)
-    (measured,) = layer_statistics(layer, trace.graph)
+    (measured,) = pooled_statistics([(layer, trace.graph)])
     share = f"{100 * measured.density:.1f} %"
     note = f"{share} of the possible pairs are joined."
     if isinstance(trace.graph, StoneLinks):

@@ -21,7 +21,6 @@ from jat_graph.looking.viz.figures import (
     new_figure,
     page_width,
     save_figure,
-    set_caption,
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, INK, MAX_LABEL
@@ -142,9 +141,9 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None =
     axis.spines[["left", "right", "top"]].set_visible(False)
     _explain(figure, axis, image)
     exact = found.read & (found.row == 0)
-    set_caption(
-        figure,
-        f"“{own}” reads {int(exact.sum())} of {end + 1} keys exactly, with "
+    said = own.replace(r"\$", "$")  # a label is not drawn
+    figure.set_label(
+        f"“{said}” reads {int(exact.sum())} of {end + 1} keys exactly, with "
         f"{float(found.weight[exact].sum()):.0%} of its attention, and "
         f"{int((found.read & ~exact).sum())} nodes in the place of all others.",
     )
@@ -246,8 +245,7 @@ def draw_fidelity(report: Fidelity) -> Figure:
     """
     figure = new_figure(WIDTH, HEIGHT)
     share = sum(head.share for head in report.heads) / len(report.heads)
-    set_caption(
-        figure,
+    figure.set_label(
         f"{len(report.heads)} heads on clusters that read {share:.1%} of the keys exactly, "
         f"{report.sequences} sequences of "
         f"{report.tokens / report.sequences:.0f} tokens on average ({report.dense} read densely): "

@@ -94,11 +94,6 @@ def new_figure(width: float, height: float, *, heading: str = "", size: int = 12
     return figure
 
 
-def set_caption(figure: Figure, text: str) -> None:
-    """Keep what is to be said beside a picture as its label, which matplotlib does not draw."""
-    figure.set_label(text.replace(r"\$", "$"))
-
-
 def short_label(text: str, most: int) -> str:
     """Cut a long text, and let matplotlib read no mathematics in it."""
     short = text if len(text) <= most else text[: most - 1] + "…"

@@ -25,7 +25,6 @@ from jat_graph.looking.viz.figures import (
     new_figure,
     page_width,
     paper_width,
-    set_caption,
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, draw_stones
@@ -79,7 +78,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     figure, axes, spare = _lay_out(view, side)
     _draw_panels(figure, axes, view, names, side)
     _mark_jumps(figure, axes, spare, view, names)
-    set_caption(figure, _caption(view, left_out))
+    figure.set_label(_caption(view, left_out))  # which matplotlib does not draw
     return figure
 
 
@@ -266,7 +265,7 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
     if length > MOST_PIXELS:
         caption += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
     figure = new_figure(width, len(layers) * (cell + 0.2) + BAR + 0.3)
-    set_caption(figure, f"{caption}. Colour: {meaning}.")
+    figure.set_label(f"{caption}. Colour: {meaning}.")
     from matplotlib.colors import PowerNorm  # which is there, or there would be no figure
 
     axes = figure.subplots(len(layers), len(heads), squeeze=False)
