@@ -25,4 +25,4 @@ def test_it_writes_and_shows_what_it_found(tmp_path: Path, run: Run) -> None:
     for jump in jumps:
         assert (jump["query"]["text"], jump["key"]["text"]) == ("pencil", "computer")
     best = max(jumps, key=lambda jump: (jump["gain"], jump["weight"]))
-    assert f"{100 * best['gain']:+.1f}" in shown.partition("most attention to computer:")[2]
+    assert f"{100 * best['gain']:+.1f}" in shown.partition("gains most from pencil:")[2]

@@ -96,7 +96,7 @@ def _look_at_pair(model: Any, tokenizer: Any, picture: Path) -> dict[str, Any]:
         f"\n[bold]{PAIR}[/bold]\n"
         "Every token moves half the way to those on its stepping stones, the keys that it scores "
         f"more than {report.config.jump_graph.threshold:g} standard deviation from the mean.\n"
-        "The heads where pencil gains most attention to computer:"
+        f"{picture.name} draws the first of the heads where computer gains most from pencil:"
     )
     Console().print(ranked_table([replace(report, heads=heads[:SHOWN_HEADS])], by_jump=True))
     return report.to_dict()
