@@ -4,6 +4,7 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from torch_geometric.data import HeteroData
 
 from jat_graph import JatConfig, tree_graph
 from jat_graph.viz import draw_descent, paper_style
@@ -21,6 +22,14 @@ def made_up(length: int, causal: bool = True) -> tuple:
     return graph, [WORDS[n % len(WORDS)] for n in range(length)]
 
 
+def looking_from(token: int, graph: HeteroData) -> HeteroData:
+    """Put an only query, which stands last, where a token stands."""
+    for kind in graph.edge_types:
+        if kind[2] == "token":
+            graph[kind].edge_index[1] = token
+    return graph
+
+
 def labels(figure):
     return [text for text in figure.axes[0].texts if text.get_rotation() == 90]
 
@@ -32,10 +41,7 @@ def labels(figure):
 def test_everything_lies_inside_and_words_stand_apart(place, length, width):
     graph, words = made_up(length, place is None)
     if place is not None:
-        token = int(place * (length - 1))
-        for kind in graph.edge_types:
-            if kind[2] == "token":
-                graph[kind].edge_index[1] = token
+        graph = looking_from(int(place * (length - 1)), graph)
     with paper_style(width):
         figure = draw_descent(graph, words)
         renderer = draw_inside(figure)
@@ -78,17 +84,13 @@ def test_the_token_the_levels_and_the_heaviest_key_have_their_words():
     assert f"{graph['cluster', 'read_by', 'token'].num_edges} nodes in the place" in caption
 
 
-def test_of_a_whole_graph_any_token_can_be_drawn():
+def test_of_a_whole_graph_the_last_token_is_drawn():
     torch.manual_seed(0)
     query, key = torch.randn(2, 1, 1, 90, 8)
     graph, words = tree_graph(query, key, config=CONFIG, is_causal=True)[0], WORDS * 15
-    assert "of 71 keys exactly" in draw_descent(graph, words, token=70).get_label()
-    for wanted, arguments in {
-        "words must be 90": (graph, words[1:]),
-        "token must be one that reads": (made_up(90)[0], words),
-    }.items():
-        with pytest.raises(ValueError, match=wanted):
-            draw_descent(*arguments, token=3)
+    assert "of 90 keys exactly" in draw_descent(graph, words).get_label()
+    with pytest.raises(ValueError, match="words must be 90"):
+        draw_descent(graph, words[1:])
 
 
 @pytest.mark.parametrize("rest", [True, False])
@@ -96,10 +98,9 @@ def test_without_causal_order_all_of_the_text_is_there(rest):
     torch.manual_seed(0)
     query, key = torch.randn(2, 1, 1, 91, 8)
     config, words = CONFIG.replace(propagate=rest), [*WORDS * 15, "."]
-    graph = tree_graph(query * 3, key, config=config)[0]
-    figure = draw_descent(graph, words, token=20)
-    source, target = graph["token", "read_by", "token"].edge_index
-    read = source[target == 20]
+    graph = looking_from(20, tree_graph(query[:, :, 20:21] * 3, key, config=config)[0])
+    figure = draw_descent(graph, words)
+    read = graph["token", "read_by", "token"].edge_index[0]
     assert f"{len(read)} of 91 keys exactly" in figure.get_label()
     (axis, *_) = figure.axes
     low, high = axis.get_xlim()

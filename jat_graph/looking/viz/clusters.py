@@ -90,7 +90,7 @@ class Descent(NamedTuple):
         return int(keys[-1]) if reached[keys[token + 1 :]].any() else token
 
 
-def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None = None) -> Figure:
+def draw_descent(graph: HeteroData, words: Sequence[str]) -> Figure:
     """Draw how one token descends the tree over its keys, in the words of the text.
 
     From left to right is the text, in causal order up to the token; from top to bottom stand the
@@ -100,24 +100,20 @@ def draw_descent(graph: HeteroData, words: Sequence[str], *, token: int | None =
     ones of the text, or in causal order those near it. The keys of most attention have their words.
 
     Args:
-        graph: A graph of :func:`jat_graph.tree_graph`; one token's reading is enough.
+        graph: A graph of :func:`jat_graph.tree_graph`; of several tokens that read the last looks.
         words: The text of each of its tokens, as a tokenizer decodes them one by one.
-        token: Which of the tokens looks. (default: None, the last one that reads in the graph)
 
     Returns:
         The figure, which :func:`save_figure` writes; its label is its caption.
 
     Raises:
-        ValueError: If there is not a word for each token, or the token is none that reads.
+        ValueError: If there is not a word for each token.
         ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
     """
     number = graph["token"].num_nodes
     if len(words) != number:
         raise ValueError(f"words must be {number}, one for each token, got {len(words)}")
-    readers = graph["token", "read_by", "token"].edge_index[1]
-    index = int(readers.max()) if token is None else token + number * (token < 0)
-    if not bool((readers == index).any()):
-        raise ValueError(f"token must be one that reads in the graph, got {token}")
+    index = int(graph["token", "read_by", "token"].edge_index[1].max())
     found = Descent.of(graph, index)
     top = int(found.row[found.opened | found.read].max()) + 1
     end = found.end(index)
