@@ -17,26 +17,30 @@ from jat_graph.core.past import Past, put
 class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call]
     """A layer of a cache that takes over another, and tells heads of ours what happens to it."""
 
-    owner: Any
-    past: Past
+    pasts: tuple[tuple[Any, Past], ...] = ()  # of each kind of heads that reads the layer
     # Keys and values as they were left, and how often they were written to; none in compiled code.
     known: Mapping[str, tuple[Any, int | None]] = MappingProxyType({})
+
+    def past_of(self, owner: Any) -> Past | None:
+        """Return what earlier tokens left behind for some heads."""
+        return next((past for known, past in self.pasts if known == owner), None)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """Add the keys and values of the next tokens, and return those of all."""
         if not torch.compiler.is_compiling():
             length = int(self.get_seq_length())
-            cropped = length < self.past.length  # some were taken away by hand
-            if cropped:
-                self.past.crop(length)
-            changed = []
-            for name, (x, times) in self.known.items() if self.past.length else ():
-                own = getattr(self, name)
-                same = own is x or (cropped and torch.equal(x[:, :, : own.size(2)], own))
-                if not same or times != (None if x.is_inference() else x._version):
-                    changed.append(name)
-            if changed:
-                self.past.forget(changed)
+            for _, past in self.pasts:
+                cropped = length < past.length  # some were taken away by hand
+                if cropped:
+                    past.crop(length)
+                changed = []
+                for name, (x, times) in self.known.items() if past.length else ():
+                    own = getattr(self, name)
+                    same = own is x or (cropped and torch.equal(x[:, :, : own.size(2)], own))
+                    if not same or times != (None if x.is_inference() else x._version):
+                        changed.append(name)
+                if changed:
+                    past.forget(changed)
         states = super().update(*args, **kwargs)  # type: ignore[safe-super]
         self.remember()
         return states
@@ -57,13 +61,15 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
     def reset(self) -> None:
         """Forget all tokens."""
         super().reset()
-        self.past.reset()
+        for _, past in self.pasts:
+            past.reset()
         self.remember()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens."""
         super().crop(tokens_to_remove)  # type: ignore[misc]
-        self.past.crop(self.get_seq_length())
+        for _, past in self.pasts:
+            past.crop(self.get_seq_length())
         self.remember()
 
     def offload(self) -> None:
@@ -79,13 +85,15 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
     def batch_select_indices(self, indices: Tensor) -> None:
         """Take some sequences of the batch, in this order."""
         super().batch_select_indices(indices)  # type: ignore[misc]
-        self.past.reorder(indices)
+        for _, past in self.pasts:
+            past.reorder(indices)
         self.remember()
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Take the sequences in another order, as beam search does."""
         super().reorder_cache(beam_idx)
-        self.past.reorder(beam_idx)
+        for _, past in self.pasts:
+            past.reorder(beam_idx)
         self.remember()
 
     def batch_repeat_interleave(self, repeats: int) -> None:

@@ -120,8 +120,8 @@ class AttentionInputs:
             return None
         if before and cache is not None:
             self.check_cache()
-        known = isinstance(layer, KeepingLayer) and layer.owner == owner
-        past: Past = layer.past if known else new_past()  # type: ignore[union-attr]
+        known = layer.past_of(owner) if isinstance(layer, KeepingLayer) else None
+        past = new_past() if known is None else known
         if before and isinstance(layer, StaticLayer) and layer.get_seq_length() != self.key.size(2):
             cure = "pass disable_compile=True to generate(), or a DynamicCache"
             raise ValueError(f"heads cannot read a static cache in a compiled model: {cure}")
@@ -135,11 +135,15 @@ class AttentionInputs:
                 self.check_whole("heads not loaded by jat_graph.from_pretrained")
             got = f"the cache holds {before} tokens that were added without these heads"
             raise ValueError(f"{got}, which read {past.length}: pass a new one, or use_cache=False")
-        if cache is not None and not known:
+        if cache is not None and known is None:
             kind: Any = KEEPING[type(layer)]
-            cache.layers[module.layer_idx] = new = kind.__new__(kind)
-            vars(new).update(vars(layer) | {"owner": owner, "past": past})
-            new.remember()
+            if not isinstance(layer, KeepingLayer):
+                cache.layers[module.layer_idx] = new = kind.__new__(kind)
+                vars(new).update(vars(layer))
+                layer = new
+            others = tuple(own for own in layer.pasts if own[1].length >= before)
+            layer.pasts = (*others, (owner, past))
+            layer.remember()
         return past
 
     def check_cache(self) -> None:

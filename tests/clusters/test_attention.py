@@ -12,7 +12,7 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 from torch import Tensor
 
-from jat_graph import clustered_attention
+from jat_graph import JatConfig, clustered_attention, jump_attention
 from tests.inputs import random_padding_mask
 from tests.oracles import reference_tree_attention
 from tests.support import assert_equal, random_tensors
@@ -285,3 +285,25 @@ def test_where_all_is_opened_and_read_it_is_attention(is_causal, heads, size):
     theirs = F.scaled_dot_product_attention(*heads, is_causal=is_causal, enable_gqa=True)
     ours = fast(heads, is_causal=is_causal, window=1, **settings)
     assert_agree(ours, theirs, heads, everyone(heads))
+
+
+@pytest.mark.parametrize("scale", [-0.7, 0.0])
+@pytest.mark.parametrize("rule", [{"dense_below": 99}, {"keys": 99, "groups": 99, "size": 2}])
+def test_scales_below_zero_are_read_in_causal_order(scale, rule):
+    """SDPA's fast path multiplies its mask, too, and gives NaN."""
+    query, key, value = random_tensors(3, *[(1, 2, 60, 8)] * 3)
+    scores = (query @ key.mT * scale).masked_fill(torch.ones(60, 60).triu(1).bool(), -math.inf)
+    settings = {"is_causal": True, "dense_below": 0, "segment": 8, "window": 1} | rule
+    ours = clustered_attention(query, key, value, scale=scale, **settings)
+    torch.testing.assert_close(ours, scores.softmax(-1) @ value, rtol=1e-5, atol=1e-5)
+    paper = JatConfig.stones(heads=(0,), strength=0.0)
+    plain = jump_attention(query, key, value, config=paper, scale=scale, is_causal=True)
+    torch.testing.assert_close(plain, scores.softmax(-1) @ value)
+
+
+def test_second_derivatives_are_refused():
+    heads = [x.requires_grad_() for x in random_tensors(3, *[(1, 2, 60, 8)] * 3)]
+    ours = clustered_attention(*heads, keys=2, size=2, segment=4, window=1, dense_below=0)
+    (first,) = torch.autograd.grad(ours.square().sum(), heads[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="first derivatives only, got create_graph=True"):
+        first.sum().backward()

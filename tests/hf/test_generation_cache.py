@@ -109,6 +109,11 @@ def subject(name: str, kind: str, lengths: Any = None, side: str = "left") -> tu
     if kind in STONES:
         inputs = with_excluded(tiny_inputs(name, lengths, side=side))
         return stone_model(name, **STONES[kind]), inputs, 1e-10
+    if kind == "stones and clusters":
+        model = stone_model(name, heads=(0, 2))
+        settings = {"keys": 2, "size": 2, "segment": 4, "window": 1, "dense_below": 0}
+        attach(model, JatConfig.clustered(heads=(1, 3), **settings))
+        return model, with_excluded(tiny_inputs(name, lengths, side=side)), 1e-10
     return *prepared(name, SETTINGS[kind], lengths, side)[:2], 1e-5
 
 
@@ -121,6 +126,7 @@ def test_greedy_tokens_of_padded_batches_are_those_without_a_cache(name, rule):
 
 WAYS = [(name, kind) for name in ("gpt2", "llama", "opt") for kind in ("all", "selected")]
 WAYS += [("llama", kind) for kind in ("mapping", "stones", "strided stones", "silent tokens")]
+WAYS += [("llama", "stones and clusters")]
 WAYS += [(name, kind) for name in ("gpt2", "llama", "gemma3") for kind in CLUSTERED]
 
 

@@ -89,7 +89,7 @@ def test_by_name_it_is_shorter_for_a_text_and_for_a_token(name):
         token = {"input_ids": inputs["input_ids"][:, :1], "past_key_values": cache}
         run(model, token)
         assert_short(lambda: run(model, token), 12, 60)
-        assert {layer.past.kept[0][0].tree.clusters for layer in cache.layers} == {9 * 8}
+        assert {layer.pasts[0][1].kept[0][0].tree.clusters for layer in cache.layers} == {9 * 8}
 
 
 @pytest.mark.slow

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import gc
+import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 
+import psutil
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from jat_graph import JatConfig, PairGraph, attach, disabled, using_global_tokens, using_graphs
 from jat_graph.hf import capture_scores, register_clustered
+from tests.hf.causal import FAMILIES
 from tests.hf.models import VOCABULARY, main_output, run, tiny_model
 
 IDS = torch.randint(3, VOCABULARY, (2, 40), generator=torch.Generator().manual_seed(0))
@@ -205,3 +210,51 @@ def test_a_context_that_ends_in_another_one_leaves_nothing_behind():
     copy_context().run(lambda: next(generator, None))
     assert model._jat_attachment.enabled and model._jat_attachment.graphs is None
     assert torch.equal(run(model, INPUTS), plain)
+
+
+def soaked(model, job):
+    """Encode a text, encode it on a graph, or generate, as the number of a job says."""
+    length = (9, 23, 40, 57)[job % 4]
+    draw = torch.Generator().manual_seed(job)
+    inputs = {"input_ids": torch.randint(3, VOCABULARY, (1 + job % 2, length), generator=draw)}
+    if job % 3 == 0:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        return model.generate(**inputs, max_new_tokens=5, do_sample=False, eos_token_id=None)
+    graphs = nullcontext()
+    if job % 3 == 1:
+        ends = torch.randint(0, length, (2, 3 * length), generator=draw)
+        graph = Data(edge_index=ends.sort(0)[0], num_nodes=length)
+        graphs = using_graphs(model, [graph] * len(inputs["input_ids"]))
+    with graphs:
+        return run(model, inputs, use_cache=False)
+
+
+@pytest.mark.slow
+def test_eight_threads_for_a_long_time_give_what_one_gives():
+    """For as many seconds as JAT_SOAK_SECONDS says, without growth of memory."""
+    seconds = float(os.environ.get("JAT_SOAK_SECONDS", "8"))
+    model = attach(FAMILIES["qwen2"](), JatConfig(PairGraph(threshold=0.1), heads=(0, 1)))
+    attach(model, JatConfig.clustered(heads=(2, 3), **CLUSTERS, segment=8, window=1))
+    jobs = range(24)
+    wanted = [soaked(model, job) for job in jobs]
+    process = psutil.Process()
+    resident = list[int]()
+    runs = [0] * 8
+    start = time.monotonic()
+
+    def work(seed):
+        draw = torch.Generator().manual_seed(seed)
+        while time.monotonic() - start < seconds:
+            job = int(torch.randint(len(jobs), (), generator=draw))
+            assert torch.equal(soaked(model, job), wanted[job])
+            runs[seed] += 1
+            if seed == 0 and runs[0] % 20 == 0:
+                gc.collect()
+                resident.append(process.memory_info().rss)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(work, range(8))] == [None] * 8
+    assert min(runs) > 0
+    settled = resident[len(resident) // 4 :]  # threads and arenas come first
+    if seconds > 60:
+        assert max(settled[-5:]) < 1.05 * max(settled[:5])
