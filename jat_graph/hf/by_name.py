@@ -38,7 +38,7 @@ from jat_graph.hf.modules import (
     AttentionModule,
     takes_any_argument,
 )
-from jat_graph.hf.names import CLUSTERED, GLOBAL, SDPA_IGNORES, check_name
+from jat_graph.hf.names import CLUSTERED, GLOBAL, MARK, SDPA_IGNORES, check_name
 from jat_graph.jumps.graph_config import change_graph, without_gone
 
 LEFT = "runs on SDPA instead of clusters"
@@ -113,9 +113,6 @@ def _attend(
     output = None
     everywhere = kwargs.pop(GLOBAL, None)
     cache = kwargs.pop(INPUTS, None)
-    for argument in (*SDPA_IGNORES, "softcap", "graphs"):
-        if kwargs.get(argument) is not None:
-            raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
     if attention_mask is not None:
         attention_mask = shared_row(attention_mask)  # SDPA would write an expanded one out
     given = kwargs.get("is_causal")
@@ -126,6 +123,9 @@ def _attend(
     call = (module, query, key, value, attention_mask, causal and alone, dropout, scale, cache)
     inputs = AttentionInputs(*call)
     reason = _reason(inputs, causal, kwargs)
+    for argument in (*SDPA_IGNORES, "softcap", "graphs"):
+        if kwargs.get(argument) is not None:
+            raise ValueError(f"{name} passes {argument}, which neither clusters nor SDPA can use")
     ordered = causal and inputs.in_order(causal)
     if reason is None and everywhere is not None:
         inputs = replace(inputs, everywhere=read_global(everywhere, query))
@@ -216,8 +216,11 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     """Return why SDPA is to serve a module, whatever its mask says; refuse what SDPA cannot."""
     module, query, key = inputs.module, inputs.query, inputs.key
     tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if in_transform() or (not torch.compiler.is_compiling() and (query.is_meta or tracing)):
+    compiling = torch.compiler.is_compiling()
+    if in_transform() or (not compiling and (query.is_meta or tracing)):
         return "the values of its tensors cannot be read"
+    if not compiling:
+        module.__dict__.setdefault(MARK, register_clustered)
     if kwargs.get("position_bias") is not None:
         return POSITION_BIAS
     reason = why_left_alone(module)

@@ -25,7 +25,7 @@ from jat_graph.core.masks import (
 )
 from jat_graph.core.past import Past
 from jat_graph.hf.caches import KEEPING, KeepingLayer
-from jat_graph.hf.names import NO_INTERFACE, NO_SDPA, check_name
+from jat_graph.hf.names import INDICES, NO_INTERFACE, NO_SDPA, check_name
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
@@ -39,7 +39,8 @@ SDPA_LACKS = {
     "attn_logit_softcapping": "it caps its scores, which no scaled dot product attention does",
     "sinks": "it has attention sinks, which no scaled dot product attention has",
 }
-NO_NAME = (NO_SDPA, NO_INTERFACE, *SDPA_LACKS.values())  # why not even SDPA reads a module
+CHOSEN = "it reads keys that its model chooses, which no scaled dot product attention does"
+NO_NAME = (NO_SDPA, NO_INTERFACE, CHOSEN, *SDPA_LACKS.values())  # why not even SDPA reads a module
 # Parameters of attention whose keys may come from elsewhere than its queries.
 SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
 _on_sdpa = set[type]()  # configurations of models that it can read
@@ -262,18 +263,21 @@ def _read_kind(kind: Any, config: Any) -> str | None:
     """Return what speaks against heads in all modules of a class."""
     forward = inspect.unwrap(kind.forward)
     parameters = set(inspect.signature(forward).parameters)
-    consts = [x for x in forward.__code__.co_consts if isinstance(x, tuple)]  # names of arguments
+    consts = forward.__code__.co_consts  # where names of arguments are, in tuples or alone
+    words = [(x,) if isinstance(x, str) else x for x in consts if isinstance(x, str | tuple)]
+    named = parameters.union(*words)
     loads = [x for x in dis.get_instructions(forward) if x.opname.startswith("LOAD_FAST")]
     times = sum(x.argval == "attention_interface" for x in loads)
     if lacks_sdpa(config):
         return NO_SDPA
+    if not named.isdisjoint(INDICES):
+        return CHOSEN
     if "CrossAttention" in kind.__name__:
         return CROSS
     if any(names <= parameters for names in SEPARATE_KEYS):
         return ELSEWHERE
     if times > 1 and "past_key_values" in parameters:
         return "it calls attention several times for a token"
-    named = parameters.union(*consts)
     return POSITION_BIAS if "position_bias" in named else None
 
 

@@ -62,7 +62,7 @@ class AttachedJumps(AttachedHeads):
                 what = "stones" if config.graph.kind == "stones" else "standard scores"
                 none = "which no layer of this model sees; pairs without standardize read within it"
                 cure = f": pass layers={whole}" if whole else f", {none}"
-                got = f"sees a window of {window} tokens (sliding_window)"
+                got = f"sees a window, or chunk, of {window} tokens"
                 name = f"{type(module).__name__} of layer {heads.index}"
                 raise ValueError(f"{name} {got}, and {what} need all of them{cure}")
         return made

@@ -23,11 +23,13 @@ KIND_NAMES = ("jat", "jat_clusters")  # where a configuration holds the settings
 OURS = {"heads", "layers"}  # what settings of ours always hold
 
 GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
-SDPA_IGNORES = ("s_aux", "sinks", "indices", "block_indices")  # what it would silently leave out
+INDICES = ("indices", "block_indices")
+SDPA_IGNORES = ("s_aux", "sinks", *INDICES)  # what it would silently leave out
 
 CLUSTERED = "clustered"  # and names of it with settings, after a colon
 NO_SDPA = "its model does not support scaled dot product attention"
 NO_INTERFACE = "it does not go through transformers' attention interface"
+MARK = "_jat_name"  # by which pickles of models on a name import this package
 
 plain: ContextVar[bool] = ContextVar("plain", default=False)
 
@@ -82,6 +84,7 @@ def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> N
         if why is None and kind.__module__.startswith("transformers."):
             why = None if module._can_set_attn_implementation() else NO_INTERFACE
         check_name(kind.__name__, settings, why)
+        module.__dict__[MARK] = note_saved_heads
     if saved_settings(settings) and settings._attn_implementation in NAMES:
         settings.attn_implementation = SAVED_NAME  # for the next save
     elif saved_settings(settings):

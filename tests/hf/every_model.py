@@ -36,7 +36,10 @@ SMALL: dict[str, Any] = (
     | {"image_size": 32, "patch_size": 8, "num_mel_bins": 16, "max_source_positions": 64}
     | {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8}
     | {"sliding_window": 16, "attention_window": 8, "q_lora_rank": 16, "kv_lora_rank": 16}
-    | {"conv_dim": [32, 32], "conv_stride": [5, 2], "conv_kernel": [10, 3]}
+    | dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"), 8)
+    | {"vocab_size_per_layer_input": 99, "hidden_size_per_layer_input": 4, "laurel_rank": 4}
+    | {"initializer_range": 0.1, "init_std": 0.1}  # so that tokens change each other
+    | {"conv_dim": (32, 32), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
     | {"num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "projection_dim": 32}
 )
 LENGTH, FIRST = 40, 31  # tokens of a text, and those before a cache
@@ -68,19 +71,25 @@ def model_classes() -> dict[str, str]:
 def small_config(kind: Any) -> Any:
     """Return a configuration of two short layers, its parts' ones as well."""
     default = kind()
-    fields: dict[str, Any] = {
-        name: value
-        for name, value in SMALL.items()
-        if name in vars(default) and isinstance(getattr(default, name), type(value))
-    }
+    fields: dict[str, Any] = {}
+    for name, value in SMALL.items():
+        own = vars(default).get(name)
+        if isinstance(own, list | tuple):
+            fields[name] = type(own)(value if isinstance(value, tuple) else (value,) * 2)
+        elif isinstance(own, type(value)) or (name == "vocab_size" and name in vars(default)):
+            fields[name] = value
     for name, part in default.sub_configs.items():
         own = getattr(default, name, None)
         if own is not None:
             fields[name] = small_config(type(own) if part is AutoConfig else part)
-    types = getattr(default, "layer_types", None)
+    if "kv_lora_rank" in vars(default):  # which all heads share
+        fields["num_key_value_heads"] = SMALL["num_attention_heads"]
+    types = vars(default).get("layer_types")
     if types:
         fields["layer_types"] = [types[0], next((x for x in types if x != types[0]), types[0])]
-    return kind(**fields)
+    made = kind(**fields)
+    made._experts_implementation = "eager"  # others are of no float64
+    return made
 
 
 def inputs_of(model: Any) -> dict[str, Tensor]:
@@ -96,8 +105,9 @@ def inputs_of(model: Any) -> dict[str, Tensor]:
     elif name == "input_values":
         found = {name: torch.randn(2, 1600, generator=draw, dtype=torch.double)}
     elif name == "input_features":
-        bins = getattr(config, "num_mel_bins", 16)
-        found = {name: torch.randn(2, bins, 128, generator=draw, dtype=torch.double)}
+        width = getattr(config, "feature_projection_input_dim", None)
+        shape = (128, width) if width else (getattr(config, "num_mel_bins", 16), 128)
+        found = {name: torch.randn(2, *shape, generator=draw, dtype=torch.double)}
     else:
         found = {"input_ids": ids}
     if "decoder_input_ids" in inspect.signature(model.forward).parameters:
@@ -115,7 +125,7 @@ def states(model: Any, **inputs: Any) -> Tensor:
 
 def alike(one: Tensor, other: Tensor) -> bool:
     """Tell whether two outputs differ by no more than rounding in float32."""
-    return bool((one - other).abs().max() <= 1e-3 * other.abs().max())
+    return bool((one - other).abs().max() <= 2e-4 * other.abs().max())
 
 
 def later_tokens_change_nothing(model: Any, inputs: dict[str, Any]) -> bool:

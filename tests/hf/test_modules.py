@@ -115,8 +115,8 @@ def test_windows_of_a_models_own_are_refused_where_all_tokens_are_needed(name, k
     none = "which no layer of this model sees; pairs without standardize read within it"
     cure = f": pass layers={whole}" if whole else f", {none}"
     size = 9 if name == "ModernBert" else 8  # it counts from the middle
-    seen = f"{name.removesuffix('Text')}Attention of layer {first} sees a window of {size} tokens"
-    message = f"{seen} (sliding_window), and {kind} need all of them{cure}"
+    seen = f"{name.removesuffix('Text')}Attention of layer {first} sees a window, or chunk,"
+    message = f"{seen} of {size} tokens, and {kind} need all of them{cure}"
     for layers in (None, (first,)):
         with pytest.raises(ValueError, match=re.escape(message) + "$"):
             attach(model, config.replace(layers=layers))

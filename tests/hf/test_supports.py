@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -135,3 +137,22 @@ def test_from_pretrained_loads_on_the_name_or_says_why_it_does_not(tmp_path):
     model_of("T5", t5 | {"vocab_size": VOCABULARY}).save_pretrained(tmp_path / "t5")
     with pytest.raises(ValueError, match=r"T5Model cannot read by clusters: .* a position bias"):
         jat_graph.from_pretrained(hf.AutoModel, tmp_path / "t5", attn_implementation="clustered")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["when it is built", "before it reads"])
+def test_another_process_that_unpickles_a_model_knows_the_name(named, tmp_path):
+    model = tiny_model("bert")
+    ids = torch.arange(3, 12)[None]
+    if named == "when it is built":
+        model = type(model)._from_config(model.config, attn_implementation="clustered").eval()
+    model.set_attn_implementation("clustered")
+    with torch.no_grad():
+        want = model(ids).last_hidden_state if named == "before it reads" else None
+    torch.save(model, tmp_path / "model.pt")
+    read = "import sys, torch; model = torch.load(sys.argv[1], weights_only=False).eval()"
+    code = f"{read}; torch.save(model(torch.arange(3, 12)[None])[0], sys.argv[2])"
+    words = [sys.executable, "-c", code, tmp_path / "model.pt", tmp_path / "states.pt"]
+    subprocess.run(words, check=True)
+    if want is not None:
+        assert torch.equal(torch.load(tmp_path / "states.pt"), want)

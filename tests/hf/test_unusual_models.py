@@ -160,6 +160,6 @@ def test_a_mask_of_one_column_is_one_line(heads):
 
 
 def test_stones_name_the_layers_that_read_no_chunks():
-    message = r"of layer 0 sees a window of 16 tokens .*: pass layers=\(1, 3\)"
+    message = r"of layer 0 sees a window, or chunk, of 16 tokens.*: pass layers=\(1, 3\)"
     with pytest.raises(ValueError, match=message):
         attach(model_of("Llama4"), HEADS["stones"])
