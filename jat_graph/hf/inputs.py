@@ -126,9 +126,6 @@ class AttentionInputs:
         if before and isinstance(layer, StaticLayer) and layer.get_seq_length() != self.key.size(2):
             cure = "pass disable_compile=True to generate(), or a DynamicCache"
             raise ValueError(f"heads cannot read a static cache in a compiled model: {cure}")
-        if past.length > before:
-            got = f"{type(module).__name__} reads again what it read in this forward"
-            raise ValueError(f"{got}, which no heads with a cache can: pass use_cache=False")
         if past.length != before and adopt is not None:
             adopt(past, before, self.attention_mask)
         elif past.length != before:
@@ -278,6 +275,8 @@ def _read_kind(kind: Any, config: Any) -> str | None:
         return ELSEWHERE
     if times > 1 and "past_key_values" in parameters:
         return "it calls attention several times for a token"
+    if any(name.endswith("_offset") for name in parameters):  # HRM's, which runs in loops
+        return "it keeps its keys in a cache under other numbers than its own"
     return POSITION_BIAS if "position_bias" in named else None
 
 
