@@ -87,6 +87,8 @@ def graph_by_name(config: PreTrainedConfig) -> ClusterGraph | None:
     name = str(config._attn_implementation)
     if name.partition(":")[0] != CLUSTERED:
         return None
+    if name not in AttentionInterface().valid_keys():  # type: ignore[no-untyped-call]
+        raise ValueError(f"{name!r} must be made known by register_clustered in this process, too")
     attend: Any = AttentionInterface()[name]  # type: ignore[no-untyped-call]
     return _graph(getattr(config, CLUSTERED, {}), *attend.args)
 

@@ -42,7 +42,9 @@ SDPA_LACKS = {
 CHOSEN = "it reads keys that its model chooses, which no scaled dot product attention does"
 NO_NAME = (NO_SDPA, NO_INTERFACE, CHOSEN, *SDPA_LACKS.values())  # why not even SDPA reads a module
 # Parameters of attention whose keys may come from elsewhere than its queries.
-SEPARATE_KEYS = ({"key", "value"}, {"keys", "values"}, {"latents", "context"})
+SEPARATE_KEYS = (
+    {"key", "value"}, {"keys", "values"}, {"latents", "context"}, {"merged_attention_mask"},
+)  # fmt: skip
 _on_sdpa = set[type]()  # configurations of models that it can read
 INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 
@@ -238,7 +240,8 @@ def why_left_alone(module: Any, name: str = "") -> str | None:
     if (
         getattr(module, "is_cross_attention", False)
         or (getattr(module, "is_decoder", False) and not getattr(module, "is_causal", False))
-        or any(part.startswith("cross") or part == "encoder_attn" for part in name.split("."))
+        or any(part.startswith("cross") and "att" in part for part in name.split("."))
+        or "encoder_attn" in name.split(".")
     ):
         return CROSS
     if getattr(module, "is_kv_shared_layer", False):
@@ -274,9 +277,12 @@ def _read_kind(kind: Any, config: Any) -> str | None:
     if any(names <= parameters for names in SEPARATE_KEYS):
         return ELSEWHERE
     if times > 1 and "past_key_values" in parameters:
-        return "it calls attention several times for a token"
-    if any(name.endswith("_offset") for name in parameters):  # HRM's, which runs in loops
+        return "it calls attention in several places"
+    # Those of Zamba 2 serve several layers, HRM's run in loops.
+    if any(name == "layer_idx" or name.endswith("_offset") for name in parameters):
         return "it keeps its keys in a cache under other numbers than its own"
+    if any("mask" in name for name in vars(kind)):
+        return "it makes masks of its own"
     return POSITION_BIAS if "position_bias" in named else None
 
 
@@ -291,8 +297,11 @@ def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
     kinds = [PreTrainedModel]
     for kind in kinds:  # which grows by those below
         kinds += kind.__subclasses__()
-    models = [kind for kind in kinds if kind.config_class is config]
-    return bool(models) and not any(kind._supports_sdpa for kind in models)
+    for known in config.__mro__:  # somebody's own may have no models
+        flags = [kind._supports_sdpa for kind in kinds if kind.config_class is known]
+        if flags:
+            return not any(flags)
+    return False
 
 
 def window_of(module: Any) -> int | None:

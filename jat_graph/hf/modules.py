@@ -85,8 +85,7 @@ def find_attention(model: PreTrainedModel) -> list[AttentionModule]:
     parts = model_parts(model)
     found: list[AttentionModule] = []
     for name, module in model.named_modules():
-        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
-        if code is not None and INTERFACE in code.co_names and hasattr(module, "config"):
+        if _asks(type(module)) and hasattr(module, "config"):
             owners = [part for part in parts if part.config is module.config]
             why = why_left_alone(module, name)
             if why not in NO_NAME and not all(part._supports_sdpa for part in owners):
@@ -95,9 +94,16 @@ def find_attention(model: PreTrainedModel) -> list[AttentionModule]:
         elif "Attention" in type(module).__name__:
             # The inmost ones compute it; others are blocks around them.
             inner = [type(part) for part in module.modules() if part is not module]
-            if not any("Attention" in kind.__name__ for kind in inner):
+            if not any("Attention" in kind.__name__ or _asks(kind) for kind in inner):
                 found.append(AttentionModule(name, module, NO_INTERFACE))
     return found
+
+
+def _asks(kind: type[nn.Module]) -> bool:
+    """Tell whether modules of a class, or of one above, go through the attention interface."""
+    forwards = (inspect.unwrap(vars(own).get("forward", len)) for own in kind.__mro__)
+    codes = (getattr(forward, "__code__", None) for forward in forwards)
+    return any(code is not None and INTERFACE in code.co_names for code in codes)
 
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
@@ -112,7 +118,8 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
                 f"{kind} ({entry.name}) cannot have heads of jat_graph: {entry.left_alone}"
             )
     if not any(entry.left_alone is None for entry in asking):
-        own = {type(e.module).__name__: e.left_alone for e in found if e.left_alone != CROSS}
+        kinds = [e for e in found if e.left_alone != CROSS] or found
+        own = {type(e.module).__name__: e.left_alone for e in kinds}
         why = "; ".join(f"{kind} is left unchanged, because {why}" for kind, why in own.items())
         raise ValueError(f"{name} cannot have heads of jat_graph: {why or 'it has no attention'}")
     return asking

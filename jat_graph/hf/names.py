@@ -5,6 +5,7 @@ Importing it registers a hook with torch that sees models being built. It loads 
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def warn_without_heads(model: nn.Module) -> None:
 def check_name(model: str, config: Any, why: str | None) -> None:
     """Refuse what cannot run on a name of ours, as transformers refuses it on SDPA."""
     if why is not None:
-        cure = "take 'eager', and name the parts that can in a dict, {'text_config': 'clustered'}"
+        cure = "take 'eager', in a model of several parts by a dict with a name for each"
         name = config._attn_implementation
         raise ValueError(f"{model} cannot run on {name!r}, because {why}; {cure}")
 
@@ -82,7 +83,10 @@ def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> N
         kind = type(module)
         why = None if module._supports_sdpa else NO_SDPA
         if why is None and kind.__module__.startswith("transformers."):
-            why = None if module._can_set_attn_implementation() else NO_INTERFACE
+            table = any(
+                name.endswith("_ATTENTION_CLASSES") for name in vars(sys.modules[kind.__module__])
+            )
+            why = NO_INTERFACE if table or not module._can_set_attn_implementation() else None
         check_name(kind.__name__, settings, why)
         module.__dict__[MARK] = note_saved_heads
     if saved_settings(settings) and settings._attn_implementation in NAMES:

@@ -156,11 +156,7 @@ def summary(model: nn.Module) -> str:
     name = type(model).__name__
     if attachment is None:
         warn_without_heads(model)
-        on_name = [part for part in model_parts(model) if graph_by_name(part.config)]
-        if not on_name:
-            return f"{name} has no jump heads"
-        current = on_name[0].config._attn_implementation
-        return "\n  ".join([f"{name} runs on {current!r}", *support_lines(on_name[0])])
+        return _summary_by_name(model) or f"{name} has no jump heads"
     found: dict[int, list[str]] = {}
     for module in model.modules():
         for heads in heads_of(module):
@@ -179,9 +175,25 @@ def summary(model: nn.Module) -> str:
         row = re.sub(r"\([^()]*\)", lambda found: found[0].replace(" ", _NO_BREAK), row)
         lines += wrapper.wrap(row)
     *_, config = attachment.configs.values()
-    left = [line for line in support_lines(transformer_of(model), config) if "because" in line]
+    left = support_lines(row for row in supports(model, config) if row.why)
     lines += [row for line in left for row in wrapper.wrap(line)]
     return "\n".join(lines).replace(_NO_BREAK, " ")
+
+
+def _summary_by_name(model: nn.Module) -> str:
+    """Say what the parts of a model that are on a name of clusters do; nothing of others."""
+    parts = [part for part in model_parts(model) if graph_by_name(part.config)]
+    lines = []
+    for name in dict.fromkeys(part.config._attn_implementation for part in parts):
+        lines.append(f"{type(model).__name__} runs on {name!r}")
+        base = transformer_of(model)
+        configs: dict[str, Any] = {
+            path: getattr(module, "config", None) for path, module in base.named_modules()
+        }
+        rows = supports(base)
+        own = (r for r in rows if getattr(configs[r.name], "_attn_implementation", None) == name)
+        lines += [f"  {line}" for line in support_lines(own)]
+    return "\n".join(lines)
 
 
 def _numbers(indices: tuple[int, ...]) -> str:
@@ -246,12 +258,14 @@ def from_pretrained(
         return _load_adapter(auto_class, path, adapter, conv, kwargs)
     saved = saved_configs(_config_of(path, kwargs))
     configs = {kind: with_layers(config, conv) for kind, config in saved.items()}
-    if not configs and str(kwargs.get("attn_implementation")).partition(":")[0] == CLUSTERED:
+    given = kwargs.get("attn_implementation")
+    names = given.values() if isinstance(given, dict) else (given,)
+    if not configs and any(str(name).partition(":")[0] == CLUSTERED for name in names):
         loaded = auto_class.from_pretrained(path, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         rows = supports(model)
         if not any(row.why is None for row in rows):
-            why = "; ".join(support_lines(model)) or "it has no attention"
+            why = "; ".join(support_lines(rows)) or "it has no attention"
             raise ValueError(f"{type(model).__name__} cannot read by clusters: {why}")
         return loaded
     if not configs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import nn
@@ -27,7 +28,7 @@ class LayerSupport(NamedTuple):
         name: The module's path in the model.
         attention: Its class.
         reads: ``"cluster heads"`` or ``"jump heads"``; ``"SDPA"`` where these leave it alone; or
-            ``"its own attention"``, where not even SDPA can read it, and a name of ours raises.
+            ``"its own attention"``, which not even SDPA can take the place of.
         why: Why it has no such heads; None if it has.
     """
 
@@ -50,7 +51,7 @@ def supports(model: nn.Module, config: JatConfig | None = None) -> list[LayerSup
         model without attention. ``pandas.DataFrame`` makes a table of it.
 
     Raises:
-        ValueError: If there is no model of transformers in it, or the config is none.
+        ValueError: If there is no model of transformers in it, or it lacks a layer or a head.
 
     Example:
         >>> import jat_graph
@@ -64,6 +65,11 @@ def supports(model: nn.Module, config: JatConfig | None = None) -> list[LayerSup
     config = JatConfig.clustered() if config is None else config
     check_config(config)
     (kind,) = kinds_of(type(config.graph))
+    found = find_attention(base)
+    served = [entry.num_heads for entry in found if entry.left_alone is None]
+    for number in served:
+        config.layer_indices(len(served))
+        config.head_indices(number)
     heads: HeadsByModule = {}
     refused = LEFT_OUT
     try:
@@ -71,7 +77,7 @@ def supports(model: nn.Module, config: JatConfig | None = None) -> list[LayerSup
     except ValueError as error:
         refused = str(error)
     rows = []
-    for entry in find_attention(base):
+    for entry in found:
         why = entry.left_alone
         reads = "its own attention" if why in NO_NAME else "SDPA"
         if entry.module in heads:
@@ -83,9 +89,8 @@ def supports(model: nn.Module, config: JatConfig | None = None) -> list[LayerSup
     return rows
 
 
-def support_lines(model: nn.Module, config: JatConfig | None = None) -> list[str]:
+def support_lines(rows: Iterable[LayerSupport]) -> list[str]:
     """Return a line for all modules of a class that do alike: ``6 BertSelfAttention: SDPA, …``."""
-    rows = supports(model, config)
     counts = Counter(row[1:] for row in rows if row.why != LEFT_OUT)
     return [
         f"{count} {attention}: {reads}" + (f", because {why}" if why else "")

@@ -67,7 +67,9 @@ def test_a_name_that_is_taken_later_is_refused_at_the_first_text(name):
 
 def test_a_part_that_cannot_run_on_sdpa_is_named_its_own_attention():
     parts = {"text_config": hf.LlamaConfig(**SIZES), "vision_config": hf.MPNetConfig(**SIZES)}
-    with pytest.raises(ValueError, match=f"MPNetModel cannot run .* {NO_SDPA}.*'text_config'"):
+    with pytest.raises(
+        ValueError, match=f"MPNetModel cannot run .* {NO_SDPA}.* a name for each"
+    ):
         model_of("Llava", parts, attn_implementation="clustered")
     names = {"text_config": "clustered", "vision_config": "eager"}
     model = model_of("Llava", parts, attn_implementation=names)
@@ -156,3 +158,42 @@ def test_another_process_that_unpickles_a_model_knows_the_name(named, tmp_path):
     subprocess.run(words, check=True)
     if want is not None:
         assert torch.equal(torch.load(tmp_path / "states.pt"), want)
+
+
+class Narrow(hf.PegasusXConfig):
+    """A configuration of somebody's own, for a class of transformers."""
+
+
+class Crossing(nn.Module):
+    """A model whose path begins like that of cross-attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cross_encoder = tiny_model("bert")
+
+
+def test_somebodys_own_classes_are_what_they_are_made_of():
+    model = hf.PegasusXModel(Narrow(**BART)).eval()
+    model.set_attn_implementation("clustered")
+    ids = torch.randint(3, 20, (1, 9))
+    with pytest.raises(ValueError, match=f"cannot run on 'clustered', because {NO_SDPA}"):
+        model(input_ids=ids, decoder_input_ids=ids)
+    assert {row.reads for row in supports(Crossing())} == {"cluster heads"}
+
+
+def test_layers_and_heads_that_are_not_there_are_refused():
+    for settings in ({"layers": (7,)}, {"heads": (9,)}):
+        with pytest.raises(ValueError, match=r"needs (layer 7|head 9)"):
+            supports(tiny_model("bert"), JatConfig.clustered(**settings))
+
+
+def test_a_summary_tells_each_name_of_a_model():
+    parts = {"text_config": hf.LlamaConfig(**SIZES), "vision_config": hf.CLIPVisionConfig(**SIZES)}
+    names = {"text_config": "clustered:keys=8", "vision_config": "clustered:keys=16"}
+    lines = summary(model_of("Llava", parts, attn_implementation=names)).splitlines()
+    assert sorted(lines) == [
+        "  2 CLIPAttention: cluster heads",
+        "  2 LlamaAttention: cluster heads",
+        "LlavaModel runs on 'clustered:keys=16'",
+        "LlavaModel runs on 'clustered:keys=8'",
+    ]
