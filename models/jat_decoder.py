@@ -12,7 +12,7 @@ Sources:
 from __future__ import annotations
 
 from jat_graph import JatConfig
-from jat_graph.nn import DecoderSelfAttention
+from jat_graph.nn import JumpSelfAttention
 from models.blocks import LanguageModel
 
 
@@ -37,6 +37,7 @@ class JatDecoder(LanguageModel):
         dropout: float = 0.1,
     ) -> None:
         attentions = (
-            DecoderSelfAttention(channels, heads, config, dropout=dropout) for _ in range(layers)
+            JumpSelfAttention(channels, heads, config, dropout=dropout, is_causal=True)
+            for _ in range(layers)
         )
         super().__init__(vocabulary_size, attentions, channels, dropout)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from jat_graph import JatConfig
-from jat_graph.nn import EncoderSelfAttention
+from jat_graph.nn import JumpSelfAttention
 from models.blocks import LanguageModel
 
 
@@ -41,7 +41,7 @@ class JatEncoder(LanguageModel):
         dropout: float = 0.0,
     ) -> None:
         attentions = (
-            EncoderSelfAttention(channels, heads, config, dropout=dropout) for _ in range(layers)
+            JumpSelfAttention(channels, heads, config, dropout=dropout) for _ in range(layers)
         )
         super().__init__(vocabulary_size, attentions, channels, dropout)
         self.classifier = nn.Linear(channels, classes)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph import JatConfig
-from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
+from jat_graph.nn import JumpSelfAttention, SequenceSelfAttention
 from jat_graph.patterns import LocalBlocks
 from models.blocks import LanguageModel
 
@@ -49,7 +49,7 @@ class MemoryCompressedModel(LanguageModel):
         local = JatConfig(heads=1, hop_weights=(1,), pattern=LocalBlocks(block))
 
         def near() -> nn.Module:
-            return DecoderSelfAttention(channels, heads, local, dropout=dropout)
+            return JumpSelfAttention(channels, heads, local, dropout=dropout, is_causal=True)
 
         def far() -> nn.Module:
             return MemoryCompressedAttention(channels, heads, dropout=dropout)

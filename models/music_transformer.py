@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from jat_graph.nn import DecoderSelfAttention, SequenceSelfAttention
+from jat_graph.nn import JumpSelfAttention, SequenceSelfAttention
 from models.blocks import LanguageModel
 
 
@@ -42,7 +42,7 @@ class MusicTransformer(LanguageModel):
         def attention() -> nn.Module:
             if relative:
                 return RelativeAttention(channels, heads, max_distance, dropout)
-            return DecoderSelfAttention(channels, heads, dropout=dropout)
+            return JumpSelfAttention(channels, heads, dropout=dropout, is_causal=True)
 
         attentions = (attention() for _ in range(layers))
         super().__init__(vocabulary_size, attentions, channels, dropout, nn.ReLU)

@@ -47,8 +47,10 @@ class JumpSelfAttention(SelfAttention):
         channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
             :class:`SelfAttention`.
         config: The settings. (default: None, no head jumps)
-        is_causal: A node sees itself and those before it only, and so do the votes; the keys that
-            vote must then be chosen without looking ahead. (default: False)
+        is_causal: A node sees itself and those before it only, as in a decoder, and so do the
+            votes; the keys that vote must then be chosen without looking ahead:
+            ``key_selection="all"``, or ``"strided"`` with a ``key_step``; ``vote_rate`` raises.
+            (default: False)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
             PyTorch's own random state. (default: None, that of the config)
 
@@ -59,7 +61,7 @@ class JumpSelfAttention(SelfAttention):
         - **input, output:** as for :class:`SelfAttention`
 
     Reference:
-        Eq. 7 and 9 of the JAT paper.
+        Eq. 7 and 9 of the JAT paper; its section 3.2.1 for causal order.
 
     Example:
         >>> import jat_graph, torch
@@ -139,37 +141,3 @@ class JumpSelfAttention(SelfAttention):
         learned: dict[str, Any] = {"strength": strength, "layers": self.jump_conv}
         groups = head_groups(query, key, value, jumping, **options, **learned)
         return attend_groups(groups, jumping.pattern, dropout_p=0.0, **options)
-
-
-class EncoderSelfAttention(JumpSelfAttention):
-    """Self-attention of an encoder: :class:`JumpSelfAttention`, under the name of its place.
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
-    """
-
-
-class DecoderSelfAttention(JumpSelfAttention):
-    """Masked self-attention of a decoder: a token reads itself and those before it.
-
-    Arguments and shapes are those of :class:`JumpSelfAttention`. The votes keep to the same rule,
-    so that no token depends on later ones, whatever the number of hops. The keys that vote must be
-    chosen without looking ahead: ``key_selection="all"``, or ``"strided"`` with a ``key_step``; and
-    ``vote_rate`` raises.
-
-    Reference:
-        Vaswani et al., section 3.2.3; section 3.2.1 of the JAT paper.
-    """
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        config: JatConfig | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, config, *options, is_causal=True)

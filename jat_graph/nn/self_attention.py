@@ -1,4 +1,4 @@
-"""Attention layers whose heads do not jump, and what those that do have in common with them."""
+"""What attention layers have in common, whatever their heads do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
@@ -15,8 +14,34 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.core.tensors import check_values, clean_padding
 
 
-class MultiHeadProjections(torch.nn.Module):
-    """Queries, keys and values of H heads, and the way back to one output."""
+class SelfAttention(torch.nn.Module, ABC):
+    """Attention of the nodes of a graph, or the tokens of a sequence, to each other: a base class.
+
+    A subclass says in ``_mix(x, mask)`` what the heads read, ``[B, H, N, D]``, for features
+    ``[B, N, C]`` whose masked nodes are 0; ``self.project(x, x)`` gives queries, keys and values.
+
+    Args:
+        channels: Size C of each input and output sample.
+        heads: Number of heads H.
+        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
+        qkv_bias: Add a bias to queries, keys and values. (default: False)
+        attn_out_bias: Add a bias to the output. (default: True)
+        dropout: Dropout probability of the output. (default: 0.0)
+
+    Raises:
+        ValueError: If a size does not fit; in its forward, if a shape or dtype does not fit, the
+            batch vector is not sorted, or a node has a NaN or an infinity.
+
+    Shapes:
+        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]``, True for nodes, or
+          None if all are; what the others hold is ignored. Or flat ones ``[N_total, C]`` with the
+          graph of each node as ``batch`` ``[N_total]``, in rising order, or None for one graph;
+          it may stand in the place of the mask, so that PyG's ``Sequential`` can pass it
+        - **output:** as the input; zeros where the mask is False
+
+    Reference:
+        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2.
+    """
 
     shown: ClassVar[tuple[str, ...]] = ("head_channels",)  # what the layer's text says
 
@@ -28,7 +53,6 @@ class MultiHeadProjections(torch.nn.Module):
         qkv_bias: bool = False,
         attn_out_bias: bool = True,
         dropout: float = 0.0,
-        memory_channels: int | None = None,  # of what keys and values come from; None means C
     ) -> None:
         super().__init__()
         self.channels = check_integer("channels", channels, least=1)
@@ -38,12 +62,10 @@ class MultiHeadProjections(torch.nn.Module):
             raise ValueError(f"channels must be {wanted}, got {channels}")
         head_channels = channels // heads if head_channels is None else head_channels
         self.head_channels = check_integer("head_channels", head_channels, least=1)
-        memory_channels = channels if memory_channels is None else memory_channels
-        self.memory_channels = check_integer("memory_channels", memory_channels, least=1)
         inner_channels = heads * self.head_channels
         self.q = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
-        self.k = torch.nn.Linear(self.memory_channels, inner_channels, bias=qkv_bias)
-        self.v = torch.nn.Linear(self.memory_channels, inner_channels, bias=qkv_bias)
+        self.k = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
+        self.v = torch.nn.Linear(channels, inner_channels, bias=qkv_bias)
         self.attn_out = torch.nn.Linear(inner_channels, channels, bias=attn_out_bias)
         self.dropout = torch.nn.Dropout(dropout)
 
@@ -62,7 +84,7 @@ class MultiHeadProjections(torch.nn.Module):
     def project(
         self,
         x: Tensor,  # [B, N, C]
-        memory: Tensor,  # [B, M, C_memory]
+        memory: Tensor,  # what keys and values come from, [B, M, C]
     ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, N, D], [B, H, M, D] twice
         """Return the queries of ``x``, and the keys and values of ``memory``."""
         query, key, value = self.q(x), self.k(memory), self.v(memory)
@@ -82,37 +104,6 @@ class MultiHeadProjections(torch.nn.Module):
         heads = features.view(*features.shape[:-1], self.heads, self.head_channels)
         return heads.transpose(1, 2)  # [B, N, H · D] -> [B, H, N, D]
 
-
-class SelfAttention(MultiHeadProjections, ABC):
-    """Attention of the nodes of a graph, or the tokens of a sequence, to each other: a base class.
-
-    A subclass says in ``_mix(x, mask)`` what the heads read, ``[B, H, N, D]``, for features
-    ``[B, N, C]`` whose masked nodes are 0; ``self.project(x, x)`` gives queries, keys and values.
-
-    Args:
-        channels: Size C of each input and output sample.
-        heads: Number of heads H.
-        head_channels: Size D of each head. (default: None, which means ``channels // heads``)
-        qkv_bias: Add a bias to queries, keys and values. (default: False)
-        attn_out_bias: Add a bias to the output. (default: True)
-        dropout: Dropout probability of the output. (default: 0.0)
-        memory_channels: Size of what keys and values come from. (default: None, which means C)
-
-    Raises:
-        ValueError: If a size does not fit; in its forward, if a shape or dtype does not fit, the
-            batch vector is not sorted, or a node has a NaN or an infinity.
-
-    Shapes:
-        - **input:** node features ``[B, N, C]`` with a bool mask ``[B, N]``, True for nodes, or
-          None if all are; what the others hold is ignored. Or flat ones ``[N_total, C]`` with the
-          graph of each node as ``batch`` ``[N_total]``, in rising order, or None for one graph;
-          it may stand in the place of the mask, so that PyG's ``Sequential`` can pass it
-        - **output:** as the input; zeros where the mask is False
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.2.
-    """
-
     def forward(self, x: Tensor, mask: Tensor | None = None, batch: Tensor | None = None) -> Tensor:
         """Return attention of every node to the nodes of its graph."""
         if x.dim() == 2 and batch is None:
@@ -122,7 +113,9 @@ class SelfAttention(MultiHeadProjections, ABC):
         if batch is not None:
             dense, mask = to_dense_batch(x, batch)  # [B, N, C], [B, N]
         # Before the projections, whose gradients a NaN in a masked node would spoil, too.
-        out = self.merge(self._mix(clean_tokens(dense, mask, self.channels), mask), mask)
+        valid = None if mask is None else mask.unsqueeze(1)
+        (clean,) = clean_padding(valid, x=dense.unsqueeze(1))
+        out = self.merge(self._mix(clean.squeeze(1), mask), mask)
         if batch is not None:
             return out[mask]
         return out if x.dim() == 3 else out.squeeze(0)
@@ -138,6 +131,9 @@ class SelfAttention(MultiHeadProjections, ABC):
         check_values("x", x)
         if x.dim() == 2 and mask is not None:
             raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
+        wanted = list(x.shape[:2])
+        if mask is not None and (mask.dtype != torch.bool or list(mask.shape) != wanted):
+            raise ValueError(f"mask must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
         if batch is None:
             return
         if x.dim() == 3:
@@ -167,92 +163,3 @@ class SequenceSelfAttention(SelfAttention):
     @abstractmethod
     def _mix_sequence(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return what the heads read of sequences that have no padding, or have it at the end."""
-
-
-class EncoderDecoderAttention(MultiHeadProjections):
-    """Attention of a decoder's tokens to an encoder's.
-
-    No head jumps here: a jump joins two tokens that vote for each other's keys, which is defined
-    for the tokens of one sequence only.
-
-    Args:
-        channels, heads, head_channels, qkv_bias, attn_out_bias, dropout: As for
-            :class:`SelfAttention`.
-        memory_channels: Size of the encoder's samples. (default: None, which means ``channels``)
-
-    Raises:
-        ValueError: If a size does not fit.
-
-    Shapes:
-        - **input:** decoder's tokens ``[B, N, C]``, encoder's ``[B, M, C_memory]``, with bool masks
-          ``[B, N]`` and ``[B, M]`` *(optional)*
-        - **output:** ``[B, N, C]``
-
-    Reference:
-        Vaswani et al., *Attention Is All You Need*, NeurIPS 2017, section 3.2.3.
-    """
-
-    shown = ("head_channels", "memory_channels")
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        memory_channels: int | None = None,
-        head_channels: int | None = None,
-        qkv_bias: bool = False,
-        attn_out_bias: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        options = (head_channels, qkv_bias, attn_out_bias, dropout)
-        super().__init__(channels, heads, *options, memory_channels)
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Return attention of every token of ``x`` to the valid tokens of ``memory``.
-
-        Args:
-            x, mask: The decoder's tokens, and which are valid. (default: None, all are)
-            memory, memory_mask: The encoder's, likewise.
-
-        Returns:
-            Token features ``[B, N, C]``; zeros where the mask is False. What a token reads from a
-            memory without a valid token is 0, too.
-
-        Raises:
-            ValueError: If a shape or dtype does not fit, or a valid token has a NaN or an infinity.
-        """
-        x = clean_tokens(x, mask, self.channels)
-        memory = clean_tokens(
-            memory, memory_mask, self.memory_channels, names=("memory", "memory_mask")
-        )
-        if x.size(0) != memory.size(0):
-            raise ValueError(f"memory must have batch {x.size(0)} like x, got {memory.size(0)}")
-        visible = None if memory_mask is None else memory_mask[:, None, None]  # [B, 1, 1, M]
-        return self.merge(F.scaled_dot_product_attention(*self.project(x, memory), visible), mask)
-
-
-def clean_tokens(
-    tokens: Tensor,  # [B, N, C]
-    mask: Tensor | None,  # valid tokens, bool [B, N]
-    channels: int,
-    names: tuple[str, str] = ("x", "mask"),
-) -> Tensor:
-    """Check a batch of sequences and its mask, and set tokens that are not valid to 0."""
-    name, mask_name = names
-    if tokens.dim() != 3 or tokens.size(-1) != channels or 0 in tokens.shape:
-        got = list(tokens.shape)
-        raise ValueError(f"{name} must be [B, N, {channels}] and not empty, got {got}")
-    check_values(name, tokens)
-    wanted = tokens.shape[:2]
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != wanted):
-        found = f"{mask.dtype} {list(mask.shape)}"
-        raise ValueError(f"{mask_name} must be bool {list(wanted)}, got {found}")
-    valid = None if mask is None else mask.unsqueeze(1)
-    (clean,) = clean_padding(valid, **{name: tokens.unsqueeze(1)})
-    return clean.squeeze(1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from jat_graph import JatConfig
-from jat_graph.nn import DecoderSelfAttention
+from jat_graph.nn import JumpSelfAttention
 from jat_graph.patterns import parse_pattern
 from models.area_transformer import AreaTransformer
 from models.jat_decoder import JatDecoder
@@ -81,7 +81,7 @@ def test_padding_after_the_end_changes_nothing(name):
 
 
 def test_only_the_attention_tells_the_two_music_models_apart():
-    for name, kind in (("music", RelativeAttention), ("music, absolute", DecoderSelfAttention)):
+    for name, kind in (("music", RelativeAttention), ("music, absolute", JumpSelfAttention)):
         assert [type(layer.attention) for layer in make(name).layers] == [kind] * 3
 
 

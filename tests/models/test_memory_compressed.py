@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from jat_graph.nn import DecoderSelfAttention, SelfAttention
+from jat_graph.nn import JumpSelfAttention, SelfAttention
 from models.blocks import embed
 from models.memory_compressed import WINDOW, MemoryCompressedAttention, MemoryCompressedModel
 from tests.nn.support import (
@@ -94,7 +94,7 @@ def test_the_model_follows_the_oracle(length: int) -> None:
     """Each kind of layer in its turn, so that tokens beyond a block are read, too."""
     model = make_model()
     tokens = torch.randint(WORDS, (length,), generator=torch.Generator().manual_seed(length))
-    near, far = DecoderSelfAttention, MemoryCompressedAttention
+    near, far = JumpSelfAttention, MemoryCompressedAttention
     assert [type(layer.attention) for layer in model.layers] == [near, far, near]
     assert_same(model(tokens[None])[0], model_oracle(model, tokens), tuple(model.parameters()))
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from jat_graph.nn import EncoderDecoderAttention, SelfAttention
+from jat_graph.nn import SelfAttention
 from tests.inputs import random_padding_mask
 from tests.support import assert_equal, assert_within_budget
 
@@ -32,9 +32,7 @@ def padded_features(draw: st.DrawFn) -> tuple[Tensor, Tensor | None]:
     return x, None if side is None else random_padding_mask(batch, length, side=side, seed=seed)
 
 
-def split(
-    layer: SelfAttention | EncoderDecoderAttention, x: Tensor, memory: Tensor
-) -> list[tuple[Tensor, ...]]:
+def split(layer: SelfAttention, x: Tensor, memory: Tensor) -> list[tuple[Tensor, ...]]:
     """Return query, key and value of each head of one sequence: [n, D], [M, D], [M, D]."""
     projected = (layer.q(x), layer.k(memory), layer.v(memory))
     return list(zip(*(tensor.chunk(layer.heads, dim=-1) for tensor in projected), strict=True))

@@ -11,13 +11,7 @@ from torch_geometric.nn import Sequential, global_mean_pool
 from torch_geometric.utils import erdos_renyi_graph, to_dense_batch
 
 from jat_graph import JatConfig
-from jat_graph.nn import (
-    DecoderSelfAttention,
-    EncoderSelfAttention,
-    JumpConv,
-    JumpSelfAttention,
-    SelfAttention,
-)
+from jat_graph.nn import JumpConv, JumpSelfAttention, SelfAttention
 from jat_graph.patterns import Window
 from tests.nn.support import (
     CHANNELS,
@@ -44,7 +38,7 @@ CAUSAL_CONFIGS = [
     {"key_selection": "strided", "key_step": 2},
     {"pattern": "window:3"},
 ]
-both_kinds = pytest.mark.parametrize("kind", (EncoderSelfAttention, DecoderSelfAttention))
+both_orders = pytest.mark.parametrize("is_causal", (False, True))
 
 
 def rule(layer: SelfAttention, length: int) -> Tensor:
@@ -78,38 +72,34 @@ def jump_oracle(layer: SelfAttention, x: Tensor) -> list[Tensor]:
     return [first, plain_oracle(layer, x)[1], last]
 
 
-def make(
-    config: JatConfig | None = None, kind: type[JumpSelfAttention] = JumpSelfAttention
-) -> JumpSelfAttention:
+def make(config: JatConfig | None = None, is_causal: bool = False) -> JumpSelfAttention:
     torch.manual_seed(0)
-    return kind(CHANNELS, HEADS, config).double()
+    return JumpSelfAttention(CHANNELS, HEADS, config, is_causal=is_causal).double()
 
 
-def jumping(
-    kind: type[JumpSelfAttention] = EncoderSelfAttention, **changes: object
-) -> JumpSelfAttention:
-    return make(JatConfig.paper(**{"heads": (0, 2), "threshold": THRESHOLD} | changes), kind)
+def jumping(is_causal: bool = False, **changes: object) -> JumpSelfAttention:
+    return make(JatConfig.paper(**{"heads": (0, 2), "threshold": THRESHOLD} | changes), is_causal)
 
 
 FEATURES = features(2, LENGTH)
 
 
-@both_kinds
+@both_orders
 @given(case=padded_features())
-def test_heads_are_the_oracles(kind, case):
-    plain = make(kind=kind)
+def test_heads_are_the_oracles(is_causal, case):
+    plain = make(is_causal=is_causal)
     assert plain.jump_heads == ()
     assert_follows(plain, *case, plain_oracle)
     pattern = JatConfig(heads=1, hop_weights=(1,), pattern=Window(3))
-    assert_follows(make(pattern, kind), *case, window_oracle)
-    assert_follows(jumping(kind), *case, jump_oracle)
+    assert_follows(make(pattern, is_causal), *case, window_oracle)
+    assert_follows(jumping(is_causal), *case, jump_oracle)
 
 
-@both_kinds
-def test_hop_zero_is_plain_to_the_bit_and_jumps_matter(kind):
-    plain = make(kind=kind)
+@both_orders
+def test_hop_zero_is_plain_to_the_bit_and_jumps_matter(is_causal):
+    plain = make(is_causal=is_causal)
     for heads, hops, close in (((0, 2), (0, 1), False), (2, (1,), True)):
-        other = make(JatConfig.paper(heads=heads, hop_weights=hops, threshold=THRESHOLD), kind)
+        other = make(JatConfig.paper(heads=heads, hop_weights=hops, threshold=THRESHOLD), is_causal)
         assert torch.allclose(other(FEATURES), plain(FEATURES), rtol=0, atol=1e-3) == close
     assert torch.equal(other(FEATURES), plain(FEATURES))
 
@@ -129,23 +119,23 @@ def test_a_layer_stands_beside_convolutions(device):
     assert all(p.grad is not None and bool(p.grad.any()) for p in model.parameters())
 
 
-@both_kinds
-def test_lower_precision_stays_within_the_budget(kind):
-    assert_precise(make(kind=kind), FEATURES, plain_oracle)
+@both_orders
+def test_lower_precision_stays_within_the_budget(is_causal):
+    assert_precise(make(is_causal=is_causal), FEATURES, plain_oracle)
 
 
 @pytest.mark.parametrize("changes", CAUSAL_CONFIGS, ids=str)
 def test_nothing_leaks_from_later_tokens(changes):
-    assert_leaks_nothing(jumping(DecoderSelfAttention, **changes), FEATURES)
-    assert_leaks_nothing(make(kind=DecoderSelfAttention), FEATURES)
+    assert_leaks_nothing(jumping(is_causal=True, **changes), FEATURES)
+    assert_leaks_nothing(make(is_causal=True), FEATURES)
 
 
-@both_kinds
+@both_orders
 @pytest.mark.parametrize("changes", [{}, {"pattern": "window:3"}], ids=str)
-def test_padding_changes_nothing(kind, changes):
-    assert_ignores_padding(make(kind=kind), FEATURES)
-    assert_ignores_padding(jumping(kind, **changes), FEATURES)
-    assert_finite_without_tokens(jumping(kind, **changes), FEATURES)
+def test_padding_changes_nothing(is_causal, changes):
+    assert_ignores_padding(make(is_causal=is_causal), FEATURES)
+    assert_ignores_padding(jumping(is_causal, **changes), FEATURES)
+    assert_finite_without_tokens(jumping(is_causal, **changes), FEATURES)
 
 
 @given(st.lists(st.integers(1, 6), min_size=2, max_size=4), st.integers(0, 2**31))
