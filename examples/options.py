@@ -12,7 +12,6 @@ import typer
 from transformers import HfArgumentParser
 
 from jat_graph.core.files import check_target, check_unicode, replace_unencodable
-from jat_graph.viz import paper_style
 
 OptionsT = TypeVar("OptionsT")
 # Options of any script that count something.
@@ -32,7 +31,7 @@ def example(
 ) -> Callable[[Callable[[OptionsT], Iterator[str]]], Callable[[], None]]:
     """Make a script of a function that yields lines: it reads the options from the command line.
 
-    What does not fit is said in one line. Pictures are drawn for a page.
+    What does not fit is said in one line.
     """
 
     def decorate(run: Callable[[OptionsT], Iterator[str]]) -> Callable[[], None]:
@@ -51,9 +50,8 @@ def example(
                         check_target(value)
                     if name == "learning_rate" and value is not None and not value > 0:
                         raise ValueError(f"{name} must be above 0, got {value}")
-                with paper_style():
-                    for line in run(options):
-                        typer.echo(line)
+                for line in run(options):
+                    typer.echo(line)
             except (ImportError, OSError, ValueError) as error:
                 first = str(error).splitlines()[0]
                 raise SystemExit(f"{Path(str(module.__file__)).stem}: error: {first}") from None

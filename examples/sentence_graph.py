@@ -72,13 +72,14 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     for token, (x, y) in zip(view.tokens, index, strict=True):
         colour = MARK if token.text in marked else "#30415d"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
-        axis.text(x, y, token.text, color=colour, ha="center", va="center", bbox=box, zorder=3)
+        look = {"color": colour, "fontsize": 8, "bbox": box, "zorder": 3}
+        axis.text(x, y, token.text, ha="center", va="center", **look)
     axis.set(xlim=(-1.25, 1.25), ylim=(-1.15, 1.15))
     axis.set_axis_off()
     for share in (1, 0.5, 0.25):
         label = f"{share * heaviest:.0%} of the keys vote"
         axis.plot([], [], color=EDGE, lw=4 * share, label=label)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 

@@ -313,7 +313,7 @@ def draw(found: DataFrame, length: int) -> Figure:
         side.set_ticks([], minor=True)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
 

@@ -18,7 +18,7 @@ from examples.sweeps.definition import read_sweep
 from examples.sweeps.store import read_results
 from examples.tasks import get_task
 from jat_graph import JatConfig
-from jat_graph.probes import Sentence, compare_findings, read_treebank, view
+from jat_graph.probes import Sentence, read_treebank, view
 from jat_graph.viewer import head_view
 from tests.data.support import tiny_tokenizer
 from tests.hf.models import tiny_model
@@ -30,7 +30,6 @@ SPANS = '{"span1_text":"Ann","span1_index":0,"span2_text":"it","span2_index":2}'
 READERS: dict[str, tuple[str, Any]] = {
     "a.conllu": (TREE, read_treebank),
     "settings.json": (json.dumps(JatConfig.stones().to_dict()), JatConfig.load),
-    "findings.json": ('{"rows": [{"a": 1}]}', lambda path: compare_findings({"a": [path]})),
     "a.jsonl": ('{"version": 2, "sweep": {"name": "a"}}\n{"task": "x"}', read_results),
     "a.toml": ('name = "a"\n[[variants]]\nname = "b"\n', lambda path: read_sweep(str(path))),
     "a.json": ('{"version": 1, "benchmark": "growth", "rows": [1]}', read_benchmark),

@@ -18,12 +18,13 @@ from matplotlib.text import Text
 from examples.sweeps.definition import Sweep
 from examples.sweeps.rows import SECONDS, Row, Verdict, asked_metric, is_share
 from examples.sweeps.store import Results
-from jat_graph.looking.viz.figures import COLUMN, PAGE, POINTS
+from jat_graph.looking.viz.figures import PAGE, POINTS
 
 # The colours of Okabe and Ito, told apart under every common colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
 GREY, MARKERS = "#666666", "os^DvpX<>*"
 _PAPER = {"linestyle": "", "marker": "o", "mfc": "none", "mec": GREY, "label": "the paper's change"}
+COLUMN = 3.3  # inches, the width of one of a page's two columns
 _COLUMNS, _ROW = 3, 0.17  # panels beside each other; inches of a row
 _LOOKS = {"yes": (COLOURS[2], "o"), "no": (COLOURS[1], "s"), "unknown": (GREY, "D")}  # of verdicts
 # Measures of the kind connections, as a reader would say them.

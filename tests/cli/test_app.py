@@ -127,7 +127,6 @@ INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --tex
         ("plot -o x.gif --pattern causal", "--output must be a file name ending in"),
         ("plot -o x.png --pattern nonsense:3", "pattern must be one of"),
         ("plot -o x.png --pattern causal --length 99999", "--length must be"),
-        ("plot -o x.png --pattern causal --for poster", "--for must be one of screen, paper, col"),
         ("plot -o none/x.png --model M --text a", "none/x.png must be a file in an exist"),
         ("plot -o x.png --model M --text a --text b", "plot draws one text, got 2"),
         ("plot -o x.png --model M --text a --config clustered", "one --layer and one --head that"),

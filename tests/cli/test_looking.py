@@ -384,18 +384,13 @@ def test_plot_draws_the_way_of_a_token_down_the_tree(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("made_for", "width"), [("screen", 6.8), ("paper", 6.8), ("column", 3.3)])
-def test_plot_draws_for_a_paper_and_prints_the_caption(
-    made_for: str, width: float, run: Run, tmp_path: Path
-) -> None:
+def test_plot_draws_as_wide_as_a_page_and_prints_the_caption(run: Run, tmp_path: Path) -> None:
     call = ("plot", "--model", "M", "--text", TEXT, *JUMPING, "--layer", 1, "--head", 2)
-    shown = run(*call, "--for", made_for, "-o", tmp_path / "head.svg").output
+    shown = run(*call, "-o", tmp_path / "head.svg").output
     assert shown.startswith("Layer 1, head 2: threshold t = 0.2")
     picture = (tmp_path / "head.svg").read_text(encoding="utf-8")
     assert "threshold t" not in picture
-    assert float(re.findall(r'width="([\d.]+)pt"', picture)[0]) == pytest.approx(72 * width)
-    sizes = set(re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", picture))
-    assert (sizes == {"8"}) == (made_for != "screen")
+    assert float(re.findall(r'width="([\d.]+)pt"', picture)[0]) == pytest.approx(72 * 6.8)
 
 
 def test_plot_marks_one_jump_in_the_head_that_it_gains_most_in(

@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from jat_graph.probes import (
-    attention_probe,
-    best_heads,
-    graphs_and_trees,
-    structural_probe,
-    tree_distances,
-)
+from jat_graph.probes import attention_probe, best_heads, graphs_and_trees, structural_probe
 from tests.probes.support import random_sentence, tiny
 from tests.probes.support import random_sentences as trees
 
@@ -22,7 +16,6 @@ attention: Any = partial(attention_probe, train=SOME, test=SOME)
 heads: Any = partial(best_heads, sentences=SOME)
 graphs: Any = partial(graphs_and_trees, sentences=SOME, maps="attention")
 tree: Any = partial(structural_probe, train=SOME, dev=SOME, test=SOME, rank=2, epochs=1)
-distance: Any = partial(tree_distances, train=SOME, dev=SOME, test=SOME, rank=2, epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +42,6 @@ distance: Any = partial(tree_distances, train=SOME, dev=SOME, test=SOME, rank=2,
         (tree, {"layers": (4,)}, "layers must be at most 3, got 4"),
         (tree, {"rank": 0}, "rank must be at least 1, got 0"),
         (tree, {"test": []}, "test must be one or more sentences"),
-        (distance, {"powers": (0,)}, r"powers must be at least 0\.001, got 0"),
-        (distance, {"least": 999}, "test must hold a relation 999 times, got none"),
     ],
 )
 def test_bad_input_is_refused(

@@ -1,6 +1,6 @@
 """The structural probe: losses against loops, trees that it finds again, scores."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from jat_graph.hf import attach
-from jat_graph.probes import Sentence, WordReader, structural_probe, tree_distances
+from jat_graph.probes import Sentence, WordReader, structural_probe
 from tests.data.support import STEMS, tiny_tokenizer
 from tests.hf.models import tiny_config, tiny_model
 from tests.probes.support import (
@@ -99,8 +99,6 @@ def test_training_finds_trees_behind_a_rotation_and_noise(tmp_path: Path) -> Non
     reader, options = embedded(tmp_path, states), {"rank": None, "epochs": 50}
     row = structural_probe(reader, *sets, layers=(1,), controls=False, **options).table.iloc[0]
     assert row["UUAS"] > 0.95 and row[["DSpr", "NSpr", "root accuracy"]].min() > 0.9
-    relations = tree_distances(reader, *sets, layer=1, powers=(2,), **options)[1].table
-    assert relations["mean"].between(0.9, 1.1).all()
 
 
 @pytest.mark.slow
@@ -161,54 +159,3 @@ def test_sentences_that_the_model_cannot_take_are_left_out(tmp_path: Path) -> No
     assert found.settings["left_out"] == {"train": 0, "dev": 0, "test": 1}
     whole = structural_probe(tiny(tmp_path), **PARTS, **options)
     assert found.table.equals(whole.table)
-
-
-def unmapped(folder: Path, trees: list[Sentence], points: list[Tensor], powers: Any) -> Any:
-    """The rows of powers without a map, of such points."""
-    states = {tree.words: own for tree, own in zip(trees, points, strict=True)}
-    options: dict[str, Any] = {"rank": 1, "epochs": 1, "least": 1, "powers": powers}
-    table = tree_distances(embedded(folder, states), *SETS[:2], trees, **options)[0].table
-    return table[table["map"] == "none"].set_index("power")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_fit_is_that_of_least_squares_over_all_pairs(seed: int, tmp_path: Path) -> None:
-    trees = [random_sentence(n, seed + n) for n in (1, 2, 5, 7)]
-    generator = torch.Generator().manual_seed(seed)
-    points = [torch.randn(len(tree), 12, generator=generator) for tree in trees]
-    for power, row in unmapped(tmp_path, trees, points, (0.5, 1, 2, 3)).iterrows():
-        d, y = [], []
-        for tree, own in zip(trees, points, strict=True):
-            for i in range(len(tree)):
-                for k in range(i):
-                    d.append(slow_distance(tree, i, k))
-                    y.append(float((own[i] - own[k]).norm() ** power))
-        (slope,), (left,), *_ = np.linalg.lstsq(np.array(y)[:, None], np.array(d), rcond=None)
-        assert row["a"] == pytest.approx(1 / slope, rel=1e-5)
-        assert row["error in edges"] == pytest.approx((left / len(d)) ** 0.5, rel=1e-5)
-        assert row["R²"] == pytest.approx(1 - left / (np.var(d) * len(d)), rel=1e-4, abs=1e-5)
-
-
-def test_an_exact_embedding_fits_as_squares_and_in_no_other_power(tmp_path: Path) -> None:
-    trees = [random_sentence(n, n) for n in range(2, 12)]
-    points = [3**0.5 * exact_embedding(tree, 12) for tree in trees]
-    rows = unmapped(tmp_path, trees, points, (1, 2, 3))
-    assert rows.loc[2, ["a", "R²", "R² low"]].tolist() == pytest.approx([3, 1, 1])
-    assert rows.loc[2, "error in edges"] == pytest.approx(0, abs=1e-3)
-    assert rows.loc[[1, 3], "R²"].max() < 0.99
-
-
-def test_distances_have_tables_and_pictures(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"rank": 4, "epochs": 1, "powers": (1, 2), "least": 1}
-    powers, relations = tree_distances(tiny(tmp_path), **PARTS, **options)
-    assert powers.table["map"].tolist() == ["none", "for squares", "for this power"] * 2
-    squares = powers.table[powers.table["power"] == 2].set_index("map").drop(columns="power")
-    assert squares.loc["for squares"].equals(squares.loc["for this power"])
-    rows = relations.table.set_index("relation")  # counted with their subtypes
-    names = [tree.relations[word].split(":")[0] for tree in SETS[2] for word, _ in tree.edges]
-    assert rows["count"].to_dict() == Counter(names)
-    assert rows["mean"].is_monotonic_increasing
-    assert (rows["mean low"] <= rows["mean"]).all() and (rows["mean"] <= rows["mean high"]).all()
-    for found in (powers, relations):
-        assert len(found.save(tmp_path / "out")) == 4
-        assert found.settings["layer"] == 1  # the middle one

@@ -7,7 +7,7 @@ from matplotlib.text import Text
 from torch_geometric.data import HeteroData
 
 from jat_graph import JatConfig, tree_graph
-from jat_graph.viz import draw_descent, paper_style
+from jat_graph.viz import draw_descent
 from tests.viz.support import draw_inside
 
 WORDS = ["book", " $5", " incomprehensibilities", "\n", ".", " ספר"]
@@ -35,17 +35,15 @@ def labels(figure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [3.3, 6.8])
 @pytest.mark.parametrize("length", [1, 30, 200, 2000])
 @pytest.mark.parametrize("place", [0.0, 0.2, 1.0, None])  # of an encoder's token
-def test_everything_lies_inside_and_words_stand_apart(place, length, width):
+def test_everything_lies_inside_and_words_stand_apart(place, length):
     graph, words = made_up(length, place is None)
     if place is not None:
         graph = looking_from(int(place * (length - 1)), graph)
-    with paper_style(width):
-        figure = draw_descent(graph, words)
-        renderer = draw_inside(figure)
-    assert 0 < len(labels(figure)) <= width / 0.13 / 2
+    figure = draw_descent(graph, words)
+    renderer = draw_inside(figure)
+    assert 0 < len(labels(figure)) <= 6.8 / 0.13 / 2
     boxes = [Text.get_window_extent(text, renderer) for text in labels(figure)]  # without its line
     assert not any(a.overlaps(b) for n, a in enumerate(boxes) for b in boxes[:n])
     assert not any("\n" in text.get_text() for text in labels(figure))

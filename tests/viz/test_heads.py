@@ -1,7 +1,9 @@
 """The picture of a head: written whole, its labels inside, its jumps and stones marked."""
 
 import logging
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -271,3 +273,20 @@ def test_each_jump_has_a_stone_where_many_are_left_out() -> None:
     said = texts(figure)
     assert "Stones (44 more not drawn)" in said
     assert any(name.startswith(stones[-1].token.text) and name[-1] in "+−" for name in said)
+
+
+@pytest.mark.parametrize("length", [22, 24])
+def test_a_head_of_a_sentence_is_no_wider_than_a_page(length: int) -> None:
+    for view in (made_up_view(length), stones_view(length)):
+        figure = draw_head(view)
+        assert figure.get_figwidth() <= 6.8 + 1e-9
+        assert len(figure.axes[0].get_yticklabels()) == length
+
+
+def test_text_stays_text(tmp_path: Path) -> None:
+    figure = draw_head(made_up_view(8))
+    svg = save_figure(figure, tmp_path / "head.svg").read_text(encoding="utf-8")
+    assert {"incomprehensibi…", "Layer 2, head 5"} <= set(re.findall(r">([^<>]+)</text>", svg))
+    pdf = save_figure(figure, tmp_path / "head.pdf").read_bytes()
+    assert b"/CIDFontType2" in pdf  # TrueType, and not drawn letter by letter
+    assert b"/Type3" not in pdf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from jat_graph.core.files import check_picture
-from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_choice, check_integer
+from jat_graph.core.numbers import PATTERN_TOKENS, PICTURE_TOKENS, check_integer
 from jat_graph.looking.cli import options
 
 if TYPE_CHECKING:
@@ -34,14 +33,6 @@ def plot_command(
     special_tokens: options.SpecialOption = False,
     top: options.TopOption = 5,
     jump: options.JumpOption = None,
-    made_for: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            metavar="screen|paper|column",
-            help="paper is 6.8 inches wide and column 3.3, both with 8-point text.",
-        ),
-    ] = "screen",
     length: Annotated[int, typer.Option(help="Tokens of a pattern, or of a head at most.")] = 48,
     pattern: Annotated[
         str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
@@ -65,20 +56,16 @@ def plot_command(
     most = PATTERN_TOKENS if model is None else PICTURE_TOKENS
     check_integer("--length", length, least=1, below=most + 1)
     from jat_graph.jumps.config import JatConfig
-    from jat_graph.looking.viz import draw_patterns, paper_style, save_figure
-    from jat_graph.looking.viz.figures import COLUMN, PAGE
+    from jat_graph.looking.viz import draw_patterns, save_figure
 
-    widths = {"paper": PAGE, "column": COLUMN}
-    check_choice("--for", made_for, ("screen", *widths))
-    with paper_style(widths[made_for]) if made_for in widths else nullcontext():
-        if model is None:
-            figure = draw_patterns(str(pattern).split(","), length)
-        else:
-            loaded = options.load_model(model, config, changes, JatConfig())
-            shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
-            figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
-            options.note_default(loaded[0], config, changes)
-        save_figure(figure, output)
+    if model is None:
+        figure = draw_patterns(str(pattern).split(","), length)
+    else:
+        loaded = options.load_model(model, config, changes, JatConfig())
+        shown: Any = {"text": texts[0], "tokens": tokens, "special_tokens": special_tokens}
+        figure = _draw_heads(*loaded, shown, layer, head, jump, top, length)
+        options.note_default(loaded[0], config, changes)
+    save_figure(figure, output)
     if caption := str(figure.get_label()):
         Console().print(escape(caption), highlight=False, soft_wrap=True)
     typer.echo(f"The picture is in {output}.")

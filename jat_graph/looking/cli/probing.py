@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -30,7 +29,6 @@ KINDS = {
     "heads": ("best_heads", "dev", "Which head knows each relation best, beside a fixed offset?"),
     "graphs": ("graphs_and_trees", "dev", "Do jump heads join related words, beside chance?"),
     "tree": ("structural_probe", "train dev test", "Does a linear map of states give the tree?"),
-    "distance": ("tree_distances", "train dev test", "Which power of a distance fits the tree?"),
 }
 
 probe_app = typer.Typer(
@@ -83,7 +81,11 @@ def probe_command(
     folder = output or Path(f"probe-{kind}")
     loaded, tokenizer = load_model(model, config, changes)
     found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *drawn, **asked)
-    _report(found if isinstance(found, tuple) else (found,), folder)
+    every: Sequence[Findings] = found if isinstance(found, tuple) else (found,)
+    files = [path.name for one in every for path in one.save(folder)]
+    for one in every:
+        typer.echo(one.to_markdown())
+    typer.echo(f"{', '.join(files)} are in {folder}.")
 
 
 def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
@@ -92,43 +94,5 @@ def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
-def _report(found: Sequence[Findings], folder: Path) -> None:
-    """Write and show what was found."""
-    files = [path.name for one in found for path in one.save(folder)]
-    for one in found:
-        typer.echo(one.to_markdown())
-    typer.echo(f"{', '.join(files)} are in {folder}.")
-
-
 for _kind, (_, _, _asks) in KINDS.items():
     probe_app.command(_kind, help=_asks)(probe_command)
-
-
-@probe_app.command("compare")
-def compare_command(
-    variant: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=FILES",
-            help="A probe's JSON files, one for each run, as 'base=runs/base/*/tree.json'.",
-        ),
-    ],
-    value: Annotated[
-        str | None, typer.Option(help="Column to compare. Default: the first of fractions.")
-    ] = None,
-    output: Annotated[Path, typer.Option(help="Folder for table and picture.")] = Path(
-        "probe-compare"
-    ),
-) -> None:
-    """Compare the results of one probe for several models, with intervals over runs."""
-    found: dict[str, list[Path]] = {}
-    for given in variant:
-        name, equals, pattern = given.partition("=")
-        if not (name and equals and pattern) or name in found:
-            raise ValueError(f"--variant must be NAME=FILES with names that differ, got {given!r}")
-        found[name] = sorted(map(Path, glob(pattern, recursive=True)))
-        if not found[name]:
-            raise ValueError(f"--variant {name} must name files that exist, got {pattern}")
-    from jat_graph.looking.probes import compare_findings
-
-    _report([compare_findings(found, value)], output)

@@ -4,8 +4,7 @@ Needs the extra ``probes``.
 """
 
 from jat_graph.looking.probes.attention import attention_probe
-from jat_graph.looking.probes.distances import tree_distances
-from jat_graph.looking.probes.findings import Findings, compare_findings
+from jat_graph.looking.probes.findings import Findings
 from jat_graph.looking.probes.graphs import graphs_and_trees
 from jat_graph.looking.probes.heads import best_heads
 from jat_graph.looking.probes.structural import structural_probe
@@ -19,10 +18,8 @@ __all__ = [
     "WordReader",
     "attention_probe",
     "best_heads",
-    "compare_findings",
     "graphs_and_trees",
     "read_treebank",
     "structural_probe",
-    "tree_distances",
     "view",
 ]

@@ -137,9 +137,9 @@ def attention_probe(
     settings |= {"relations": names, "pairs": sizes}
     settings |= {"seeds": list(seeds), "sentences": list(map(len, parts))}
     series = {name: (table, name) for name in ("accuracy", "chance")}
-    index = ("task", "told from")
-    figures = {"attention": draw_rows(series, index, "share of pairs that are told right")}
-    return Findings("attention", CAPTION, table, settings, figures, index)
+    label = "share of pairs that are told right"
+    figures = {"attention": draw_rows(series, ("task", "told from"), label)}
+    return Findings("attention", CAPTION, table, settings, figures)
 
 
 def draw_pairs(

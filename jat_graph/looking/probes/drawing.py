@@ -24,19 +24,18 @@ def _bars(table: pd.DataFrame, name: str) -> tuple[Any, Any]:  # [N], [2, N]
     return values, np.clip(np.nan_to_num([values - low, high - values]), 0, None)
 
 
-def draw_lines(axis: Axes, table: pd.DataFrame, kind: str, across: str, name: str) -> None:
-    """Draw a column with its intervals over layers, or what else is across: a line a kind."""
-    groups = table.groupby(kind, sort=False)
+def draw_lines(axis: Axes, table: pd.DataFrame, name: str) -> None:
+    """Draw a column with its intervals over layers, a line for each model."""
+    groups = table.groupby("model", sort=False)
     for (label, own), colour, marker in zip(groups, COLOURS, MARKERS, strict=False):
         look: Any = {"color": colour, "marker": marker}
         values, ends = _bars(own, name)
-        axis.errorbar(own[across], values, ends, label=label, ms=5, capsize=2.5, **look)
-    axis.set_xlabel("layer (0: embeddings)" if across == "layer" else across, fontsize=9)
+        axis.errorbar(own["layer"], values, ends, label=label, ms=5, capsize=2.5, **look)
+    axis.set_xlabel("layer (0: embeddings)", fontsize=9)
     axis.tick_params(labelsize=8)
     axis.grid(axis="y", alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
-    if across == "layer":
-        axis.set_xticks(sorted(table[across].unique()))
+    axis.set_xticks(sorted(table["layer"].unique()))
 
 
 def draw_rows(

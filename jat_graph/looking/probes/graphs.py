@@ -117,11 +117,10 @@ def graphs_and_trees(
     heads = pd.DataFrame(lines).sort_values(["layer", "head"], kind="stable", ignore_index=True)
     settings = {"model": type(reader.model).__name__, "maps": maps, "sentences": len(read)}
     settings |= {"density": density, "least": least, "seed": seed}
-    both = settings | {"each": "relations"}, settings | {"each": "heads"}
     figures = {"graphs": _draw_relations(relations)}
     return (
-        Findings("graphs", CAPTION, relations, both[0], figures, ("related",)),
-        Findings("graphs-heads", CAPTION, heads, both[1], index=("related", "layer", "head")),
+        Findings("graphs", CAPTION, relations, settings, figures),
+        Findings("graphs-heads", CAPTION, heads, settings),
     )
 
 

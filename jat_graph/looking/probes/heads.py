@@ -103,7 +103,7 @@ def best_heads(
     series = {"best head": (table, "accuracy"), "best fixed offset": (table, "offset accuracy")}
     label = "share of words whose head is found"
     figures = {"heads": draw_rows(series, ("relation", "layer", "head", "offset"), label)}
-    return Findings("heads", CAPTION, table, settings, figures, ("relation",))
+    return Findings("heads", CAPTION, table, settings, figures)
 
 
 def choosing_half(number: int, seed: int) -> Any:  # [S] bool

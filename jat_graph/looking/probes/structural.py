@@ -139,7 +139,7 @@ def structural_probe(
     table = pd.DataFrame(rows).astype({"layer": "Int64"})
     settings = study.settings | {"layers": list(asked), "seeds": list(chosen)}
     figures = {"tree-layers": _draw(table)}
-    return Findings("tree", CAPTION, table, settings, figures, ("model", "layer"))
+    return Findings("tree", CAPTION, table, settings, figures)
 
 
 class TreeStudy:
@@ -165,9 +165,9 @@ class TreeStudy:
         states = states if projection is None else states @ projection
         return list(torch.split(states, list(map(len, self.trees[part]))))  # [n, D] or [n, R]
 
-    def probe(self, kind: str, layer: int, seed: int, power: float = 2.0) -> Tensor:  # [D, R]
+    def probe(self, kind: str, layer: int, seed: int) -> Tensor:  # [D, R]
         """Return the trained probe, from the folder if it is there."""
-        made_of = [VERSION, self.epochs, self.rank, kind, layer, seed, power]
+        made_of = [VERSION, self.epochs, self.rank, kind, layer, seed]
         trees = [[tree.heads for tree in own] for own in self.trees[:2]]
         name = digest([made_of, trees, [Path(rows.filename).stem for rows in self.rows[:2]]])[:16]
         path = Path(self.reader.folder) / f"probe-{name}.npy"
@@ -176,7 +176,7 @@ class TreeStudy:
         train, dev = (
             tree_batches(self.points(part, layer), self.trees[part], kind, seed) for part in (0, 1)
         )
-        found = train_probe(train, dev, power, self.rank, self.epochs, seed)
+        found = train_probe(train, dev, self.rank, self.epochs, seed)
         with replacing(path) as temporary:
             np.save(temporary, found.cpu().numpy())
         return found
@@ -219,23 +219,16 @@ def tree_batches(
     return found
 
 
-def tree_loss(batch: Batch, projection: Tensor, power: float) -> Tensor:
+def tree_loss(batch: Batch, projection: Tensor) -> Tensor:
     """Return the sum over sentences of the mean absolute error."""
     states, target, weight = batch
     points = states @ projection
     found = points.square().sum(-1) if target.dim() == 2 else squared_distances(points)
-    if power != 2:  # the slope of a root is kept finite at 0
-        found = (found + 1e-6) ** (power / 2)
     return ((found - target).abs() * weight).sum()
 
 
 def train_probe(
-    train: Sequence[Batch],
-    dev: Sequence[Batch],
-    power: float,
-    rank: int,
-    epochs: int,
-    seed: int,
+    train: Sequence[Batch], dev: Sequence[Batch], rank: int, epochs: int, seed: int
 ) -> Tensor:  # B transposed, [D, R]
     """Train a probe as Hewitt and Manning 2019 do, until the loss on ``dev`` falls no more."""
     generator = torch.Generator().manual_seed(seed)
@@ -250,11 +243,11 @@ def train_probe(
     for _ in range(epochs):
         for index in torch.randperm(len(train), generator=generator).tolist():
             optimizer.zero_grad()
-            loss = tree_loss(train[index], projection, power) / len(train[index][0])
+            loss = tree_loss(train[index], projection) / len(train[index][0])
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
-            total = sum(float(tree_loss(batch, projection, power)) for batch in dev)
+            total = sum(float(tree_loss(batch, projection)) for batch in dev)
         mean = total / sum(len(states) for states, _, _ in dev)
         scheduler.step(mean)
         if mean < least - MARGIN:
@@ -325,7 +318,7 @@ def _draw(table: pd.DataFrame) -> Figure:
     axes = figure.subplots(2, 2).ravel()
     models, line = (table[table["model"].isin(own)] for own in ((MODEL, OFF, RANDOM), (CHAIN,)))
     for axis, measure in zip(axes, MEASURES, strict=True):
-        draw_lines(axis, models, "model", "layer", measure)
+        draw_lines(axis, models, measure)
         axis.axhline(line[measure].item(), color=QUIET, linestyle="--", label=CHAIN)
         axis.set_ylabel(f"{measure} (95 %)", fontsize=9)
     return add_legend(figure, axes[0])

@@ -1,7 +1,7 @@
 """Pictures of heads and of attention patterns. Needs the extra ``viz`` (matplotlib)."""
 
 from jat_graph.looking.viz.clusters import draw_descent, draw_fidelity
-from jat_graph.looking.viz.figures import paper_style, save_figure
+from jat_graph.looking.viz.figures import save_figure
 from jat_graph.looking.viz.heads import draw_graphs, draw_head
 from jat_graph.looking.viz.patterns import draw_patterns
 
@@ -11,6 +11,5 @@ __all__ = [
     "draw_graphs",
     "draw_head",
     "draw_patterns",
-    "paper_style",
     "save_figure",
 ]

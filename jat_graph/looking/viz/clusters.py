@@ -14,12 +14,11 @@ from jat_graph.looking.directions import named
 from jat_graph.looking.inspection.fidelity import Fidelity
 from jat_graph.looking.viz.figures import (
     COLOURS,
-    COLUMN,
+    PAGE,
     Axes,
     Figure,
     add_bar,
     new_figure,
-    page_width,
     save_figure,
     short_label,
 )
@@ -117,7 +116,7 @@ def draw_descent(graph: HeteroData, words: Sequence[str]) -> Figure:
     found = Descent.of(graph, index)
     top = int(found.row[found.opened | found.read].max()) + 1
     end = found.end(index)
-    figure = new_figure(page_width(), ROW * top + BELOW)
+    figure = new_figure(PAGE, ROW * top + BELOW)
     axis = figure.subplots()
     image = _draw_tree(axis, found, index, top)
     _draw_keys(axis, found, words, end, image)
@@ -186,7 +185,7 @@ def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image
         colour = image.to_rgba(weight[run].sum())
         axis.broken_barh([(run[0] - 0.5, len(run))], (-BAR / 2, BAR), color=colour)
     axis.vlines(keys, -BAR / 2, BAR / 2, color=image.to_rgba(weight[keys]), lw=1)
-    room = page_width() - BESIDE
+    room = PAGE - BESIDE
     best = np.argsort(-weight * exact, kind="stable")[: int(room / WORD / 2)]
     best = np.sort(best[(weight * exact)[best] >= LEAST])
     # As near to their keys as they have room.
@@ -216,7 +215,7 @@ def _explain(figure: Figure, axis: Axes, image: Any) -> None:
         Patch(color=colour, label="first keys, and those in no cluster"),
     ]
     look: Any = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
-    figure.legend(handles=handles, ncols=1 + (page_width() > COLUMN), **look)
+    figure.legend(handles=handles, ncols=2, **look)
 
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches, without the heading
@@ -273,7 +272,7 @@ def draw_fidelity(report: Fidelity) -> Figure:
 
 def draw_lengths(points: list[dict[str, float]], path: Path) -> None:
     """Draw seconds by SDPA and by clusters over the length, and how near states are."""
-    figure = new_figure(page_width(), 2.7)
+    figure = new_figure(PAGE, 2.7)
     seconds, near = figure.subplots(1, 2)
     lengths = [point["tokens"] for point in points]
     colours = iter(COLOURS)

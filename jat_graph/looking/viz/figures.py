@@ -1,4 +1,4 @@
-"""Figures that belong to no window, as wide as a page or a column, and files of them."""
+"""Figures that belong to no window, as wide as a page, and files of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import logging
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,11 +20,10 @@ if TYPE_CHECKING:
 Axes: TypeAlias = "matplotlib.axes.Axes"
 Figure: TypeAlias = "matplotlib.figure.Figure"
 
-PAGE, COLUMN = 6.8, 3.3  # inches, of a page and of one of its two columns
-POINTS = 8  # of every letter in a picture for a paper
+PAGE = 6.8  # inches, the width of a page
+POINTS = 8  # of letters
 FONTS = {"pdf.fonttype": 42, "svg.fonttype": "none"}  # text stays text, which editors can change
-DPI, PAPER_DPI = 200, 300
-LEAST_HEIGHT = 2.7  # inches, to which a picture for a paper may shrink
+DPI = 200
 
 # Okabe and Ito's colours, which all readers tell apart.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
@@ -37,37 +33,6 @@ TITLE = 0.25  # inches, of a panel's title
 MISSING = r"Glyph \d+ .* missing from "  # how matplotlib begins to say it
 
 logger = logging.getLogger(__name__)
-_paper: ContextVar[float | None] = ContextVar("paper", default=None)
-
-
-@contextmanager
-def paper_style(width: float = PAGE) -> Iterator[None]:
-    """Draw and save pictures for a paper: so many inches wide, with letters of 8 points.
-
-    Whatever is drawn by this package and saved by :func:`save_figure` inside it has this width; a
-    picture that needs no more than a column has a column's.
-
-    Args:
-        width: Inches, as 6.8 for a page and 3.3 for one of two columns. (default: 6.8)
-
-    Yields:
-        Nothing.
-    """
-    before = _paper.set(width)
-    try:
-        yield
-    finally:
-        _paper.reset(before)
-
-
-def page_width() -> float:
-    """Return how many inches a picture may be wide."""
-    return _paper.get() or PAGE
-
-
-def paper_width() -> float | None:
-    """Return how many inches a picture for a paper is wide; None for others."""
-    return _paper.get()
 
 
 def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> Any:
@@ -119,12 +84,10 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     check_picture(path)
     rc_context = import_extra("matplotlib", "viz").rc_context
-    dpi = DPI if _paper.get() is None else PAPER_DPI
-    _fit_to_paper(figure)
     with warnings.catch_warnings(record=True) as found, replacing(path) as temporary:
         warnings.filterwarnings("always", message=MISSING)
         with rc_context(FONTS):
-            figure.savefig(temporary, dpi=dpi, format=path.suffix[1:].lower())
+            figure.savefig(temporary, dpi=DPI, format=path.suffix[1:].lower())
     lacking = {str(own.message) for own in found if re.match(MISSING, str(own.message))}
     for own in found:
         if str(own.message) not in lacking:
@@ -136,19 +99,3 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
             len(lacking),
         )
     return path
-
-
-def _fit_to_paper(figure: Figure) -> None:
-    """Give a figure the width of the paper and its letters, whoever drew it."""
-    if (paper := _paper.get()) is None:
-        return
-    from matplotlib.text import Text
-
-    width, height = figure.get_size_inches()
-    wanted = min(paper, COLUMN) if width <= COLUMN else paper
-    # Labels of axes need a height that does not shrink.
-    figure.set_size_inches(wanted, max(height * wanted / width, min(height, LEAST_HEIGHT)))
-    for axis in figure.axes:
-        axis.tick_params(which="both", labelsize=POINTS)
-    for text in figure.findobj(Text):
-        text.set_fontsize(POINTS)

@@ -16,15 +16,13 @@ from jat_graph.core.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.looking.directions import named
 from jat_graph.looking.inspection.reports import GraphView, HeadView, StoneReport
 from jat_graph.looking.viz.figures import (
-    COLUMN,
     LINE,
+    PAGE,
     POINTS,
     Axes,
     Figure,
     add_bar,
     new_figure,
-    page_width,
-    paper_width,
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, draw_stones
@@ -52,8 +50,7 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
 
     Args:
         view: What the head did, from :func:`jat_graph.inspection.view_head`.
-        most_tokens: Number of tokens to draw at most, from 1 to 200; for a paper no more than have
-            room in its letters. (default: 48)
+        most_tokens: Number of tokens to draw at most, from 1 to 200. (default: 48)
 
     Returns:
         The figure, which :func:`save_figure` writes; its label is its caption.
@@ -67,10 +64,6 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
     """
     check_integer("most_tokens", most_tokens, least=1, below=PICTURE_TOKENS + 1)
     whole = view
-    width = paper_width()
-    if width is not None:  # of a page two panels stand beside each other, of a column one
-        room = ((width - NAMES) / (1 if width <= COLUMN else 2) - GAP) / TOKEN
-        most_tokens = min(most_tokens, max(1, int(room)))
     view = view.strongest(most_tokens)
     left_out = len(whole.tokens) - len(view.tokens)
     names = _distinct_names(view, with_positions=left_out > 0)
@@ -85,12 +78,10 @@ def draw_head(view: HeadView, most_tokens: int = MOST_TOKENS) -> Figure:
 def _lay_out(view: HeadView, side: float) -> tuple[Figure, list[Axes], Axes | None]:
     """Return a figure, three square panels of so many inches, and a cell left for a legend."""
     # As many beside each other as a page has room for, or else two; lines of a legend stand below.
-    width = page_width()
-    columns = next((n for n in (3, 2) if NAMES + n * (side + GAP) <= width + 0.01), 1)
-    columns = max(columns, 2 if paper_width() is None else 1)
+    columns = 3 if NAMES + 3 * (side + GAP) <= PAGE + 0.01 else 2
     rows = -(-3 // columns)
-    width = max(width, NAMES + columns * (side + GAP))
-    spare = rows * columns > 3
+    width = max(PAGE, NAMES + columns * (side + GAP))
+    spare = columns == 2
     lines = -(-(len(view.report.jumps) + 1) // 2)
     below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
     heading = f"Layer {view.report.layer}, head {view.report.head}"
@@ -192,8 +183,7 @@ def _mark_jumps(
     if handles and spare is not None:  # the cell that is left, or below
         spare.legend(handles=handles, loc="upper left", **look)
     elif handles:
-        columns = 2 if page_width() > COLUMN else 1
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns, **look)
+        figure.legend(handles=handles, loc="outside lower center", ncols=2, **look)
 
 
 def _caption(view: HeadView, left_out: int) -> str:
@@ -218,7 +208,7 @@ def _caption(view: HeadView, left_out: int) -> str:
     return "\n".join(lines)
 
 
-CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least where not for a paper
+CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least
 BAR, LEAST_WIDTH = 0.7, 4.5  # inches, for the colour bar, and for what it means
 MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
 
@@ -254,7 +244,7 @@ def draw_graphs(views: Iterable[GraphView]) -> Figure:
         raise ValueError("views must be at least one, got none")
     layers = sorted({own.report.layer for own in shown})
     heads = sorted({own.report.head for own in shown})
-    cell = min(CELL, (page_width() - NAMES) / len(heads))
+    cell = min(CELL, (PAGE - NAMES) / len(heads))
     width = max(LEAST_WIDTH, NAMES + len(heads) * max(cell, LEAST_CELL))
     length = len(shown[0].tokens)
     joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"

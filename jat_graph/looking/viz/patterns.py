@@ -11,7 +11,7 @@ import torch
 from jat_graph.core.numbers import PATTERN_TOKENS, check_integer
 from jat_graph.jumps.patterns import Pattern, Union, parse_pattern
 from jat_graph.jumps.patterns.base import pairs_of
-from jat_graph.looking.viz.figures import COLOURS, Axes, Figure, new_figure, page_width
+from jat_graph.looking.viz.figures import COLOURS, PAGE, Axes, Figure, new_figure
 
 PANEL, MARGIN = 2.2, 1.1  # inches; the margin is for titles and names
 SEVERAL, NOTHING = "#222222", "#ffffff"  # for what several allow, and none
@@ -46,7 +46,7 @@ def draw_patterns(patterns: Sequence[Pattern | str], length: int) -> Figure:
         raise ValueError("patterns must be at least one, got none")
     read = [parse_pattern(one) if isinstance(one, str) else one for one in patterns]
     panels = [(pattern, head) for pattern in read for head in range(pattern.period)]
-    columns = min(max(1, int(page_width() / PANEL)), len(panels))
+    columns = min(max(1, int(PAGE / PANEL)), len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(columns * PANEL + 0.2, rows * (PANEL + MARGIN))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
