@@ -16,7 +16,6 @@ from transformers import AutoModel, AutoTokenizer, BartForConditionalGeneration,
 import jat_graph
 from jat_graph import ClusterGraph, JatConfig
 from jat_graph.hf import attached_config, register_clustered
-from jat_graph.inspection import Fidelity
 from tests.hf.causal import CLUSTERS
 from tests.hf.models import VOCABULARY, tiny_model
 from tests.inspection.support import long_bert, measures, padded_batch, reference_fidelity
@@ -160,17 +159,13 @@ def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
 # --- the report ----------------------------------------------------------------------------------
 
 
-def test_a_report_is_saved_and_read_again(tmp_path):
+def test_a_report_is_saved(tmp_path):
     report = jat_graph.fidelity(long_bert(), [padded_batch()], MIXED)
     report.save(tmp_path / "report.json")
-    assert Fidelity.load(tmp_path / "report.json") == report
     content = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert content == report.to_dict()
     assert content["heads"][0]["error"] == report.heads[0].error
-    del content["tokens"]
-    for broken, message in ((content, "tokens"), ({}, "heads")):
-        (tmp_path / "report.json").write_text(json.dumps(broken), encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            Fidelity.load(tmp_path / "report.json")
+    assert JatConfig.from_dict(content["config"]) == MIXED
 
 
 def test_the_table_has_means_of_layers_or_heads() -> None:
@@ -187,10 +182,6 @@ def test_the_table_has_means_of_layers_or_heads() -> None:
     lines = replace(report, heads=ranked).table(by_head=True).splitlines()[1:9]
     assert [line.split()[:2] for line in lines] == [[str(h.layer), str(h.head)] for h in ranked]
     assert f"token states {report.token_cosine:.4f}" in report.table()
-    some = report.of_heads(1, (0, 2))
-    assert [(head.layer, head.head) for head in some.heads] == [(1, 0), (1, 2)]
-    with pytest.raises(ValueError, match="head 9 must be a cluster head"):
-        report.of_heads(heads=9)
 
 
 # --- decoders ------------------------------------------------------------------------------------
@@ -208,7 +199,7 @@ def foretold(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(losses), torch.cat(likeliest)
 
 
-def test_the_loss_is_that_of_two_runs(tmp_path):
+def test_the_loss_is_that_of_two_runs():
     model, batch = tiny_model("llama").double(), CAUSAL_BATCH
     report = jat_graph.fidelity(model, [batch, batch], CAUSAL)
     losses, likeliest = foretold(model, batch)
@@ -221,8 +212,6 @@ def test_the_loss_is_that_of_two_runs(tmp_path):
     assert found.changed == pytest.approx(float((likeliest != other_tokens).double().mean()))
     assert found.changed > 0 and found.low < found.change < found.high
     assert f"Loss {found.loss:.3f} per token, by clusters {found.change:+.4f} (95" in report.table()
-    report.save(tmp_path / "report.json")
-    assert Fidelity.load(tmp_path / "report.json") == report
     # Its own settings, by attachment or by name, and one text, of which there is no interval.
     alone = {name: x[:1] for name, x in batch.items()}
     single = jat_graph.fidelity(model, [alone])

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf import attach, disabled
-from jat_graph.inspection import StoneReport, inspect_text, view_graphs, view_head
+from jat_graph.inspection import StoneReport, inspect_text, view_head
 from jat_graph.jumps.config import JatConfig, PairGraph
 from tests.data.support import TEXTS, tiny_tokenizer
 from tests.hf.models import tiny_model
@@ -89,10 +89,6 @@ def test_views_are_cut_the_same_way(model, tokenizer):
         place = jump.query.index, jump.key.index
         assert float(whole.gains[place]) == jump.gain
         assert float(whole.weights[place]) == jump.weight
-    graphs = list(view_graphs(model, tokenizer, TEXT, tokens=range(4, 9), special_tokens=True))
-    assert [(graph.report.layer, graph.report.head) for graph in graphs] == HEADS
-    assert_equal(graphs[HEADS.index((1, 2))].weights, part.weights)
-    assert graphs[0].report.jumps == ()
 
 
 def test_gains_are_those_of_the_model(model, tokenizer):
@@ -203,6 +199,3 @@ def test_what_is_not_there_is_refused_before_the_model_runs(tokenizer, options, 
     given = {"text": TEXT} | options
     with pytest.raises(ValueError, match=message):
         inspect_text(model, tokenizer, **given)
-    if not {"top", "jump"} & set(options):
-        with pytest.raises(ValueError, match=message):
-            view_graphs(model, tokenizer, **given)  # at once, not with the first graph

@@ -49,14 +49,15 @@ def inspect_command(
     ] = None,
     max_length: options.LengthOption = None,
 ) -> None:
-    """Show what each head does on texts; without any, what heads will do in each layer, and why.
+    """Show what each head does on texts, or would do in each layer.
 
-    A jump is a pair of tokens that the head's graph joins. Its gain is the attention probability
-    after propagation minus the one before, and its stepping stones are the keys that voted for it.
-    For stones the command also shows the tokens on them, their number and size, strengths, and the
-    jumps' share of the walks. For heads that read by clusters (--config clustered) it shows which
-    keys tokens find in the clusters that they read, with shares of their attention, and how much of
-    it is exact. Small numbers after tokens are positions: pencil₅ → book₁.
+    Without texts the command tells what heads will do in each layer, and why. A jump is a pair of
+    tokens that the head's graph joins. Its gain is the attention probability after propagation
+    minus the one before, and its stepping stones are the keys that voted for it. For stones the
+    command also shows the tokens on them, their number and size, strengths, and the jumps' share of
+    the walks. For heads that read by clusters (--config clustered) it shows which keys tokens find
+    in the clusters that they read, with shares of their attention, and how much of it is exact.
+    Small numbers after tokens are positions: pencil₅ → book₁.
 
     With --rank each head is one line for all texts together, and the one that changes attention
     most comes first; with --jump it is the one that gains most by this jump, with --fidelity the
@@ -64,8 +65,8 @@ def inspect_command(
 
     With --fidelity the heads read by clusters, and there is one table for all texts: the share of
     keys that a query reads exactly, the probability on these, total variation and error against the
-    model's own attention, for each layer, or for each head named by --layer and --head. For a
-    decoder it also shows the change of the loss, and the share of next tokens that change.
+    model's own attention, for each layer, or with --rank for each head. For a decoder it also shows
+    the change of the loss, and the share of next tokens that change.
     """
     from jat_graph.jumps.config import JatConfig
 
@@ -75,13 +76,20 @@ def inspect_command(
         return
     check_target(json_file)
     texts = options.read_texts(text, file)
+    shows_tokens = tokens is not None or special_tokens
+    misfits: dict[str, Any] = {
+        "--fidelity uses all tokens: leave out --tokens and --special-tokens": shows_tokens,
+        "--fidelity uses all heads: leave out --layer and --head": layer or head,
+    }
+    if not fidelity:
+        misfits = {
+            "--picture needs --fidelity; jat-graph plot draws single heads": picture,
+            "--max-length needs --fidelity: single heads are shown on whole texts": max_length,
+        }
+    _refuse(misfits)
     if fidelity:
-        if tokens is not None or special_tokens:
-            raise ValueError("--fidelity uses all tokens: leave out --tokens and --special-tokens")
-        asked = (layer, head, json_file, picture, rank, max_length)
-        _show_fidelity(model, texts, config, changes, *asked)
+        _show_fidelity(model, texts, config, changes, json_file, picture, rank, max_length)
         return
-    _refuse_without_fidelity(picture, max_length)
     loaded, tokenizer = options.load_model(model, config, changes, JatConfig())
     from jat_graph.hf import attached_config
     from jat_graph.looking.inspection import inspect_clusters, inspect_text
@@ -109,12 +117,11 @@ def inspect_command(
         Console().print(*tables(report), sep="\n")
 
 
-def _refuse_without_fidelity(picture: Path | None, max_length: int | None) -> None:
-    """Refuse options that single heads do not have."""
-    if picture is not None:
-        raise ValueError("--picture needs --fidelity; jat-graph plot draws single heads")
-    if max_length is not None:
-        raise ValueError("--max-length needs --fidelity: single heads are shown on whole texts")
+def _refuse(misfits: dict[str, Any]) -> None:
+    """Refuse the first option that is given, for the reason that stands before it."""
+    for said, given in misfits.items():
+        if given:
+            raise ValueError(said)
 
 
 def _show_support(model: str, config: str | None, changes: list[str] | None) -> None:
@@ -136,8 +143,6 @@ def _show_fidelity(
     texts: list[str],
     config: str | None,
     changes: list[str] | None,
-    layers: list[int] | None,
-    heads: list[int] | None,
     json_file: Path | None,
     picture: Path | None,
     rank: bool,
@@ -162,8 +167,6 @@ def _show_fidelity(
         batches = [tokenizer(own, **cut) for own in texts]
     wanted = options.read_settings(config, changes, cluster_config(loaded))
     report = fidelity(loaded, batches, wanted)
-    if layers or heads:
-        report = report.of_heads(layers, heads)
     if json_file is not None:
         report.save(json_file)
     if picture is not None:
@@ -172,7 +175,7 @@ def _show_fidelity(
         save_figure(draw_fidelity(report), picture)
     if rank:
         report = replace(report, heads=report.ranked())
-    Console().print(report.table(by_head=rank or bool(layers or heads)), highlight=False)
+    Console().print(report.table(by_head=rank), highlight=False)
     below = report.config.cluster_graph.dense_below
     if report.dense == report.sequences and not isinstance(below, tuple):
         typer.echo("With --set dense_below=0 clusters also read texts of this length.")

@@ -1,4 +1,4 @@
-"""The command ``plot``: one head, the graphs of many, or patterns."""
+"""The command ``plot``: one head, or patterns."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def plot_command(
         str | None, typer.Option(help="Patterns to draw instead, with commas: window:6,local:8.")
     ] = None,
 ) -> None:
-    """Draw one head, the graphs of all heads, or patterns.
+    """Draw one head, or patterns.
 
-    A head named by --layer and --head is drawn as its scores, its graph or its stones, and the
-    attention that pairs gain; a long text is reduced to the tokens of the strongest jumps.
-    --jump pencil computer marks this jump alone, by default in the head where it gains most.
-    Several heads are drawn as a grid of their graphs. Of a head that reads by clusters (--config
+    The head is drawn as its scores, its graph or its stones, and the attention that pairs gain; a
+    long text is reduced to the tokens of the strongest jumps. It is the one that --layer and --head
+    name, or of several the one that changes attention most. --jump pencil computer marks this jump
+    alone, in the head where it gains most. Of a head that reads by clusters (--config
     clustered) the way of one token down the tree of keys is drawn, of the last one unless --tokens
     names another. The caption is printed.
     """
@@ -81,10 +81,10 @@ def _draw_heads(
     top: int,
     length: int,
 ) -> Figure:
-    """Draw one head or a grid of heads."""
+    """Draw the head that is named, or of several the one to look at first."""
     from jat_graph.hf import attached_config
-    from jat_graph.looking.inspection import inspect_text, view_descent, view_graphs, view_head
-    from jat_graph.looking.viz import draw_descent, draw_graphs, draw_head
+    from jat_graph.looking.inspection import inspect_text, view_descent, view_head
+    from jat_graph.looking.viz import draw_descent, draw_head
 
     one: Any = {}
     if layers and heads and len(layers) == len(heads) == 1:
@@ -95,14 +95,12 @@ def _draw_heads(
         figure = draw_descent(*view_descent(model, tokenizer, **one, **shown))
         figure.set_label(f"Layer {one['layer']}, head {one['head']}: {figure.get_label()}")
         return figure
-    if jump is not None:
+    if jump is not None or not one:
         report = inspect_text(
             model, tokenizer, **shown, layers=layers, heads=heads, top=1, jump=jump
         )
-        best = report.ranked(by_jump=True)[0]
-        if not best.jumps:
+        best = report.ranked(by_jump=jump is not None)[0]
+        if jump is not None and not best.jumps:
             raise ValueError(f"--jump must be joined by a head, got {jump[0]!r} and {jump[1]!r}")
         one = {"layer": best.layer, "head": best.head}
-    if one:
-        return draw_head(view_head(model, tokenizer, **one, **shown, top=top, jump=jump), length)
-    return draw_graphs(view_graphs(model, tokenizer, **shown, layers=layers, heads=heads))
+    return draw_head(view_head(model, tokenizer, **one, **shown, top=top, jump=jump), length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,8 +19,6 @@ from jat_graph.looking.cli.options import (
 
 if TYPE_CHECKING:
     from jat_graph.looking.probes import Findings
-
-Item = TypeVar("Item")
 
 MOST_TREES = 4000  # to train on; all 12,544 of a large treebank take three times as long
 # The function of each command, the files of the treebank that it is given, and what it asks.
@@ -75,9 +73,13 @@ def probe_command(
         raise ValueError(
             f"--option must be NAME=VALUE of {', '.join(sorted(names))}, got {options}"
         )
-    data = [probes.read_treebank(treebank, split=split) for split in splits.split()]
-    first = MOST_TREES if len(data) == 3 and sentences is None else sentences
-    drawn = [evenly(data[0], first), *(evenly(own, sentences) for own in data[1:])]
+    drawn = []
+    for split in splits.split():
+        trees = probes.read_treebank(treebank, split=split)
+        most = MOST_TREES if (kind, split) == ("tree", "train") else len(trees)
+        count = min(sentences or most, len(trees))
+        # Genres of a treebank are in order.
+        drawn.append([trees[index * len(trees) // count] for index in range(count)])
     folder = output or Path(f"probe-{kind}")
     loaded, tokenizer = load_model(model, config, changes)
     found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *drawn, **asked)
@@ -86,12 +88,6 @@ def probe_command(
     for one in every:
         typer.echo(one.to_markdown())
     typer.echo(f"{', '.join(files)} are in {folder}.")
-
-
-def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
-    """Return so many of the items, evenly over them: genres of a treebank are in order."""
-    count = len(items) if most is None else min(most, len(items))
-    return [items[index * len(items) // count] for index in range(count)]
 
 
 for _kind, (_, _, _asks) in KINDS.items():

@@ -11,7 +11,6 @@ from jat_graph.looking.inspection.clusters import (
 )
 from jat_graph.looking.inspection.fidelity import Fidelity, HeadFidelity, NextTokens, fidelity
 from jat_graph.looking.inspection.reports import (
-    GraphView,
     HeadReport,
     HeadView,
     Inspection,
@@ -23,13 +22,12 @@ from jat_graph.looking.inspection.reports import (
 )
 from jat_graph.looking.inspection.selection import Token
 from jat_graph.looking.inspection.statistics import HeadStatistics, graph_statistics
-from jat_graph.looking.inspection.text import inspect_text, view_graphs, view_head
+from jat_graph.looking.inspection.text import inspect_text, view_head
 
 __all__ = [
     "ClusterInspection",
     "ClusterReport",
     "Fidelity",
-    "GraphView",
     "HeadFidelity",
     "HeadReport",
     "HeadStatistics",
@@ -50,6 +48,5 @@ __all__ = [
     "inspect_clusters",
     "inspect_text",
     "view_descent",
-    "view_graphs",
     "view_head",
 ]

@@ -6,7 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from jat_graph.core.files import read_object, write_text
+from jat_graph.core.files import write_text
 from jat_graph.core.numbers import check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import CapturedLayer, disabled
@@ -26,7 +26,6 @@ from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.modules import transformer_of
 from jat_graph.jumps.config import JatConfig
 from jat_graph.looking.inspection.clusters import MEASURES, layer_documents, measure_layer
-from jat_graph.looking.inspection.selection import Indices, choose_heads
 from jat_graph.looking.inspection.statistics import check_batches
 from jat_graph.looking.inspection.tracing import Inputs, cluster_config, keeping_clusters, run_model
 
@@ -76,13 +75,6 @@ class NextTokens:
     high: float | None
     changed: float
 
-    def summary(self) -> str:
-        """Return the numbers in a line."""
-        said = f"Loss {self.loss:.3f} per token, by clusters {self.change:+.4f}"
-        if self.low is not None:
-            said += f" (95 % interval {self.low:+.4f} to {self.high:+.4f})"
-        return f"{said}; {self.changed:.1%} of next tokens change."
-
 
 def _next_tokens(rows: Tensor) -> NextTokens:
     """Return the report of sequences: next tokens, losses of both runs, changed ones, [S, 4]."""
@@ -131,25 +123,6 @@ class Fidelity:
         """Return the heads, first those whose output is furthest from that of exact attention."""
         return tuple(sorted(self.heads, key=lambda head: head.error, reverse=True))
 
-    def of_heads(self, layers: Indices = None, heads: Indices = None) -> Fidelity:
-        """Return the report of some heads; the cosines are those of the whole model all the same.
-
-        Args:
-            layers, heads: Those to keep: one, or several. (default: None, all)
-
-        Returns:
-            The report.
-
-        Raises:
-            ValueError: If there is no such head.
-        """
-        known: dict[int, tuple[int, ...]] = {}
-        for head in self.heads:
-            known[head.layer] = (*known.get(head.layer, ()), head.head)
-        chosen = choose_heads(known, layers, heads, kind="cluster ")
-        kept = tuple(head for head in self.heads if (head.layer, head.head) in chosen)
-        return replace(self, heads=kept)
-
     def table(self, *, by_head: bool = False) -> str:
         """Return the numbers as lines of text.
 
@@ -169,8 +142,11 @@ class Fidelity:
             lines.append(f"{name}{share:>7.1%}" + "".join(f"{mean:>7.3f}" for mean in others))
         said = f"Cosine of token states {self.token_cosine:.4f}, of mean embeddings "
         lines += ["", f"{said}{self.embedding_cosine:.4f}."]
-        if self.next_tokens is not None:
-            lines.append(self.next_tokens.summary())
+        if (told := self.next_tokens) is not None:
+            said = f"Loss {told.loss:.3f} per token, by clusters {told.change:+.4f}"
+            if told.low is not None:
+                said += f" (95 % interval {told.low:+.4f} to {told.high:+.4f})"
+            lines.append(f"{said}; {told.changed:.1%} of next tokens change.")
         read = f"{self.sequences} sequences, {self.tokens} tokens; "
         return "\n".join([*lines, f"{read}{self.dense} sequences read densely."])
 
@@ -186,29 +162,6 @@ class Fidelity:
             path: The file.
         """
         write_text(path, json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Fidelity:
-        """Read a report that :meth:`save` wrote.
-
-        Args:
-            path: The file.
-
-        Returns:
-            The report.
-
-        Raises:
-            ValueError: If the file holds none, or a field is missing or unknown.
-        """
-        content = read_object(path, "fidelity")
-        try:
-            content["heads"] = tuple(HeadFidelity(**head) for head in content["heads"])
-            content["config"] = JatConfig.from_dict(content["config"])
-            if content.get("next_tokens"):
-                content["next_tokens"] = NextTokens(**content["next_tokens"])
-            return cls(**content)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"fidelity must have its fields, got {error}") from None
 
 
 def fidelity(

@@ -176,30 +176,20 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class GraphView:
-    """The graph of one jump head on one text; :func:`jat_graph.viz.draw_graphs` draws many.
+class HeadView:
+    """One jump head on one text, as matrices; what :func:`jat_graph.viz.draw_head` draws.
 
     Args:
-        report: The head's numbers.
+        report: The head's numbers and jumps.
         tokens: The L tokens shown.
         weights: The graph A, with stones P between two tokens, ``[L, L]``.
+        scores, propagated: The scaled scores X before and after propagation, ``[L, L]``.
+        gains: Attention probability after propagation minus before, ``[L, L]``.
     """
 
     report: HeadReport
     tokens: tuple[Token, ...]
     weights: Tensor
-
-
-@dataclass(frozen=True)
-class HeadView(GraphView):
-    """One jump head on one text, as matrices; what :func:`jat_graph.viz.draw_head` draws.
-
-    Args:
-        report, tokens, weights: As in :class:`GraphView`, with the head's jumps.
-        scores, propagated: The scaled scores X before and after propagation, ``[L, L]``.
-        gains: Attention probability after propagation minus before, ``[L, L]``.
-    """
-
     scores: Tensor
     propagated: Tensor
     gains: Tensor

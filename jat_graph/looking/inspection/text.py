@@ -16,7 +16,6 @@ from jat_graph.hf import attached_config
 from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.looking.inspection.graphs import StoneLinks
 from jat_graph.looking.inspection.reports import (
-    GraphView,
     HeadReport,
     HeadView,
     Inspection,
@@ -124,40 +123,6 @@ def view_head(
     _remark(model, [report])
     matrices = trace.weights, trace.scores, trace.propagated, trace.after - trace.before
     return HeadView(report, encoded.shown, *(encoded.cut(matrix).cpu() for matrix in matrices))
-
-
-def view_graphs(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    *,
-    layers: Indices = None,
-    heads: Indices = None,
-    tokens: Places = None,
-    special_tokens: bool = False,
-) -> Iterator[GraphView]:
-    """Return the graphs of jump heads on a text, made one after the other.
-
-    Args:
-        model, tokenizer, text, layers, heads, special_tokens: As for :func:`inspect_text`.
-        tokens: The tokens that are nodes, as for it. (default: None, all)
-
-    Returns:
-        An iterator over the heads, layer by layer; the model runs when the first is asked for.
-
-    Reference:
-        A of Eq. 3 of the JAT paper.
-    """
-    encoded, found = look_at_heads(model, tokenizer, text, layers, heads, tokens, special_tokens)
-
-    def views() -> Iterator[GraphView]:
-        reports = []
-        for trace in map(HeadTrace, found):
-            reports.append(_report_head(encoded, trace, 0, 0, None))
-            yield GraphView(reports[-1], encoded.shown, encoded.cut(trace.weights).cpu())
-        _remark(model, reports)
-
-    return views()
 
 
 def remarks(config: JatConfig, densities: Sequence[float], strengths: Sequence[float]) -> list[str]:

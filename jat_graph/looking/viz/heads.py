@@ -1,20 +1,18 @@
-"""Pictures of jump heads on one text: one with its scores or stones, or the graphs of many."""
+"""The picture of a jump head on one text: its scores, its graph or stones, and what it changes."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
 
 from jat_graph.core.numbers import PICTURE_TOKENS, check_integer
 from jat_graph.looking.directions import named
-from jat_graph.looking.inspection.reports import GraphView, HeadView, StoneReport
+from jat_graph.looking.inspection.reports import HeadView, StoneReport
 from jat_graph.looking.viz.figures import (
     LINE,
     PAGE,
@@ -26,9 +24,6 @@ from jat_graph.looking.viz.figures import (
     short_label,
 )
 from jat_graph.looking.viz.jumps import FAINT, JUMP_COLOURS, MAX_LABEL, draw_stones
-
-if TYPE_CHECKING:
-    from matplotlib.colors import Colormap
 
 # In order of brightness to all eyes.
 SCORE_COLOURS, GRAPH_COLOURS, GAIN_COLOURS = "PuOr_r", "Blues", "RdBu_r"
@@ -103,11 +98,14 @@ def _draw_panels(
     limit, most = (float(np.abs(x[np.isfinite(x)]).max(initial=0)) or 1.0 for x in (scores, gains))
     weights = np.ma.masked_equal(view.weights.numpy(), 0.0)  # no edge: white
     heaviest = weights.max() or 1
-    from matplotlib.colors import AsinhNorm, Normalize  # which are there, as a figure is
+    from matplotlib import colormaps  # which is there, as a figure is
+    from matplotlib.colors import AsinhNorm, ListedColormap, Normalize
 
+    # Without the palest blues, so that the weakest edge differs from none.
+    blues = ListedColormap(colormaps[GRAPH_COLOURS](np.linspace(0.2, 1.0, 256)))
     panels: Any = (
         ("Scores", scores, SCORE_COLOURS, Normalize(-limit, limit), "scaled score"),
-        ("Graph", weights, graph_colours(), Normalize(0, heaviest), "share of keys voting"),
+        ("Graph", weights, blues, Normalize(0, heaviest), "share of keys voting"),
         # Few pairs change by much more than all others, which are to be seen, too.
         ("Attention gained", gains, GAIN_COLOURS, AsinhNorm(1.0, -most, most), "points"),
     )
@@ -129,14 +127,6 @@ def _draw_panels(
     bar.set_ticks([-ten, 0, ten], labels=[f"{x:g}" for x in (-ten, 0, ten)])
     bar.minorticks_off()
     axes[0].set_ylabel("token that looks (i)", fontsize=8)
-
-
-def graph_colours() -> Colormap:
-    """Return blues without the palest ones, so that the weakest edge differs from none."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap(colormaps[GRAPH_COLOURS](np.linspace(0.2, 1.0, 256)))
 
 
 def _distinct_names(view: HeadView, with_positions: bool) -> dict[int, str]:
@@ -206,73 +196,3 @@ def _caption(view: HeadView, left_out: int) -> str:
         shown = f"{len(view.tokens)} of {len(view.tokens) + left_out} tokens are shown"
         lines.append(f"{shown}: those of the strongest jumps.")
     return "\n".join(lines)
-
-
-CELL, LEAST_CELL = 1.35, 0.36  # inches, of a matrix at most, and at least
-BAR, LEAST_WIDTH = 0.7, 4.5  # inches, for the colour bar, and for what it means
-MOST_PIXELS = 96  # in a row of a matrix: each is still as large as a dot of the picture
-
-
-def draw_graphs(views: Iterable[GraphView]) -> Figure:
-    """Draw the graphs of many heads as small matrices, a row for each layer.
-
-    Rows of a matrix are the tokens that look, columns the tokens looked at, in one colour scale of
-    square roots for all heads. Above each stands its density, with stones that of links. Of more
-    than 96 tokens a dot shows the strongest of some neighbouring pairs, so that no edge is lost;
-    only these dots are kept, and views may be made one after the other.
-
-    Args:
-        views: The graphs, from :func:`jat_graph.inspection.view_graphs`; of one text.
-
-    Returns:
-        The figure, which :func:`save_figure` writes; its label is its caption.
-
-    Raises:
-        ValueError: If there is no graph.
-        ImportError: If matplotlib is missing (``pip install 'jat_graph[viz]'``).
-
-    Reference:
-        Clark et al. 2019, "What Does BERT Look At?", shows heads of a model beside each other.
-    """
-    shown = []
-    for view in views:
-        weights = view.weights
-        if len(view.tokens) > MOST_PIXELS:  # single pairs could not be seen
-            weights = F.adaptive_max_pool2d(weights[None], MOST_PIXELS)[0]
-        shown.append(replace(view, weights=weights))
-    if not shown:
-        raise ValueError("views must be at least one, got none")
-    layers = sorted({own.report.layer for own in shown})
-    heads = sorted({own.report.head for own in shown})
-    cell = min(CELL, (PAGE - NAMES) / len(heads))
-    width = max(LEAST_WIDTH, NAMES + len(heads) * max(cell, LEAST_CELL))
-    length = len(shown[0].tokens)
-    joined, meaning = "joined pairs", "share of keys that voted for a pair of tokens (row, column)"
-    if isinstance(shown[0].report, StoneReport):
-        joined = "links to stones"
-        meaning = "share of the walks from a token (row) that end at another (column)"
-    caption = f"The graph of each head on {length} tokens, and its share of {joined} in the text"
-    if length > MOST_PIXELS:
-        caption += f"; a dot is the strongest of some {-(-length // MOST_PIXELS)}² pairs"
-    figure = new_figure(width, len(layers) * (cell + 0.2) + BAR + 0.3)
-    figure.set_label(f"{caption}. Colour: {meaning}.")
-    from matplotlib.colors import PowerNorm  # which is there, or there would be no figure
-
-    axes = figure.subplots(len(layers), len(heads), squeeze=False)
-    for axis in axes.ravel():
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
-        axis.set_box_aspect(1)
-    norm = PowerNorm(0.5, vmin=0.0, vmax=max(float(own.weights.max()) for own in shown) or 1.0)
-    for own in shown:
-        axis = axes[layers.index(own.report.layer), heads.index(own.report.head)]
-        matrix = np.ma.masked_equal(own.weights.numpy(), 0.0)  # no edge: white
-        image = axis.imshow(matrix, cmap=graph_colours(), norm=norm, interpolation="nearest")
-        axis.spines[:].set_visible(True)
-        axis.set_title(f"{own.report.density:.0%}", fontsize=7, pad=2)
-    for row, layer in enumerate(layers):
-        axes[row, 0].set_ylabel(f"layer {layer}", fontsize=8, rotation=0, ha="right", va="center")
-    for column, head in enumerate(heads):
-        axes[-1, column].set_xlabel(f"head\n{head}", fontsize=8)
-    add_bar(figure, image, axes, meaning, shrink=0.5, aspect=40, pad=0.02)
-    return figure
