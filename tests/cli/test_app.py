@@ -111,7 +111,7 @@ INSPECT, CALIBRATE = "inspect --model M --text book", "calibrate --model M --tex
         (f"{INSPECT} --layer 7", "layer 7"),
         (f"{INSPECT} --tokens 1:90", "tokens must lie in a text of 3"),
         (f"{INSPECT} --fidelity --config stones", "graph must be 'clusters'"),
-        (f"{INSPECT} --fidelity --layer 7", "layer 7"),
+        (f"{INSPECT} --fidelity --layer 7", "leave out --layer and --head"),
         (f"{INSPECT} --fidelity --tokens 1:2", "leave out --tokens"),
         (f"{INSPECT} --fidelity --picture x.gif", "--picture must be a file"),
         (f"{INSPECT} --picture x.png", "--picture needs --fidelity"),
