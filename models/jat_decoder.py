@@ -36,8 +36,6 @@ class JatDecoder(LanguageModel):
         layers: int = 4,
         dropout: float = 0.1,
     ) -> None:
-        attentions = (
-            JumpSelfAttention(channels, heads, config, dropout=dropout, is_causal=True)
-            for _ in range(layers)
-        )
+        rest = {"dropout": dropout, "is_causal": True}
+        attentions = (JumpSelfAttention(channels, heads, config, **rest) for _ in range(layers))
         super().__init__(vocabulary_size, attentions, channels, dropout)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PUBLIC_NAMES = """
     ClusterGraph JatConfig PairGraph StoneGraph attach attention_graph calibrate clustered_attention
     detach disabled fidelity from_pretrained jump_attention jump_operator nn save_pretrained
-    stone_graph summary transforms tree_graph using_global_tokens using_graphs
+    stone_graph summary supports transforms tree_graph using_global_tokens using_graphs
 """.split()
 
 # Imports every module of ours, with the packages named on the command line made unimportable,

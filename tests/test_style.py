@@ -44,19 +44,19 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 2_838,
-    "jat_graph/core": 1_380,
-    "jat_graph/graphs": 525,
-    "jat_graph/hf": 3_285,
+    "jat_graph/clusters": 2_843,
+    "jat_graph/core": 1_379,
+    "jat_graph/graphs": 521,
+    "jat_graph/hf": 3_536,
     "jat_graph/jumps": 7_495,
-    "jat_graph/looking": 7_800,
-    "jat_graph/nn": 915,
+    "jat_graph/looking": 6_472,
+    "jat_graph/nn": 779,
     "jat_graph/testing": 170,
     "jat_graph/training": 322,
-    "jat_graph": 24_940,
-    "examples": 11_610,
-    "models": 743,
-    "tests": 29_500,
+    "jat_graph": 23_736,
+    "examples": 9_550,
+    "models": 742,
+    "tests": 28_777,
 }
 
 

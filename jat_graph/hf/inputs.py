@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
@@ -25,7 +24,7 @@ from jat_graph.core.masks import (
 )
 from jat_graph.core.past import Past
 from jat_graph.hf.caches import KEEPING, KeepingLayer
-from jat_graph.hf.names import INDICES, NO_INTERFACE, NO_SDPA, check_name
+from jat_graph.hf.names import INDICES, NO_INTERFACE, NO_SDPA, check_name, lacks_sdpa
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
@@ -45,8 +44,8 @@ NO_NAME = (NO_SDPA, NO_INTERFACE, CHOSEN, *SDPA_LACKS.values())  # why not even 
 SEPARATE_KEYS = (
     {"key", "value"}, {"keys", "values"}, {"latents", "context"}, {"merged_attention_mask"},
 )  # fmt: skip
-_on_sdpa = set[type]()  # configurations of models that it can read
 INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
+_on_sdpa = set[type]()  # configurations of models that it can read
 
 
 @dataclass(frozen=True)
@@ -284,24 +283,6 @@ def _read_kind(kind: Any, config: Any) -> str | None:
     if any("mask" in name for name in vars(kind)):
         return "it makes masks of its own"
     return POSITION_BIAS if "position_bias" in named else None
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def lacks_sdpa(config: Any) -> bool:
-    """Tell whether no model with such a class of configuration supports SDPA."""
-    return _lacks_sdpa(config)
-
-
-@cache
-def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
-    kinds = [PreTrainedModel]
-    for kind in kinds:  # which grows by those below
-        kinds += kind.__subclasses__()
-    for known in config.__mro__:  # somebody's own may have no models
-        flags = [kind._supports_sdpa for kind in kinds if kind.config_class is known]
-        if flags:
-            return not any(flags)
-    return False
 
 
 def window_of(module: Any) -> int | None:

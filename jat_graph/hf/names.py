@@ -10,11 +10,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.
@@ -71,6 +73,24 @@ def check_name(model: str, config: Any, why: str | None) -> None:
         cure = "take 'eager', in a model of several parts by a dict with a name for each"
         name = config._attn_implementation
         raise ValueError(f"{model} cannot run on {name!r}, because {why}; {cure}")
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def lacks_sdpa(config: Any) -> bool:
+    """Tell whether no model with such a class of configuration supports SDPA."""
+    return _lacks_sdpa(config)
+
+
+@cache
+def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
+    kinds = [PreTrainedModel]
+    for kind in kinds:  # which grows by those below
+        kinds += kind.__subclasses__()
+    for known in config.__mro__:  # somebody's own may have no models
+        flags = [kind._supports_sdpa for kind in kinds if kind.config_class is known]
+        if flags:
+            return not any(flags)
+    return False
 
 
 def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:

@@ -78,10 +78,9 @@ def attend(
         query = (
             group.query if scale >= 0 else -group.query
         )  # or -inf is no -inf on SDPA's fast path
-        options: dict[str, Any] = {"scale": abs(scale)}
-        if group.key.size(1) != group.query.size(1):
-            options["enable_gqa"] = True
-        output = run(query, group.key, group.value, masks, dropout_p, is_causal, **options)
+        grouped = group.key.size(1) != group.query.size(1)
+        options: dict[str, Any] = {"scale": abs(scale)} | ({"enable_gqa": True} if grouped else {})
+        output = run(query, *group[2:4], masks, dropout_p, is_causal, **options)
         outputs.append(group.finish(output))
     return merge_heads([group.heads for group in groups], outputs)
 

@@ -131,9 +131,9 @@ class SelfAttention(torch.nn.Module, ABC):
         check_values("x", x)
         if x.dim() == 2 and mask is not None:
             raise ValueError("mask needs dense x [B, N, C], got flat x and batch; use one of them")
-        wanted = list(x.shape[:2])
-        if mask is not None and (mask.dtype != torch.bool or list(mask.shape) != wanted):
-            raise ValueError(f"mask must be bool {wanted}, got {mask.dtype} {list(mask.shape)}")
+        shape = list(x.shape[:2])
+        if mask is not None and (mask.dtype != torch.bool or list(mask.shape) != shape):
+            raise ValueError(f"mask must be bool {shape}, got {mask.dtype} {list(mask.shape)}")
         if batch is None:
             return
         if x.dim() == 3:

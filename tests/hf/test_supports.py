@@ -67,9 +67,7 @@ def test_a_name_that_is_taken_later_is_refused_at_the_first_text(name):
 
 def test_a_part_that_cannot_run_on_sdpa_is_named_its_own_attention():
     parts = {"text_config": hf.LlamaConfig(**SIZES), "vision_config": hf.MPNetConfig(**SIZES)}
-    with pytest.raises(
-        ValueError, match=f"MPNetModel cannot run .* {NO_SDPA}.* a name for each"
-    ):
+    with pytest.raises(ValueError, match=f"MPNetModel cannot run .* {NO_SDPA}.* a name for each"):
         model_of("Llava", parts, attn_implementation="clustered")
     names = {"text_config": "clustered", "vision_config": "eager"}
     model = model_of("Llava", parts, attn_implementation=names)
