@@ -188,7 +188,7 @@ def state(length: int, settings: Settings, shape: str) -> Outcome:
     """The bytes of what stands beside a cache, against those of the cache."""
     reader = Reader(length, settings, shape, "clustered")
     reader.go_on()
-    held = tree_leaves([vars(layer.past) for layer in reader.cache.layers])
+    held = tree_leaves([vars(past) for layer in reader.cache.layers for _, past in layer.pasts])
     found = [x.untyped_storage() for x in held if isinstance(x, Tensor)]
     beside = sum({each.data_ptr(): each.nbytes() for each in found}.values())
     return measure.outcome([beside], [reader.cached()])
