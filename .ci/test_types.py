@@ -22,6 +22,7 @@ OF_PYG = (
     "nn.convs.JumpConv",
     "nn.convs.OneGraphConv",
     "nn.convs.StoneConv",
+    "nn.convs.node_means",
 )
 # An attribute has the type of what it is set to; no more is "partially unknown" without Unknown.
 INFERRED = r"Type is missing type annotation|Ambiguous base class|.* is partially unknown|No docstr"

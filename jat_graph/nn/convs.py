@@ -333,7 +333,7 @@ class ClusterConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         return f"{type(self).__name__}(rest={self.rest})"
 
 
-def node_means(x: Tensor, graph: HeteroData | Batch) -> Tensor:  # [M, F]
+def node_means(x: Tensor, graph: HeteroData) -> Tensor:  # [M, F]
     """Return the mean over the keys of each node of the trees, level by level."""
     nodes = graph["cluster"]
     token, cluster = graph["token", "in", "cluster"].edge_index
