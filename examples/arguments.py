@@ -76,7 +76,7 @@ class DataArguments:
     )
     max_train_samples: int | None = option("Number of rows to train on.", None)
     max_eval_samples: int | None = option("Number of rows to evaluate on.", None)
-    drop_bad_rows: bool = option("Leave out rows that cannot be read, and say how many.", False)
+    drop_bad_rows: bool = option("Leave out bad rows of own files, and say how many.", False)
     held_out: float = option(
         "Evaluate on this share of the training data, drawn once for all seeds.", 0.0
     )
@@ -120,6 +120,8 @@ def parse_arguments(
     named = [data.task_name, data.dataset_name, data.train_file or data.validation_file]
     if sum(name is not None for name in named) != 1:
         raise ValueError("data must be one of --task_name, --dataset_name and --train_file")
+    if data.drop_bad_rows and named[2] is None:
+        raise ValueError("--drop_bad_rows is for rows of own files: name --train_file")
     if not (args.do_train or args.do_eval or args.do_predict):
         raise ValueError("nothing to do: give --do_train, --do_eval or --do_predict")
     if not 0 <= data.held_out < 1:

@@ -39,7 +39,7 @@ def load_splits(
 
     Own rows have the ``columns`` alone, under their new names; None stands for no column.
     """
-    needed = {"train": args.do_train, "test": args.do_predict}  # others are cheap
+    needed = {"train": args.do_train, "test": args.do_predict}  # validation's are cheap
     names = [name for name in (task.splits if task else ()) if needed.get(name, True)]
     names = ["train"] if task and data.held_out else names
     with args.main_process_first():  # which fills the cache of load_dataset

@@ -67,13 +67,13 @@ def draw(view: HeadView, marked: list[str]) -> Figure:
     heaviest = max(edges.values(), default=1.0)
     for ends, weight in edges.items():
         bright = all(view.tokens[end].text in marked for end in ends)
-        look: Any = {"color": MARK, "zorder": 2} if bright else {"color": EDGE, "zorder": 1}
-        axis.plot(*index[list(ends)].T, lw=4 * weight / heaviest, **look)
+        line: Any = {"color": MARK, "zorder": 2} if bright else {"color": EDGE, "zorder": 1}
+        axis.plot(*index[list(ends)].T, lw=4 * weight / heaviest, **line)
     for token, (x, y) in zip(view.tokens, index, strict=True):
         colour = MARK if token.text in marked else "#30415d"
         box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": colour}
-        look = {"color": colour, "fontsize": 8, "bbox": box, "zorder": 3}
-        axis.text(x, y, token.text, ha="center", va="center", **look)
+        word: Any = {"color": colour, "fontsize": 8, "bbox": box, "zorder": 3}
+        axis.text(x, y, token.text, ha="center", va="center", **word)
     axis.set(xlim=(-1.25, 1.25), ylim=(-1.15, 1.15))
     axis.set_axis_off()
     for share in (1, 0.5, 0.25):

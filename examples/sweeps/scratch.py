@@ -78,13 +78,12 @@ def make_start(run: Run, task: Task, layers: int, folder: Path) -> None:
 
 
 def write_model(
-    folder: Path, layers: int, tokenizer: PreTrainedTokenizerFast | None, decoder: bool = False
+    folder: Path, layers: int, tokenizer: PreTrainedTokenizerFast | None, decoder: bool
 ) -> None:
     """Write a small BERT or Llama and its tokenizer, if any: what ``--from_scratch`` needs."""
-    config: PreTrainedConfig
     if decoder:  # rotary positions, so of any length
         none = dict.fromkeys(("bos_token_id", "eos_token_id"))
-        config = LlamaConfig(num_hidden_layers=layers, **none, **_SIZES)
+        config: PreTrainedConfig = LlamaConfig(num_hidden_layers=layers, **none, **_SIZES)
     else:
         none = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
         config = BertConfig(num_hidden_layers=layers, max_position_embeddings=128, **none, **_SIZES)

@@ -192,12 +192,11 @@ def learning_curve(
     *,
     layers: int = 1,
     channels: int = CHANNELS,
-    training: Training | None = None,
+    training: Training,
     seed: int = 0,
     device: str = "cpu",
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a small model from scratch; yield steps, and scores on the test split after them."""
-    training = training or Training()
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         model = SmallReader(task, layers, heads, channels).to(device)

@@ -107,9 +107,9 @@ def clustered_attention(
     valid = mask.valid
     everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
-    if scale <= 0:  # times -inf it is no -inf on the fast path of SDPA
+    if scale <= 0:  # times -inf it is NaN, or inf, on the fast path of SDPA
         query = -query if scale else query * 0
-        scale = -scale or 1.0
+        scale = abs(scale) or 1.0
     shared = valid if valid is None or valid.size(1) == 1 else valid[:, :1]
     key, value = clean_padding(shared, key=key, value=value)
     options: dict[str, Any] = {"dropout_p": dropout_p, "scale": scale, "everywhere": everywhere}

@@ -23,22 +23,16 @@ from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
 from jat_graph.hf.inputs import (
-    ELSEWHERE,
     INPUTS,
-    NO_NAME,
-    POSITION_BIAS,
-    WITHIN,
     AttentionInputs,
     hand_cache,
     jat_mask,
     why_left_alone,
     window_of,
-)
-from jat_graph.hf.modules import (
-    AttentionModule,
-    takes_any_argument,
-)
-from jat_graph.hf.names import CLUSTERED, GLOBAL, MARK, SDPA_IGNORES, check_name
+)  # fmt: skip
+from jat_graph.hf.modules import AttentionModule, takes_any_argument
+from jat_graph.hf.names import CLUSTERED, GLOBAL, MARK, SDPA_IGNORES, refuse_name
+from jat_graph.hf.reasons import ELSEWHERE, NO_NAME, POSITION_BIAS, WITHIN
 from jat_graph.jumps.graph_config import change_graph, without_gone
 
 LEFT = "runs on SDPA instead of clusters"
@@ -221,13 +215,13 @@ def _reason(inputs: AttentionInputs, causal: bool, kwargs: Mapping[str, Any]) ->
     compiling = torch.compiler.is_compiling()
     if in_transform() or (not compiling and (query.is_meta or tracing)):
         return "the values of its tensors cannot be read"
-    if not compiling:
+    if not compiling:  # so that who unpickles it knows the name
         module.__dict__.setdefault(MARK, register_clustered)
     if kwargs.get("position_bias") is not None:
         return POSITION_BIAS
     reason = why_left_alone(module)
     if reason in NO_NAME:
-        check_name(type(module).__name__, module.config, reason)
+        refuse_name(type(module).__name__, module.config, reason)
     if reason is None and (query.size(0) != key.size(0) or not (causal or inputs.is_whole)):
         return ELSEWHERE
     if reason is None and (kwargs.get("sliding_window") or window_of(module)) is not None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dis
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,26 +21,12 @@ from jat_graph.core.masks import (
 )
 from jat_graph.core.past import Past
 from jat_graph.hf.caches import KEEPING, KeepingLayer
-from jat_graph.hf.names import INDICES, NO_INTERFACE, NO_SDPA, check_name, lacks_sdpa
+from jat_graph.hf.names import NO_SDPA, lacks_sdpa, refuse_name
+from jat_graph.hf.reasons import CROSS, SDPA_LACKS, read_kind, read_traced
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
 
-CROSS = "it is cross-attention"
-ELSEWHERE = "its keys may come from elsewhere than its queries"
-WITHIN = "it reads within a window, or chunks, of its model's own"
-POSITION_BIAS = "it adds a position bias to its scores"
-# Changes of scores that SDPA cannot follow, by what a module holds.
-SDPA_LACKS = {
-    "attn_logit_softcapping": "it caps its scores, which no scaled dot product attention does",
-    "sinks": "it has attention sinks, which no scaled dot product attention has",
-}
-CHOSEN = "it reads keys that its model chooses, which no scaled dot product attention does"
-NO_NAME = (NO_SDPA, NO_INTERFACE, CHOSEN, *SDPA_LACKS.values())  # why not even SDPA reads a module
-# Parameters of attention whose keys may come from elsewhere than its queries.
-SEPARATE_KEYS = (
-    {"key", "value"}, {"keys", "values"}, {"latents", "context"}, {"merged_attention_mask"},
-)  # fmt: skip
 INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 _on_sdpa = set[type]()  # configurations of models that it can read
 
@@ -220,8 +203,8 @@ def jat_mask(**kwargs: Any) -> Tensor | None:  # [B, 1, Lq, Lk]
     """Return SDPA's mask; padding alone is one row for all queries, known without its values."""
     config = kwargs.get("config")
     if type(config) not in _on_sdpa:
-        why = NO_SDPA if lacks_sdpa(type(config)) else None
-        check_name(type(config).__name__.removesuffix("Config"), config, why)
+        if lacks_sdpa(type(config)):
+            refuse_name(type(config).__name__.removesuffix("Config"), config, NO_SDPA)
         _on_sdpa.add(type(config))
     padding_only = kwargs.get("mask_function") is bidirectional_mask_function
     if padding_only and not kwargs.get("allow_is_causal_skip", True):
@@ -247,42 +230,9 @@ def why_left_alone(module: Any, name: str = "") -> str | None:
         return "it reads the keys of an earlier layer"
     if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return "it serves layers whose numbers it does not know"
-    read: Any = _read_traced if torch.compiler.is_compiling() else _read_kind
+    read: Any = read_traced if torch.compiler.is_compiling() else read_kind
     found: str | None = read(type(module), type(module.config))
     return found
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _read_traced(kind: Any, config: Any) -> str | None:
-    return _read_kind(kind, config)
-
-
-@cache
-def _read_kind(kind: Any, config: Any) -> str | None:
-    """Return what speaks against heads in all modules of a class."""
-    forward = inspect.unwrap(kind.forward)
-    parameters = set(inspect.signature(forward).parameters)
-    consts = forward.__code__.co_consts  # where names of arguments are, in tuples or alone
-    words = [(x,) if isinstance(x, str) else x for x in consts if isinstance(x, str | tuple)]
-    named = parameters.union(*words)
-    loads = [x for x in dis.get_instructions(forward) if x.opname.startswith("LOAD_FAST")]
-    times = sum(x.argval == "attention_interface" for x in loads)
-    if lacks_sdpa(config):
-        return NO_SDPA
-    if not named.isdisjoint(INDICES):
-        return CHOSEN
-    if "CrossAttention" in kind.__name__:
-        return CROSS
-    if any(names <= parameters for names in SEPARATE_KEYS):
-        return ELSEWHERE
-    if times > 1 and "past_key_values" in parameters:
-        return "it calls attention in several places"
-    # Those of Zamba 2 serve several layers, HRM's run in loops.
-    if any(name == "layer_idx" or name.endswith("_offset") for name in parameters):
-        return "it keeps its keys in a cache under other numbers than its own"
-    if any("mask" in name for name in vars(kind)):
-        return "it makes masks of its own"
-    return POSITION_BIAS if "position_bias" in named else None
 
 
 def window_of(module: Any) -> int | None:

@@ -17,21 +17,21 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from jat_graph.core.heads import HeadParts
-from jat_graph.hf.inputs import CROSS, NO_NAME, SDPA_LACKS, why_left_alone
+from jat_graph.hf.inputs import why_left_alone
 from jat_graph.hf.names import NO_INTERFACE, NO_SDPA
+from jat_graph.hf.reasons import CROSS, NO_NAME, SDPA_LACKS, asking_forward
 
 if TYPE_CHECKING:
     from jat_graph.hf.inputs import AttentionInputs
     from jat_graph.jumps.config import JatConfig
 
-INTERFACE = "ALL_ATTENTION_FUNCTIONS"
 # Marks of the contexts that this thread or task is inside.
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
 
 @dataclass(frozen=True)
 class AttentionModule:
-    """An attention module that goes through transformers' attention interface."""
+    """An attention module of a model."""
 
     name: str  # its path in the model
     module: Any
@@ -85,7 +85,7 @@ def find_attention(model: PreTrainedModel) -> list[AttentionModule]:
     parts = model_parts(model)
     found: list[AttentionModule] = []
     for name, module in model.named_modules():
-        if _asks(type(module)) and hasattr(module, "config"):
+        if asking_forward(type(module)) and hasattr(module, "config"):
             owners = [part for part in parts if part.config is module.config]
             why = why_left_alone(module, name)
             if why not in NO_NAME and not all(part._supports_sdpa for part in owners):
@@ -94,16 +94,9 @@ def find_attention(model: PreTrainedModel) -> list[AttentionModule]:
         elif "Attention" in type(module).__name__:
             # The inmost ones compute it; others are blocks around them.
             inner = [type(part) for part in module.modules() if part is not module]
-            if not any("Attention" in kind.__name__ or _asks(kind) for kind in inner):
+            if not any("Attention" in kind.__name__ or asking_forward(kind) for kind in inner):
                 found.append(AttentionModule(name, module, NO_INTERFACE))
     return found
-
-
-def _asks(kind: type[nn.Module]) -> bool:
-    """Tell whether modules of a class, or of one above, go through the attention interface."""
-    forwards = (inspect.unwrap(vars(own).get("forward", len)) for own in kind.__mro__)
-    codes = (getattr(forward, "__code__", None) for forward in forwards)
-    return any(code is not None and INTERFACE in code.co_names for code in codes)
 
 
 def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
@@ -113,10 +106,8 @@ def attention_modules(model: PreTrainedModel) -> list[AttentionModule]:
     name = type(model).__name__
     for entry in asking:
         if entry.left_alone in SDPA_LACKS.values():
-            kind = type(entry.module).__name__
-            raise ValueError(
-                f"{kind} ({entry.name}) cannot have heads of jat_graph: {entry.left_alone}"
-            )
+            got = f"{type(entry.module).__name__} ({entry.name})"
+            raise ValueError(f"{got} cannot have heads of jat_graph: {entry.left_alone}")
     if not any(entry.left_alone is None for entry in asking):
         kinds = [e for e in found if e.left_alone != CROSS] or found
         own = {type(e.module).__name__: e.left_alone for e in kinds}

@@ -10,13 +10,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 NAME = "jat"
 # What folders name: transformers quotes it where nobody has imported us, and cannot load them.
@@ -67,22 +66,29 @@ def warn_without_heads(model: nn.Module) -> None:
             return
 
 
-def check_name(model: str, config: Any, why: str | None) -> None:
+def refuse_name(model: str, config: Any, why: str | None) -> NoReturn:
     """Refuse what cannot run on a name of ours, as transformers refuses it on SDPA."""
+    cure = "take 'eager', in a model of several parts by a dict with a name for each"
+    name = config._attn_implementation
+    raise ValueError(f"{model} cannot run on {name!r}, because {why}; {cure}")
+
+
+def check_built(module: PreTrainedModel) -> None:
+    """Refuse a model on clusters by name that could not be on SDPA; mark another."""
+    kind = type(module)
+    why = None if module._supports_sdpa else NO_SDPA
+    if why is None and kind.__module__.startswith("transformers."):
+        named = vars(sys.modules[kind.__module__])
+        table = any(name.endswith("_ATTENTION_CLASSES") for name in named)
+        why = NO_INTERFACE if table or not module._can_set_attn_implementation() else None
     if why is not None:
-        cure = "take 'eager', in a model of several parts by a dict with a name for each"
-        name = config._attn_implementation
-        raise ValueError(f"{model} cannot run on {name!r}, because {why}; {cure}")
+        refuse_name(kind.__name__, module.config, why)
+    module.__dict__[MARK] = check_built
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def lacks_sdpa(config: Any) -> bool:
     """Tell whether no model with such a class of configuration supports SDPA."""
-    return _lacks_sdpa(config)
-
-
-@cache
-def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
     kinds = [PreTrainedModel]
     for kind in kinds:  # which grows by those below
         kinds += kind.__subclasses__()
@@ -94,21 +100,13 @@ def _lacks_sdpa(config: type[PreTrainedConfig]) -> bool:
 
 
 def note_saved_heads(module: nn.Module, name: str, child: nn.Module | None) -> None:
-    """Note on a model that is being built which heads it has by name, or warn that it has none."""
+    """Note on a model that is being built what it has by name, or warn that it has no heads."""
     # Torch calls it before any module gets a part; a model of transformers has settings then.
     if module._modules or not isinstance(module, PreTrainedModel) or plain.get():
         return
     settings: Any = module.config
     if str(settings._attn_implementation).partition(":")[0] == CLUSTERED:
-        kind = type(module)
-        why = None if module._supports_sdpa else NO_SDPA
-        if why is None and kind.__module__.startswith("transformers."):
-            table = any(
-                name.endswith("_ATTENTION_CLASSES") for name in vars(sys.modules[kind.__module__])
-            )
-            why = NO_INTERFACE if table or not module._can_set_attn_implementation() else None
-        check_name(kind.__name__, settings, why)
-        module.__dict__[MARK] = note_saved_heads
+        check_built(module)
     if saved_settings(settings) and settings._attn_implementation in NAMES:
         settings.attn_implementation = SAVED_NAME  # for the next save
     elif saved_settings(settings):

@@ -88,10 +88,9 @@ def resize_position_embeddings(
     base = transformer_of(model)
     tables = list(position_tables(base))
     if not tables:
-        named = dict(base.named_modules())
-        others = [path for path in named if path.rpartition(".")[2] in TABLES]
-        got = ", ".join(others) and f" that max_position_embeddings counts: {', '.join(others)}"
-        raise ValueError(f"{type(base).__name__} has no learned position table to resize{got}")
+        others = [path for path, _ in base.named_modules() if path.rpartition(".")[2] in TABLES]
+        why = f": max_position_embeddings does not count {', '.join(others)}" if others else ""
+        raise ValueError(f"{type(base).__name__} has no learned position table to resize{why}")
     longest = max(table.length for table in tables)
     if max_length < longest:
         raise ValueError(f"max_length must be at least {longest}, got {max_length}")

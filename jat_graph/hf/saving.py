@@ -23,7 +23,7 @@ from jat_graph.hf.interface import setting_of
 from jat_graph.hf.modules import ConfigsByKind, attention_modules, model_parts, transformer_of
 from jat_graph.hf.names import CLUSTERED, NAME, NAMES, built_plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
-from jat_graph.hf.support import support_lines, supports
+from jat_graph.hf.support import LayerSupport, support_lines, supports
 
 if TYPE_CHECKING:
     from jat_graph.nn.conv_factory import ConvFactory
@@ -182,18 +182,17 @@ def summary(model: nn.Module) -> str:
 
 def _summary_by_name(model: nn.Module) -> str:
     """Say what the parts of a model that are on a name of clusters do; nothing of others."""
-    parts = [part for part in model_parts(model) if graph_by_name(part.config)]
-    lines = []
-    for name in dict.fromkeys(part.config._attn_implementation for part in parts):
-        lines.append(f"{type(model).__name__} runs on {name!r}")
-        base = transformer_of(model)
-        configs: dict[str, Any] = {
-            path: getattr(module, "config", None) for path, module in base.named_modules()
-        }
-        rows = supports(base)
-        own = (r for r in rows if getattr(configs[r.name], "_attn_implementation", None) == name)
-        lines += [f"  {line}" for line in support_lines(own)]
-    return "\n".join(lines)
+    if not any(graph_by_name(part.config) for part in model_parts(model)):
+        return ""
+    base = transformer_of(model)
+    named: dict[str, list[LayerSupport]] = {}
+    for row in supports(base):
+        config = getattr(base.get_submodule(row.name), "config", None)
+        if config is not None and graph_by_name(config):
+            named.setdefault(str(config._attn_implementation), []).append(row)
+    head = f"{type(model).__name__} runs on"
+    blocks = ([f"{head} {name!r}", *support_lines(rows)] for name, rows in named.items())
+    return "\n".join(map("\n  ".join, blocks))
 
 
 def _numbers(indices: tuple[int, ...]) -> str:

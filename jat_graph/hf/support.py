@@ -9,13 +9,9 @@ from typing import NamedTuple
 from torch import nn
 
 from jat_graph.hf.adapter import kinds_of
-from jat_graph.hf.inputs import NO_NAME, WITHIN, window_of
-from jat_graph.hf.modules import (
-    HeadsByModule,
-    attention_modules,
-    find_attention,
-    transformer_of,
-)
+from jat_graph.hf.inputs import window_of
+from jat_graph.hf.modules import HeadsByModule, attention_modules, find_attention, transformer_of
+from jat_graph.hf.reasons import NO_NAME, WITHIN
 from jat_graph.jumps.config import JatConfig, check_config
 
 LEFT_OUT = "the settings leave its layer out"
@@ -67,8 +63,9 @@ def supports(model: nn.Module, config: JatConfig | None = None) -> list[LayerSup
     (kind,) = kinds_of(type(config.graph))
     found = find_attention(base)
     served = [entry.num_heads for entry in found if entry.left_alone is None]
-    for number in served:
+    if served:
         config.layer_indices(len(served))
+    for number in served:
         config.head_indices(number)
     heads: HeadsByModule = {}
     refused = LEFT_OUT

@@ -75,9 +75,8 @@ def attend(
         masks = _cut_heads(attn_mask, group.heads)
         # Ordinary heads go as they are: their outputs are the base model's, bit for bit.
         run = wide_attention if group.jumps else F.scaled_dot_product_attention
-        query = (
-            group.query if scale >= 0 else -group.query
-        )  # or -inf is no -inf on SDPA's fast path
+        # SDPA's fast path multiplies its mask, too: a negative scale would make inf of -inf.
+        query = group.query if scale >= 0 else -group.query
         grouped = group.key.size(1) != group.query.size(1)
         options: dict[str, Any] = {"scale": abs(scale)} | ({"enable_gqa": True} if grouped else {})
         output = run(query, *group[2:4], masks, dropout_p, is_causal, **options)

@@ -133,7 +133,7 @@ def test_a_table_that_the_configuration_does_not_count_is_named():
     sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 99}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     model = WhisperModel(WhisperConfig(**sizes, **heads, pad_token_id=0))
-    message = "to resize that max_position_embeddings counts: .*decoder.embed_positions"
+    message = "to resize: max_position_embeddings does not count .*decoder.embed_positions"
     with pytest.raises(ValueError, match=message):
         resize_position_embeddings(model, LONGER)
 

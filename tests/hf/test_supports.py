@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers as hf
 from torch import nn
+from transformers.models.t5.modeling_t5 import T5Attention
 
 import jat_graph
 from jat_graph import JatConfig
@@ -21,8 +22,10 @@ BART: dict[str, Any] = {"vocab_size": VOCABULARY, "d_model": 32, "max_position_e
 BART |= {f"{part}_{key}": x for part in ("encoder", "decoder") for key, x in SIDE.items()}
 VISION = {"vision_config": {**SIZES, "image_size": 32, "patch_size": 16}}
 SERIES = {"prediction_length": 4, "context_length": 12, "lags_sequence": [1], "d_model": 32} | BART
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 4, "vocab_size": 99}
 NO_SDPA = "its model does not support scaled dot product attention"
 NO_INTERFACE = "it does not go through transformers' attention interface"
+SINKS = "it has attention sinks, which no scaled dot product attention has"
 WITHIN = "it reads within a window, or chunks, of its model's own"
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "PegasusX": (BART, NO_SDPA),
@@ -52,7 +55,8 @@ def test_a_model_that_cannot_run_on_sdpa_is_refused_on_the_name(name):
         model_of(name, settings, attn_implementation="clustered")
     rows = supports(model_of(name, settings))
     assert {row.reads for row in rows} == {"its own attention"}
-    assert {row.why for row in rows} <= {NO_SDPA, NO_INTERFACE} | {row.why for row in rows[-1:]}
+    assert {row.why for row in rows} <= {NO_SDPA, NO_INTERFACE, SINKS}
+    assert (SINKS in {row.why for row in rows}) == (name == "GptOss")
 
 
 @pytest.mark.parametrize("name", ["PegasusX", "NllbMoe", "Git"])
@@ -133,8 +137,7 @@ def test_from_pretrained_loads_on_the_name_or_says_why_it_does_not(tmp_path):
         ValueError, match=f"MPNetModel cannot run on 'clustered', because {NO_SDPA}"
     ):
         jat_graph.from_pretrained(hf.AutoModel, tmp_path / "mpnet", attn_implementation="clustered")
-    t5 = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 4}
-    model_of("T5", t5 | {"vocab_size": VOCABULARY}).save_pretrained(tmp_path / "t5")
+    model_of("T5", T5).save_pretrained(tmp_path / "t5")
     with pytest.raises(ValueError, match=r"T5Model cannot read by clusters: .* a position bias"):
         jat_graph.from_pretrained(hf.AutoModel, tmp_path / "t5", attn_implementation="clustered")
 
@@ -158,8 +161,11 @@ def test_another_process_that_unpickles_a_model_knows_the_name(named, tmp_path):
         assert torch.equal(torch.load(tmp_path / "states.pt"), want)
 
 
-class Narrow(hf.PegasusXConfig):
-    """A configuration of somebody's own, for a class of transformers."""
+class Passing(T5Attention):
+    """Attention of somebody's own that hands on what it is given."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
 
 
 class Crossing(nn.Module):
@@ -171,12 +177,20 @@ class Crossing(nn.Module):
 
 
 def test_somebodys_own_classes_are_what_they_are_made_of():
-    model = hf.PegasusXModel(Narrow(**BART)).eval()
+    narrow = type("Narrow", (hf.PegasusXConfig,), {})
+    model = hf.PegasusXModel(narrow(**BART)).eval()
     model.set_attn_implementation("clustered")
     ids = torch.randint(3, 20, (1, 9))
     with pytest.raises(ValueError, match=f"cannot run on 'clustered', because {NO_SDPA}"):
         model(input_ids=ids, decoder_input_ids=ids)
     assert {row.reads for row in supports(Crossing())} == {"cluster heads"}
+    t5 = model_of("T5", T5)
+    before = [row.why for row in supports(t5)]
+    for module in t5.modules():
+        if type(module) is T5Attention:
+            module.__class__ = Passing
+    assert [row.why for row in supports(t5)] == before
+    assert "it adds a position bias to its scores" in before
 
 
 def test_layers_and_heads_that_are_not_there_are_refused():

@@ -19,6 +19,7 @@ from jat_graph.looking.cli.tables import calibrated_lines, cluster_tables, head_
 from jat_graph.looking.directions import isolated
 
 DEFAULT_LENGTH = 128  # tokens of a text that thresholds are measured on
+MOST_JUMPS = 3  # of a head, unless told otherwise
 FIRST_SENTENCES = 3  # of a treebank, unless others are named
 
 
@@ -32,7 +33,7 @@ def inspect_command(
     head: options.HeadOption = None,
     tokens: options.TokensOption = None,
     special_tokens: options.SpecialOption = False,
-    top: options.TopOption = 3,
+    top: options.TopOption = MOST_JUMPS,
     jump: options.JumpOption = None,
     rank: Annotated[
         bool, typer.Option("--rank", help="Rank the heads, with a line for each.")
@@ -70,7 +71,8 @@ def inspect_command(
     """
     from jat_graph.jumps.config import JatConfig
 
-    of_texts: tuple[Any, ...] = (layer, head, tokens, special_tokens, jump, rank, json_file)
+    looks = jump or top != MOST_JUMPS
+    of_texts: tuple[Any, ...] = (layer, head, tokens, special_tokens, looks, rank, json_file)
     if not any((text, file, *of_texts, fidelity, picture, max_length)):
         _show_support(model, config, changes)
         return
@@ -80,13 +82,15 @@ def inspect_command(
     misfits: dict[str, Any] = {
         "--fidelity uses all tokens: leave out --tokens and --special-tokens": shows_tokens,
         "--fidelity uses all heads: leave out --layer and --head": layer or head,
+        "--fidelity shows no jumps: leave out --jump and --top": looks,
     }
     if not fidelity:
         misfits = {
             "--picture needs --fidelity; jat-graph plot draws single heads": picture,
             "--max-length needs --fidelity: single heads are shown on whole texts": max_length,
         }
-    _refuse(misfits)
+    for said in (said for said, given in misfits.items() if given):
+        raise ValueError(said)
     if fidelity:
         _show_fidelity(model, texts, config, changes, json_file, picture, rank, max_length)
         return
@@ -115,13 +119,6 @@ def inspect_command(
         if len(texts) > 1:
             Console().print(f"\n[bold]{escape(isolated(own))}[/bold]", soft_wrap=True)
         Console().print(*tables(report), sep="\n")
-
-
-def _refuse(misfits: dict[str, Any]) -> None:
-    """Refuse the first option that is given, for the reason that stands before it."""
-    for said, given in misfits.items():
-        if given:
-            raise ValueError(said)
 
 
 def _show_support(model: str, config: str | None, changes: list[str] | None) -> None:

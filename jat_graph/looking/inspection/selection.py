@@ -113,9 +113,9 @@ def find_word(every: Sequence[Token], word: str) -> list[int]:
 
 def choose_heads(
     known: Mapping[int, tuple[int, ...]],  # the heads of each layer
-    layers: Indices = None,
-    heads: Indices = None,
-    kind: str = "jump ",
+    layers: Indices,
+    heads: Indices,
+    kind: str,
 ) -> tuple[tuple[int, int], ...]:
     """Return the layers and heads that are looked at, in order; each must be there."""
     wanted, own = (

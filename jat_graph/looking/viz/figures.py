@@ -44,9 +44,10 @@ def add_bar(figure: Figure, image: Any, axes: Any, label: str, **look: Any) -> A
     return bar
 
 
-def new_figure(width: float, height: float, *, heading: str = "", size: int = 12) -> Figure:
+def new_figure(width: float, height: float, *, heading: str = "") -> Figure:
     """Return a figure of so many inches, its heading broken into lines above all panels."""
     engines, figures = (import_extra(f"matplotlib.{n}", "viz") for n in ("layout_engine", "figure"))
+    size = 10  # of letters, in points
     lines = textwrap.wrap(heading, int(LETTERS / size * width))
     # The layout leaves no room for titles of panels that keep their shape.
     above = LINE * size * (len(lines) + 0.5) + TITLE if lines else 0.0

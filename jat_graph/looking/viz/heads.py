@@ -80,7 +80,7 @@ def _lay_out(view: HeadView, side: float) -> tuple[Figure, list[Axes], Axes | No
     lines = -(-(len(view.report.jumps) + 1) // 2)
     below = 0 if spare else LINE * POINTS * 1.4 * (lines + 1)
     heading = f"Layer {view.report.layer}, head {view.report.head}"
-    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading, size=10)
+    figure = new_figure(width, rows * (side + BELOW) + below, heading=heading)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axis in axes[:3]:
         axis.set_anchor("S")  # beside those which their colour bars push down
