@@ -158,7 +158,8 @@ def test_another_process_that_unpickles_a_model_knows_the_name(named, tmp_path):
     words = [sys.executable, "-c", code, tmp_path / "model.pt", tmp_path / "states.pt"]
     subprocess.run(words, check=True)
     if want is not None:
-        assert torch.equal(torch.load(tmp_path / "states.pt"), want)
+        # Another process may have another number of threads, and so other sums.
+        torch.testing.assert_close(torch.load(tmp_path / "states.pt"), want)
 
 
 class Passing(T5Attention):
