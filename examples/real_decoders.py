@@ -81,10 +81,10 @@ def main(args: Options) -> Iterator[str]:
     """Measure what the file lacks; yield a line for each number, and then tables."""
     check(args)
     model, tokenizer = load(args.model)
+    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
     most = model.config.max_position_embeddings - CONTINUED
     if args.lengths[-1] > most:
         raise ValueError(f"lengths must be at most {most} for this model, got {args.lengths[-1]}")
-    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
     own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
     rows = questions.read_runs(
         args.output,

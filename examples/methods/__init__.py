@@ -1,7 +1,8 @@
 """Ways to read fewer keys without training, in the place of attention in pretrained models.
 
-``register("less:bounds:256")`` makes that a name for ``attn_implementation``: each token reads at
-most 256 keys exactly, and which, the file ``bounds.py`` says. All are **emulations**: dense
+``register("less:bounds:256")`` makes that a name for ``attn_implementation``: each token reads 256
+keys exactly, and which, the file ``bounds.py`` says; ``less:bounds:0.25`` reads a quarter of a
+text's. All are **emulations**: dense
 formulas that compute every score and use a few, so that nothing is faster. Trees are not here:
 their name is ``clustered``, of the library itself.
 
@@ -11,6 +12,7 @@ this one names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -26,7 +28,7 @@ from examples.methods.channels import channels
 from examples.methods.lines import lines
 from examples.methods.means import means
 from examples.methods.queries import queries
-from examples.methods.rows import Rows, Text
+from examples.methods.rows import FIRST, Rows, Text
 from examples.methods.window import window
 
 Method: TypeAlias = Callable[[Rows], Tensor]  # [heads, queries, keys], which sum to 1
@@ -45,18 +47,22 @@ PREFIX = "less:"
 AT_ONCE = 64  # queries whose scores are held
 
 
-def parse(name: str) -> tuple[Method, int]:
-    """Return the method and the number of keys of a name."""
-    method, _, keys = name.removeprefix(PREFIX).partition(":")
-    if not name.startswith(PREFIX) or method not in METHODS or not keys.isdecimal():
+def parse(name: str) -> tuple[Method, float]:
+    """Return the method of a name, and its number of keys, or the share of them below 1."""
+    method, _, given = name.removeprefix(PREFIX).partition(":")
+    try:
+        keys = float(given)
+    except ValueError:
+        keys = 0.0
+    if not name.startswith(PREFIX) or method not in METHODS or not 0 < keys < math.inf:
         wanted = f"{PREFIX}METHOD:KEYS with a method of {', '.join(METHODS)}"
         raise ValueError(f"attention must be {wanted}, got {name!r}")
-    return METHODS[method], int(keys)
+    return METHODS[method], keys
 
 
 def register(name: str) -> None:
     """Make ``less:METHOD:KEYS`` a way to compute attention, of one text at a time in decoders."""
-    method, budget = parse(name)
+    method, keys = parse(name)
 
     def attend(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
@@ -73,10 +79,9 @@ def register(name: str) -> None:
         for item, (q, k, v) in enumerate(zip(query, key, value, strict=True)):
             valid = slice(None) if causal or mask is None else mask[item, 0].any(0)
             text = Text(q[:, valid].float(), k[:, valid].float(), options["scaling"], causal)
-            values = v[:, valid].float()
-            parts = [
-                method(rows) @ values[:, : rows.length] for rows in text.split(AT_ONCE, budget)
-            ]
+            budget = round(keys if keys >= 1 else keys * text.key.size(1))
+            some = text.split(AT_ONCE, max(budget, FIRST + 1))
+            parts = [method(rows) @ v[:, valid][:, : rows.length].float() for rows in some]
             output[item][:, valid] = torch.cat(parts, 1).to(output.dtype)
         return output.transpose(1, 2).contiguous(), None
 

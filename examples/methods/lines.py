@@ -36,7 +36,8 @@ def draw(text: Text, number: int) -> tuple[Tensor, Tensor]:  # bool, [heads, key
     slash = torch.zeros_like(vertical).scatter_add_(-1, where, attention.flatten(1))
     vertical[:, :FIRST] = torch.inf
     slash[:, :NEAR] = torch.inf
-    return likeliest(vertical, number), likeliest(slash, number)
+    # Without causal order a token has two keys at a distance.
+    return likeliest(vertical, number), likeliest(slash, number if text.causal else number // 2)
 
 
 def likeliest(likely: Tensor, number: int) -> Tensor:

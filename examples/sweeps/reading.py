@@ -1,7 +1,7 @@
 """Sweeps of the kind ``reading``: models that were trained densely read fewer keys, as they are.
 
 The first variant is trained, once a seed, into ``models/`` of the sweep's folder, where it stays.
-The others differ in ``attn_implementation`` alone: a name of transformers or of ``few_keys``.
+The others differ in ``attn_implementation`` alone: a name of transformers, or of ``methods``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from examples import few_keys
+from examples import methods
 from examples.sweeps import training
 from examples.sweeps.definition import Run, folder_name
 
@@ -32,8 +32,8 @@ def check(run: Run) -> None:
 def prepare(run: Run) -> None:
     """Make a run's way to read known to transformers."""
     name = run.variant.options.get(READS, "")
-    if name.startswith(few_keys.PREFIX):
-        few_keys.register(name)
+    if name.startswith(methods.PREFIX):
+        methods.register(name)
 
 
 def run(run: Run) -> dict[str, Any]:

@@ -10,16 +10,15 @@ import torch.nn.functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from examples import pretrained_decoders, real_decoders
+from jat_graph.hf import register_clustered
 from tests.examples.conftest import Call
 
-TINY = ["--kinds", "python", "--lengths", "256", "--texts", "1", "--key_lengths", "512"]
-TINY += ["--depths", "1", "--seeds", "1"]
+TINY = ["--kinds", "python", "--lengths", "300", "600", "--texts", "1"]
 
 
 @pytest.mark.slow
 def test_the_same_attention_loses_nothing_and_the_file_goes_on(
     smollm2: Any,
-    data_dir: Path,
     call: Call,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -27,33 +26,40 @@ def test_the_same_attention_loses_nothing_and_the_file_goes_on(
 ) -> None:
     monkeypatch.setattr(real_decoders, "load", lambda name: smollm2)
     file = tmp_path / "a.jsonl"
-    words = [real_decoders, "--output", file, *TINY, "--data_dir", data_dir, "--attention", "sdpa"]
+    words = [real_decoders, "--output", file, *TINY, "--attention", "less:best:9999"]
     call(*words)
     lines = file.read_text("utf-8").splitlines()
-    dense, same, *keys = map(json.loads, lines)
-    assert 0.5 < dense["loss"] == same["loss"] < 3
-    assert same["more"] == [0.0, 0.0] and same["changed"] == 0
-    assert [row["right"] for row in keys] == [5, 5] == [row["digits"] for row in keys]
-    said = capsys.readouterr().out
-    assert "+0.000 ± 0.000 | 0.0% |" in said and "| 512 | sdpa | 1 of 1 | 1 of 1 | 5 of 5 |" in said
-    call(*words, "clustered:keys=2,segment=64,dense_below=0")
+    dense, longer, same, _ = map(json.loads, lines)
+    assert len(longer["loss"]) == 2 and 0.5 < dense["loss"][0] < 3
+    assert same["loss"] == pytest.approx(dense["loss"], abs=1e-3)
+    assert same["changed"] == dense["changed"] == [0.0] and same["same"] == 64 == dense["same"]
+    assert "| python | 600 | less:best:9999 | 1 |" in capsys.readouterr().out
+    call(*words, "clustered:keys=2,segment=64,dense_below=0", "less:lines:80")
     after = file.read_text("utf-8").splitlines()
-    assert after[:4] == lines and len(after) == 6
-    assert json.loads(after[4])["loss"] != dense["loss"]
+    assert after[:4] == lines and len(after) == 8
+    assert all(json.loads(line)["loss"] != dense["loss"] for line in after[4:])
 
 
-def test_tokens_are_said_at_once_or_with_a_cache() -> None:
+@pytest.mark.parametrize("way", ["sdpa", "clustered", "less:bounds:90"])
+def test_a_long_text_is_read_as_its_beginnings_are(way: str) -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(vocab_size=50, intermediate_size=64, initializer_range=0.5, **sizes)
     model = LlamaForCausalLM(config).eval()
-    tokens = torch.randint(50, (400,))
-    logits = model(tokens[None]).logits[0, :-1].detach()
-    for asked, cached in ((300, False), (5, True), (1, True)):
-        losses, said = real_decoders.say(model, tokens.tolist(), asked, cached)
-        expected = F.cross_entropy(logits, tokens[1:], reduction="none")[-asked:]
-        torch.testing.assert_close(losses, expected)
-        assert torch.equal(said, logits.argmax(-1)[-asked:])
+    tokens = torch.randint(50, (401,))
+    register_clustered(keys=8, segment=64, dense_below=0)
+    model.set_attn_implementation(real_decoders.find_attention(model, way))
+    both = real_decoders.read(model, tokens.tolist(), [100, 400])
+    with torch.no_grad():
+        for length, found in both.items():
+            (alone,) = real_decoders.read(model, tokens.tolist(), [length]).values()
+            logits = model(tokens[None, :length]).logits[0]
+            expected = F.cross_entropy(logits, tokens[1 : length + 1], reduction="none")
+            torch.testing.assert_close(found.losses, expected, rtol=1e-4, atol=1e-4)
+            assert torch.equal(found.said, logits.argmax(-1))
+            said = model.generate(tokens[None, :length], max_new_tokens=64, eos_token_id=-1)
+            assert torch.equal(found.after, alone.after)
+            assert torch.equal(found.after, said[0, length:])
 
 
 @pytest.mark.parametrize(
@@ -61,11 +67,11 @@ def test_tokens_are_said_at_once_or_with_a_cache() -> None:
     [
         ("", "no-such-package is missing: pip install no-such-package"),
         ("--model nope", "model must be smollm2, gemma3 or a folder with a config.json, got"),
-        ("--attention clusterd", "attention must be names that transformers has, such as"),
+        ("--attention clusterd", "attention must be names that transformers has, clustered"),
         ("--attention clustered:nokeys=3", "unknown config field 'nokeys'"),
-        ("--lengths 100", "lengths must be multiples of 128, got 100"),
-        ("--key_lengths 100", "key_lengths must be 0 or at least 200, got 100"),
-        ("--lengths 4096", "lengths must be at most 2048 for this model, got 4096"),
+        ("--lengths 200 100", "lengths must be rising, got [200, 100]"),
+        ("--attention less:nose:9", "attention must be less:METHOD:KEYS with a method of window"),
+        ("--lengths 4096", "lengths must be at most 1984 for this model, got 4096"),
         ("--kinds poems", "kinds must be among wikitext2, qmsum, covidqa, python, got"),
         ("--output none/a.jsonl", "none/a.jsonl must be a file in an existing folder"),
     ],

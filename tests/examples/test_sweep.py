@@ -240,16 +240,16 @@ def test_fine_tuning_with_a_chosen_threshold_and_a_calibrated_one(
 @pytest.mark.slow
 def test_a_model_is_trained_once_and_read_in_several_ways(tiny_model: str, tmp_path: Path) -> None:
     variants: list[dict[str, Any]] = [{"name": "dense"}]
-    for way in ("few:window:0.3", "few:tree:0.3", "sdpa"):
+    for way in ("less:window:0.3", "less:means:0.3", "sdpa"):
         variants.append({"name": way, "options": {"attn_implementation": way}})
     sweep = made(TEXTS, kind="reading", variants=variants)
     results = script.run_sweep(sweep, tmp_path, model=tiny_model)
     logits = {r.variant: r.content["scores"]["validation"] for r in results.records}
     assert logits["sdpa"] == logits["dense"]
     assert len(list(tmp_path.glob("models/*/*/model.safetensors"))) == 1
-    for options in ({"attn_implementation": "few:noses:0.3"}, {"learning_rate": 0.1}):
+    for options in ({"attn_implementation": "less:noses:0.3"}, {"learning_rate": 0.1}):
         wrong = [{"name": "dense"}, {"name": "a", "options": options}]
-        with pytest.raises(ValueError, match=r"attention must be few:METHOD|differ in attn"):
+        with pytest.raises(ValueError, match=r"attention must be less:METHOD|differ in attn"):
             script.run_sweep(
                 made(TEXTS, kind="reading", variants=wrong), tmp_path / "no", model=tiny_model
             )

@@ -8,7 +8,6 @@ import pytest
 from tests.examples.conftest import WORDS, Call
 
 PICTURE = "--model {tiny} --sentence book --layer 0 --head 0 --output {folder}/picture.png"
-LOOK = "--model {tiny} --file {folder}/long.txt --length 64 --shares 0.125 0.25"
 FIND = "--model {tiny} --lengths 32 320 --output {folder}/runs.jsonl"
 LONG = "--model {tiny} --file {folder}/long.txt --lengths 24 96 --texts 2 --rounds 1"
 BYTES = "--data-dir {folder} --length 24 --model"
@@ -70,12 +69,6 @@ WRONG = [
     ("sentence_graph", PICTURE, "--model nowhere", "load the files"),
     ("sentence_graph", PICTURE, "--head 99", "head 99 must be a jump head"),
     ("sentence_graph", PICTURE, "--output graph.jpg", "ending in .png"),
-    ("where_to_look", LOOK, "--length 60", "length must be a multiple of 8 from 64 on, got 60"),
-    ("where_to_look", LOOK, "--length 72", "length must be at most 64 for this model, got 72"),
-    ("where_to_look", LOOK, "--shares 0.9", r"shares must give 8 to 32 of 64 keys, got \[0.9\]"),
-    ("where_to_look", LOOK, "--texts 0", "texts must be at least 1, got 0"),
-    ("where_to_look", LOOK, "--texts 9", "texts must be 9 of 64 tokens, got 0"),
-    ("where_to_look", LOOK, "--json none/a.json", "none/a.json must be a file in an existing f"),
 ]
 
 
