@@ -11,9 +11,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from threading import Barrier
+from threading import Barrier, _DummyThread, current_thread
 from typing import Any, TypeVar, cast
 
 import torch
@@ -24,6 +26,7 @@ Array = NDArray[Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 # torch for Windows has no Triton, and numba is an extra.
 HAS_NUMBA, HAS_TRITON = (find_spec(name) is not None for name in ("numba", "triton"))
 SLOW = "pairs take 5 to 80 times as long, and trees of keys more than SDPA"
@@ -199,6 +202,22 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     barrier.wait()
     torch.set_num_threads(threads)
     return pool
+
+
+@contextmanager
+def setting(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Let a variable have a value in this thread or task, inside the ``with``."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # of a generator that is closed in another context
+            variable.reset(token)
+
+
+def knows_no_contexts() -> bool:
+    """Tell whether this is a thread of autograd, in which checkpoints are computed again."""
+    return isinstance(current_thread(), _DummyThread)
 
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork

@@ -14,11 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import layers_around, layers_get, model_parts, takes_any_argument
-from jat_graph.hf.state import GRAPHS, Attachment, heads_of
+from jat_graph.hf.names import EXCLUDED, GRAPHS
+from jat_graph.hf.state import Attachment, heads_of
 from jat_graph.jumps.config import JatConfig
 from jat_graph.jumps.external_graphs import found_graph, has_edges
 
-ARGUMENT = "jat_excluded"
 # Tokens of a tokenizer that stand for no word.
 ROLES = ("cls", "sep", "bos", "eos", "pad")
 
@@ -105,7 +105,7 @@ def _hand_on(last: bool, module: nn.Module, args: Any, kwargs: dict[str, Any]) -
     _forward.rounds -= last
     if _forward.rounds == 0:  # the next forward may be one of embeddings, of which no hook knows
         _forward.begin(False, None, 0)
-    return args, {**kwargs, ARGUMENT: excluded}
+    return args, {**kwargs, EXCLUDED: excluded}
 
 
 @contextmanager

@@ -22,16 +22,9 @@ from jat_graph.core.heads import HeadOutput
 from jat_graph.core.masks import resolve_once, shared_row, token_documents
 from jat_graph.core.tensors import default_scale, read_global
 from jat_graph.hf.clusters import check_global, read_rules
-from jat_graph.hf.inputs import (
-    INPUTS,
-    AttentionInputs,
-    hand_cache,
-    jat_mask,
-    why_left_alone,
-    window_of,
-)  # fmt: skip
+from jat_graph.hf.inputs import AttentionInputs, hand_cache, jat_mask, why_left_alone, window_of
 from jat_graph.hf.modules import AttentionModule, takes_any_argument
-from jat_graph.hf.names import CLUSTERED, GLOBAL, MARK, SDPA_IGNORES, refuse_name
+from jat_graph.hf.names import CLUSTERED, GLOBAL, INPUTS, MARK, SDPA_IGNORES, refuse_name
 from jat_graph.hf.reasons import ELSEWHERE, NO_NAME, POSITION_BIAS, WITHIN
 from jat_graph.jumps.graph_config import change_graph, without_gone
 

@@ -16,7 +16,7 @@ from jat_graph.hf.inputs import AttentionInputs
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import AttachedHeads
 from jat_graph.hf.state import heads_of
-from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.config import JatConfig, config_of_head
 from jat_graph.jumps.layers import HeadConvs
 
 HeadsT = TypeVar("HeadsT", bound=AttachedHeads)
@@ -67,16 +67,13 @@ class CapturedLayer:
             raise ValueError(f"head must be one of {list(self.heads)}, got {head!r}")
         index = self.heads.index(head)
         one = slice(index, index + 1)
-        hop_groups = self.config.hop_groups(len(self.heads)).items()
-        hops = next(weights for group, weights in hop_groups if index in group)
-        graph = self.config.graph.of_head(index, len(self.heads))
         return replace(
             self,
             heads=(head,),
             query=self.query[:, one],
             key=self.key[:, one],
             value=None if self.value is None else self.value[:, one],
-            config=replace(self.config, graph=graph, heads=1, hop_weights=hops),
+            config=config_of_head(self.config, index, len(self.heads)),
             mask=self.mask.select_heads((index,)),
             strength=None if self.strength is None else self.strength[..., one],
         )

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
+from jat_graph.core.caches import KEEPING, KeepingLayer, keep_past
 from jat_graph.core.masks import (
     TokenMask,
     causal_rows,
@@ -20,14 +21,12 @@ from jat_graph.core.masks import (
     split_additive,
 )
 from jat_graph.core.past import Past
-from jat_graph.hf.caches import KEEPING, KeepingLayer
-from jat_graph.hf.names import NO_SDPA, lacks_sdpa, refuse_name
-from jat_graph.hf.reasons import CROSS, SDPA_LACKS, read_kind, read_traced
+from jat_graph.hf.names import INPUTS, NO_SDPA, lacks_sdpa, refuse_name
+from jat_graph.hf.reasons import CROSS, SDPA_LACKS, read_kind
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
 
-INPUTS = "jat_inputs"  # what a module hands on to its attention: the cache
 _on_sdpa = set[type]()  # configurations of models that it can read
 
 
@@ -118,14 +117,7 @@ class AttentionInputs:
             got = f"the cache holds {before} tokens that were added without these heads"
             raise ValueError(f"{got}, which read {past.length}: pass a new one, or use_cache=False")
         if cache is not None and known is None:
-            kind: Any = KEEPING[type(layer)]
-            if not isinstance(layer, KeepingLayer):
-                cache.layers[module.layer_idx] = new = kind.__new__(kind)
-                vars(new).update(vars(layer))
-                layer = new
-            others = tuple(own for own in layer.pasts if own[1].length >= before)
-            layer.pasts = (*others, (owner, past))
-            layer.remember()
+            keep_past(cache, module.layer_idx, owner, past)
         return past
 
     def check_cache(self) -> None:
@@ -230,9 +222,7 @@ def why_left_alone(module: Any, name: str = "") -> str | None:
         return "it reads the keys of an earlier layer"
     if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return "it serves layers whose numbers it does not know"
-    read: Any = read_traced if torch.compiler.is_compiling() else read_kind
-    found: str | None = read(type(module), type(module.config))
-    return found
+    return read_kind(type(module), type(module.config))  # type: ignore[no-any-return]
 
 
 def window_of(module: Any) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -11,23 +10,17 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from jat_graph.core.compiling import knows_no_contexts
 from jat_graph.core.heads import HeadGroup, HeadOutput, merge_heads, split_heads
 from jat_graph.core.masks import shared_row
 from jat_graph.core.tensors import check_values, default_scale, read_global
-from jat_graph.hf.arguments import ARGUMENT, hold_graphs, take_graphs
+from jat_graph.hf.arguments import hold_graphs, take_graphs
 from jat_graph.hf.clusters import AttachedClusters
-from jat_graph.hf.inputs import INPUTS, AttentionInputs, hand_cache
+from jat_graph.hf.inputs import AttentionInputs, hand_cache
 from jat_graph.hf.modules import AttachedHeads
-from jat_graph.hf.names import GLOBAL, NAME, NAMES, SDPA_IGNORES
+from jat_graph.hf.names import EXCLUDED, GLOBAL, GRAPHS, INPUTS, NAME, NAMES, SDPA_IGNORES
 from jat_graph.hf.positions import PositionTable
-from jat_graph.hf.state import (
-    GRAPHS,
-    STATE_ATTRIBUTE,
-    Attachment,
-    LayerState,
-    own_settings,
-    start_layer,
-)
+from jat_graph.hf.state import STATE_ATTRIBUTE, Attachment, LayerState, own_settings, start_layer
 from jat_graph.jumps.heads import attend, attention_probabilities
 from jat_graph.jumps.patterns.backends import attend_within
 from jat_graph.jumps.patterns.base import Pattern
@@ -44,9 +37,7 @@ def setting_of(attachment: Attachment, name: str) -> Any:
     key = (attachment.mark, name)
     if key in own:
         return own[key]
-    # Those of autograd, in which checkpoints are computed again, know no contexts.
-    foreign = isinstance(threading.current_thread(), threading._DummyThread)
-    return getattr(attachment if foreign else Attachment, name)
+    return getattr(attachment if knows_no_contexts() else Attachment, name)
 
 
 def start_forward(
@@ -70,12 +61,8 @@ def start_forward(
             if own_settings.get().get(key, False) is not wanted:
                 own_settings.set({**own_settings.get(), key: wanted})
     if not torch.compiler.is_compiling():  # when lengths are no numbers
-        ids = args[0] if args else kwargs.get("input_ids")
-        alone = ids if not kwargs.get("past_key_values") else None
         for table in tables:
-            room = table.rows.num_embeddings - table.first
-            if not isinstance(alone, Tensor) or alone.size(-1) > room:
-                table.check_length(args, kwargs)
+            table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 
 
@@ -121,7 +108,7 @@ def jat_attention_forward(
         everywhere = _global_tokens(query, everywhere, state)
     if pattern is not None and everywhere is not None:
         pattern = pattern.with_global(everywhere)
-    given = kwargs.pop(INPUTS, None), kwargs.pop(ARGUMENT, None), kwargs.pop(GRAPHS, None)
+    given = kwargs.pop(INPUTS, None), kwargs.pop(EXCLUDED, None), kwargs.pop(GRAPHS, None)
     wanted = bool(kwargs.pop("output_attentions", False)) or setting_of(shared, "output_attentions")
     wanted = wanted and (shared.on_features or not enabled)
     causal = kwargs.get("is_causal")
@@ -216,7 +203,7 @@ def _check_arguments(
             check_values("query", query)
     cure = "call the model, not a part of it"
     for heads in state.heads:
-        if heads.config.excluded_token_ids and ARGUMENT not in kwargs:
+        if heads.config.excluded_token_ids and EXCLUDED not in kwargs:
             cure = f"load the model with jat_graph.from_pretrained, and {cure}"
             raise ValueError(f"{name} does not know which tokens are excluded: {cure}")
         if setting_of(state.attachment, "graphs") is not None and GRAPHS not in kwargs:

@@ -12,13 +12,7 @@ from torch import Tensor, nn
 from jat_graph.core.heads import HeadParts
 from jat_graph.core.masks import TokenMask, trust_causal
 from jat_graph.hf.inputs import AttentionInputs, window_of
-from jat_graph.hf.modules import (
-    AttachedHeads,
-    AttentionModule,
-    HeadsByModule,
-    head_size,
-    spread,
-)
+from jat_graph.hf.modules import AttachedHeads, AttentionModule, HeadsByModule, head_size, spread
 from jat_graph.hf.positions import most_positions
 from jat_graph.jumps.adjacency.keys import unsupported_selection
 from jat_graph.jumps.config import JatConfig, PairGraph, StoneGraph

@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import _DummyThread, current_thread
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
@@ -16,6 +15,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
+from jat_graph.core.compiling import knows_no_contexts, setting
 from jat_graph.core.heads import HeadParts
 from jat_graph.hf.inputs import why_left_alone
 from jat_graph.hf.names import NO_INTERFACE, NO_SDPA
@@ -150,19 +150,16 @@ def layers_get(layers: Iterable[nn.Module], name: str, value: Any) -> Iterator[N
 
     def hand(module: nn.Module, args: Any, own: dict[str, Any] | None = None) -> Any:
         inside = torch.compiler.is_compiling() or mark in _inside.get()
-        # Threads of autograd, in which checkpoints are computed again, know no contexts.
-        foreign = not inside and not _inside.get() and isinstance(current_thread(), _DummyThread)
+        foreign = not inside and not _inside.get() and knows_no_contexts()
         # Without its arguments it is called where another thread is just taking it off.
         return (args, {**own, name: value}) if own is not None and (inside or foreign) else None
 
-    token = _inside.set((*_inside.get(), mark))
     hooks = add_hooks([(layer, hand) for layer in layers])
     try:
-        yield
+        with setting(_inside, (*_inside.get(), mark)):
+            yield
     finally:
         remove_hooks(hooks)
-        with suppress(ValueError):  # of a generator that is closed in another context
-            _inside.reset(token)
 
 
 def add_hooks(hooks: list[tuple[nn.Module, Any]]) -> list[RemovableHandle]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -24,7 +22,11 @@ NAMES = (NAME, SAVED_NAME)
 KIND_NAMES = ("jat", "jat_clusters")  # where a configuration holds the settings of each kind
 OURS = {"heads", "layers"}  # what settings of ours always hold
 
-GLOBAL = "global_attention_mask"  # as Longformer calls it; layers hand it on, too
+# What layers hand on to their attention.
+GLOBAL = "global_attention_mask"  # as Longformer calls it
+INPUTS = "jat_inputs"  # the cache, which an attention module hands on itself
+GRAPHS = "jat_graphs"  # those of jat_graph.using_graphs
+EXCLUDED = "jat_excluded"  # tokens that never vote and are never stones
 INDICES = ("indices", "block_indices")
 SDPA_IGNORES = ("s_aux", "sinks", *INDICES)  # what it would silently leave out
 
@@ -33,17 +35,8 @@ NO_SDPA = "its model does not support scaled dot product attention"
 NO_INTERFACE = "it does not go through transformers' attention interface"
 MARK = "_jat_name"  # by which pickles of models on a name import this package
 
+# Whether models are built without the heads of their configuration, which are attached later.
 plain: ContextVar[bool] = ContextVar("plain", default=False)
-
-
-@contextmanager
-def built_plain() -> Iterator[None]:
-    """Let a model be built without the heads of its configuration, as they are attached later."""
-    token = plain.set(True)
-    try:
-        yield
-    finally:
-        plain.reset(token)
 
 
 def saved_settings(settings: object) -> dict[str, dict[str, Any]]:

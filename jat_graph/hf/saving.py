@@ -15,13 +15,14 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from jat_graph.core.compiling import setting
 from jat_graph.core.files import check_model_name, read_object, write_text
 from jat_graph.core.heads import neighbours
 from jat_graph.hf.adapter import add_parameters, attach_saved, find_attachment, with_layers
 from jat_graph.hf.by_name import graph_by_name
 from jat_graph.hf.interface import setting_of
 from jat_graph.hf.modules import ConfigsByKind, attention_modules, model_parts, transformer_of
-from jat_graph.hf.names import CLUSTERED, NAME, NAMES, built_plain, warn_without_heads
+from jat_graph.hf.names import CLUSTERED, NAME, NAMES, plain, warn_without_heads
 from jat_graph.hf.state import heads_of, learn, saved_configs
 from jat_graph.hf.support import LayerSupport, support_lines, supports
 
@@ -272,7 +273,7 @@ def from_pretrained(
         raise ValueError(f"{path} was saved without heads of jat_graph: {cure} to have them")
     if kwargs.get("attn_implementation", NAME) in NAMES:
         kwargs["attn_implementation"] = "sdpa"
-    with built_plain():
+    with setting(plain, True):
         if learn(configs):
             loaded = _load_learned(auto_class, path, configs, conv, kwargs)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedConfig
 
+from jat_graph.core.compiling import setting
 from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.inputs import AttentionInputs, why_left_alone
 from jat_graph.hf.jumps import AttachedJumps
@@ -28,7 +29,6 @@ KINDS: tuple[type[AttachedHeads], ...] = (AttachedJumps, AttachedClusters)
 GONE = {"triplet": {"pairs", "layers"}, "attention_filter": {"rule", "layers"}}
 STATE_ATTRIBUTE = "_jat_layer"
 ROOT_ATTRIBUTE = "_jat_attachment"  # of the model that got the heads
-GRAPHS = "jat_graphs"  # what layers hand on to their attention inside jat_graph.using_graphs
 # Settings that contexts give to the calls of their own thread or task, of each attached model.
 own_settings: ContextVar[Mapping[tuple[object, str], Any]] = ContextVar(
     "own", default=MappingProxyType({})
@@ -60,18 +60,16 @@ class Attachment:
     @contextmanager
     def having(self, name: str, value: Any) -> Iterator[None]:
         """Give the calls of this thread or task a setting, inside the ``with``."""
-        token = own_settings.set({**own_settings.get(), (self.mark, name): value})
         mark = object()
         self.contexts[mark] = (name, value)
         setattr(self, name, value)
         try:
-            yield
+            with setting(own_settings, {**own_settings.get(), (self.mark, name): value}):
+                yield
         finally:
             del self.contexts[mark]
             still = [held for known, held in [*self.contexts.values()] if known == name]
             setattr(self, name, still[-1] if still else getattr(Attachment, name))
-            with suppress(ValueError):  # of a generator that is closed in another context
-                own_settings.reset(token)
 
     def note_kinds(self) -> None:
         """Note where self-attention reads its scores, and what it gives, with these kinds."""

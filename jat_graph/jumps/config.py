@@ -451,6 +451,17 @@ def check_calibration(
         raise ValueError(f"vote_rate must be None to calibrate, got {config.graph.vote_rate}")
 
 
+def config_of_head(config: JatConfig, index: int, num_heads: int) -> JatConfig:
+    """Return the config of one head of a layer whose heads are ``range(num_heads)``."""
+    groups = config.hop_groups(num_heads).items()
+    return dataclasses.replace(
+        config,
+        graph=config.graph.of_head(index, num_heads),
+        heads=1,
+        hop_weights=next(weights for group, weights in groups if index in group),
+    )
+
+
 def check_config(config: object) -> None:
     """Refuse what is no config, with a ValueError."""
     if not isinstance(config, JatConfig):

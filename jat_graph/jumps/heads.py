@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from jat_graph.core.heads import HeadGroup, merge_heads
 from jat_graph.core.tensors import recomputed
 from jat_graph.jumps.adjacency.scores import attention_scores
-from jat_graph.jumps.config import JatConfig
+from jat_graph.jumps.config import JatConfig, config_of_head
 from jat_graph.jumps.fields import LEARNED, HopGroups, HopWeights, Triple
 from jat_graph.jumps.patterns.base import Pattern
 
@@ -223,12 +223,8 @@ class JumpHeads:
 
     def of_head(self, index: int) -> JumpHeads:
         """Return one of these heads alone."""
-        hops = next(weights for group, weights in self.hop_groups.items() if index in group)
-        changes: dict[str, Any] = {"heads": 1, "hop_weights": hops}
-        if isinstance(self.config.jump_graph.threshold, tuple):
-            threshold = self.config.jump_graph.thresholds(len(self.heads))[index]
-            changes["threshold"] = ((threshold,),)
-        return JumpHeads(self.config.replace(**changes), self.heads[index : index + 1])
+        config = config_of_head(self.config, index, len(self.heads))
+        return JumpHeads(config, self.heads[index : index + 1])
 
     def new_strength(self) -> torch.nn.Parameter | None:
         """Return what the heads learn of how strongly to jump, from 0 on; None if nothing."""

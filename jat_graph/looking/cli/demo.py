@@ -44,11 +44,7 @@ def demo_command(
     # One threshold for all heads, and half of the way: nothing is calibrated and nothing learnt.
     loaded, tokenizer = load_model(model, "stones", ["strength=0.5", "heads=all"])
     found = _look_at_pair(loaded, tokenizer, output / "head.png")
-    results = {
-        "lengths": lengths,
-        "pair": found,
-        "seconds": round(time.monotonic() - start, 1),
-    }
+    results = {"lengths": lengths, "pair": found, "seconds": round(time.monotonic() - start, 1)}
     write_text(output / "results.json", json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     typer.echo(f"Pictures and results are in {output.resolve()} ({results['seconds']:.0f} s).")
 

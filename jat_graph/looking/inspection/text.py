@@ -15,13 +15,7 @@ from jat_graph.core.numbers import check_integer
 from jat_graph.hf import attached_config
 from jat_graph.jumps.config import JatConfig, PairGraph
 from jat_graph.looking.inspection.graphs import StoneLinks
-from jat_graph.looking.inspection.reports import (
-    HeadReport,
-    HeadView,
-    Inspection,
-    Jump,
-    StoneReport,
-)
+from jat_graph.looking.inspection.reports import HeadReport, HeadView, Inspection, Jump, StoneReport
 from jat_graph.looking.inspection.selection import (
     EncodedText,
     Indices,

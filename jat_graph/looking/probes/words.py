@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from jat_graph.core.compiling import setting
 from jat_graph.core.files import replacing
 from jat_graph.core.numbers import check_choice, check_indices, check_integer
 from jat_graph.core.progress import track_progress
 from jat_graph.hf import attach, attached_config
-from jat_graph.hf.names import built_plain
+from jat_graph.hf.names import plain
 from jat_graph.looking.data.reading import (
     ATTENTION,
     MAPS,
@@ -175,7 +176,7 @@ def random_weights(model: PreTrainedModel, seed: int = 0, jumping: bool = False)
     settings = attached_config(model)
     # Heads of ours are no part of a configuration, but the name of their attention is.
     own = {} if settings is None else {"attn_implementation": "sdpa"}
-    with torch.random.fork_rng(), built_plain():
+    with torch.random.fork_rng(), setting(plain, True):
         torch.manual_seed(seed)
         found: Any = AutoModel.from_config(deepcopy(model.config), **own)  # type: ignore[no-untyped-call]
     twin: PreTrainedModel = found.eval().to(model.device)

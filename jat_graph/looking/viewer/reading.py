@@ -16,12 +16,7 @@ from jat_graph.hf.clusters import AttachedClusters
 from jat_graph.hf.jumps import AttachedJumps
 from jat_graph.hf.modules import AttachedHeads
 from jat_graph.jumps.config import ClusterGraph
-from jat_graph.looking.data.reading import (
-    attention_heads,
-    check_model,
-    is_jumping,
-    shares_modules,
-)
+from jat_graph.looking.data.reading import attention_heads, check_model, is_jumping, shares_modules
 from jat_graph.looking.inspection.clusters import READ_DENSELY, READ_EXACTLY
 from jat_graph.looking.inspection.graphs import StoneLinks
 from jat_graph.looking.inspection.selection import (

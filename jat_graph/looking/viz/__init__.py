@@ -5,10 +5,4 @@ from jat_graph.looking.viz.figures import save_figure
 from jat_graph.looking.viz.heads import draw_head
 from jat_graph.looking.viz.patterns import draw_patterns
 
-__all__ = [
-    "draw_descent",
-    "draw_fidelity",
-    "draw_head",
-    "draw_patterns",
-    "save_figure",
-]
+__all__ = ["draw_descent", "draw_fidelity", "draw_head", "draw_patterns", "save_figure"]

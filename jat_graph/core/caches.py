@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import cache_utils
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer
 
 from jat_graph.core.past import Past, put
 
@@ -26,7 +26,6 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
         return next((past for known, past in self.pasts if known == owner), None)
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
-        """Add the keys and values of the next tokens, and return those of all."""
         if not torch.compiler.is_compiling():
             length = int(self.get_seq_length())
             for _, past in self.pasts:
@@ -59,45 +58,38 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
         self.remember()
 
     def reset(self) -> None:
-        """Forget all tokens."""
         super().reset()
         for _, past in self.pasts:
             past.reset()
         self.remember()
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens."""
         super().crop(tokens_to_remove)  # type: ignore[misc]
         for _, past in self.pasts:
             past.crop(self.get_seq_length())
         self.remember()
 
     def offload(self) -> None:
-        """Leave nothing on the device."""
         super().offload()  # type: ignore[no-untyped-call]
         self.remember()
 
     def prefetch(self) -> None:
-        """Bring keys and values back to the device."""
         super().prefetch()  # type: ignore[no-untyped-call]
         self.remember()
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Take some sequences of the batch, in this order."""
         super().batch_select_indices(indices)  # type: ignore[misc]
         for _, past in self.pasts:
             past.reorder(indices)
         self.remember()
 
     def reorder_cache(self, beam_idx: Any) -> None:
-        """Take the sequences in another order, as beam search does."""
         super().reorder_cache(beam_idx)
         for _, past in self.pasts:
             past.reorder(beam_idx)
         self.remember()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sequence."""
         if self.keys is not None:
             order = torch.arange(len(self.keys), device=self.keys.device)
             self.batch_select_indices(order.repeat_interleave(repeats))
@@ -109,7 +101,6 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     stores: tuple[Tensor, ...] = ()  # of keys and of values
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Add the keys and values of the next tokens, and return those of all."""
         start = self.get_seq_length()
         if not start:
             return super().update(key_states, value_states, *args, **kwargs)
@@ -122,7 +113,6 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys, self.values
 
     def offload(self) -> None:
-        """Leave nothing on the device."""
         super().offload()  # type: ignore[no-untyped-call]
         self.stores = ()
 
@@ -134,3 +124,16 @@ for _name in (*_names, "LinearAttentionAndFullAttention"):
         _bases = KeepingLayer, RoomyLayer if _kind is DynamicLayer else _kind
         _new = type(f"Keeping{_name}Layer", _bases, {"__module__": __name__})
         KEEPING[_kind] = KEEPING[_new] = globals()[_new.__name__] = _new  # where pickle looks
+
+
+def keep_past(cache: Cache, index: int, owner: Any, past: Past) -> None:
+    """Keep what earlier tokens left behind for some heads beside a layer of a cache."""
+    layer: Any = cache.layers[index]
+    if not isinstance(layer, KeepingLayer):
+        kind: Any = KEEPING[type(layer)]
+        cache.layers[index] = new = kind.__new__(kind)
+        vars(new).update(vars(layer))
+        layer = new
+    others = tuple(own for own in layer.pasts if own[1].length >= past.length)
+    layer.pasts = (*others, (owner, past))
+    layer.remember()
