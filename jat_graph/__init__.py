@@ -6,8 +6,7 @@ import lazy_loader
 
 __version__ = "0.2.0"
 
-# Imported at their first use, from the modules that __init__.pyi names: nobody waits for what is
-# not used.
+# Imported at their first use, from the modules that __init__.pyi names.
 _own, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

@@ -41,9 +41,8 @@ def clustered_attention(
 ) -> Tensor:
     r"""Return attention along a tree of keys: the best of them exactly, all others by means.
 
-    Near keys form clusters, near clusters form groups, and so on; each token descends this tree for
-    itself. With E_i the keys that token i reads exactly, and a(i, j) the node above key j at which
-    it stopped, the scores are
+    Near keys form clusters, near clusters groups, and so on; each token descends this tree. With
+    E_i the keys that token i reads exactly, and a(i, j) where it stopped above key j, scores are
 
     .. math::
         s_{ij} = \begin{cases}
@@ -68,14 +67,12 @@ def clustered_attention(
         global_attention_mask: Bool, or 0 and 1, ``[B, L]``; not in causal order. A global token
             reads all keys of its sequence exactly, and all of it read its key exactly; the tree is
             that of the other tokens. Padding is never global. (default: None)
-        dropout_p: Dropout of the attention probabilities, those of nodes among them.
-            (default: 0.0)
+        dropout_p: Dropout of the attention probabilities, of those of nodes, too. (default: 0.0)
         is_causal: A token reads what comes before it, and itself. (default: False)
         scale: Factor of the scores. (default: None, which means 1/√D)
         enable_gqa: Keys and values may have fewer heads, each for as many neighbouring heads of
             queries, which share their tree. (default: False)
-        dense_below, settings: The fields of :class:`jat_graph.ClusterGraph`, the same for all
-            heads.
+        dense_below, settings: Fields of :class:`jat_graph.ClusterGraph`, the same for all heads.
 
     Returns:
         The heads' outputs, in the dtype of ``value``.

@@ -92,8 +92,8 @@ def attend(
 ) -> Tensor:
     r"""Return what tokens read along a choice: some keys exactly, all others by means.
 
-    With E_i the keys that token i reads exactly, and a(i, j) the node at which it stopped above key
-    j, its scores are
+    With E_i the keys that token i reads exactly, and a(i, j) the node above key j at which it
+    stopped, its scores are
 
     .. math::
         s_{ij} = \begin{cases}

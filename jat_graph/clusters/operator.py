@@ -90,7 +90,6 @@ def _read_tree_backward(
     dropout_p: float,
     settings: list[float],  # of a rule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of queries, keys and values."""
     totals = [torch.zeros_like(x) for x in (query, key, value)]
     kernel = kernel_for(query.device)
     all_sequences = sequences(documents, global_tokens, len(query), Rule.of(settings))

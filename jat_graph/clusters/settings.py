@@ -20,8 +20,7 @@ from jat_graph.core.fields import (
 from jat_graph.core.numbers import check_flag, check_integer
 
 # How heads of encoders read, and those in causal order, where settings do not say it. They are from
-# measurements; below so many tokens SDPA is faster. One number, so that a model in evaluation reads
-# as it was trained.
+# measurements; below so many tokens SDPA is faster. One number: evaluation reads as training does.
 MEASURED = {
     False: Rule(keys=128, groups=16, window=0, dense_below=4096, causal=False),
     True: Rule(dense_below=4096),
@@ -63,16 +62,14 @@ class ClusterGraph(GraphSettings):
             clusters; a multiple of ``size``, or it is rounded up to one. (default: None, which
             means 128; 512 in causal order)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
-            them. In causal order it is the first token that meets a cluster. (default: None, as
-            measured)
+            them. In causal order the first token that meets a cluster. (default: None, as measured)
         propagate: Read what is not read exactly by means; or else not at all. (default: True)
         groups: How many nodes a token opens at most of each level above clusters. (default: None,
             which means 16; 32 in causal order)
         size: Keys of a cluster. (default: 8)
         segment: In causal order, keys that are clustered together, as soon as there are so many:
             ``size`` times a power of two. (default: 512)
-        window: In causal order, last keys that are in no cluster yet, and are read exactly.
-            (default: 64)
+        window: In causal order, last keys in no cluster yet, which are read exactly. (default: 64)
         margin: How far below the best score that a token meets the likely best key of a node may
             be, if the node is opened or read; ``math.inf`` for no bound. (default: 8.0)
 

@@ -29,7 +29,6 @@ class Tree(NamedTuple):
 
     @property
     def clusters(self) -> int:
-        """Number of clusters that it holds."""
         return self.keys.size(1) // self.size
 
     def crop(self, segments: int) -> Tree:
@@ -48,9 +47,8 @@ def check_segment(size: int, segment: int) -> None:
     """Refuse segments that no halving makes clusters."""
     nodes = segment // size
     if nodes < 1 or nodes * size != segment or nodes & (nodes - 1):
-        raise ValueError(
-            f"segment must be size, {size}, times a power of two, as {size * 32}, got {segment}"
-        )
+        wanted = f"size, {size}, times a power of two, as {size * 32}"
+        raise ValueError(f"segment must be {wanted}, got {segment}")
 
 
 @torch.no_grad()

@@ -56,10 +56,8 @@ def table_row(name: str, table: Table, row: int, num_heads: int) -> tuple[float,
     if row >= len(table):
         raise ValueError(f"{name} needs a row for jump layer {row}, got {len(table)} rows")
     if len(table[row]) != num_heads:
-        raise ValueError(
-            f"{name} row {row} must have {num_heads} entries, one for each jump head, "
-            f"got {len(table[row])}"
-        )
+        wanted = f"{num_heads} entries, one for each jump head"
+        raise ValueError(f"{name} row {row} must have {wanted}, got {len(table[row])}")
     return table[row]
 
 
@@ -67,7 +65,6 @@ class GraphSettings(Settings):
     """The settings of a graph, some of which may be tables ``[jump layer][jump head]``."""
 
     def tables(self) -> dict[str, Table]:
-        """Return the fields that are tables."""
         return {name: value for name, value in vars(self).items() if isinstance(value, tuple)}
 
     def rows(self, num_heads: int) -> dict[str, tuple[float, ...]]:
@@ -136,9 +133,8 @@ def check_table(name: str, value: Any, check: Check) -> float | Table:
         return check(name, value)  # type: ignore[no-any-return]
     rows = [row for row in value if row and isinstance(row, Sequence) and not isinstance(row, str)]
     if not rows or len(rows) != len(value):
-        raise ValueError(
-            f"{name} must be a number or a table [jump layer][jump head], got {value!r}"
-        )
+        wanted = "a number or a table [jump layer][jump head]"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
     return tuple(tuple(check(name, entry) for entry in row) for row in value)
 
 
@@ -150,10 +146,8 @@ def check_tokens(name: str, value: Any) -> tuple[int, ...]:
 def check_layers(layers: tuple[int, ...] | None, num_layers: int) -> tuple[int, ...]:
     """Return layers, None meaning all, that a model of so many must have."""
     if layers and layers[-1] >= num_layers:
-        raise ValueError(
-            f"layers={layers!r} needs layer {layers[-1]}, "
-            f"but the model has {num_layers} layers (0 to {num_layers - 1})"
-        )
+        got = f"the model has {num_layers} layers (0 to {num_layers - 1})"
+        raise ValueError(f"layers={layers!r} needs layer {layers[-1]}, but {got}")
     return tuple(range(num_layers)) if layers is None else layers
 
 

@@ -62,9 +62,8 @@ def check_picture(path: Path, name: str = "picture") -> None:
     """Refuse a file that no picture could be written to."""
     if path.suffix.lower() not in ENDINGS:
         *others, last = ENDINGS
-        raise ValueError(
-            f"{name} must be a file name ending in {', '.join(others)} or {last}, got {str(path)!r}"
-        )
+        wanted = f"a file name ending in {', '.join(others)} or {last}"
+        raise ValueError(f"{name} must be {wanted}, got {str(path)!r}")
     check_target(path)
 
 
@@ -74,9 +73,8 @@ def check_model_name(name: str) -> None:
     is_place = name.startswith((".", "/", "~", os.sep)) or name.endswith(("/", os.sep))
     is_deep = len(path.parts) > 2 or (len(path.parts) == 2 and path.parent.is_dir())
     if not path.is_dir() and (is_place or is_deep):  # the Hub's names are OWNER/NAME
-        raise ValueError(
-            f"model must be a folder or a Hub name to load, got {name!r}: no such folder"
-        )
+        wanted = "a folder or a Hub name to load"
+        raise ValueError(f"model must be {wanted}, got {name!r}: no such folder")
 
 
 def check_unicode(name: object, text: Any, lone: re.Pattern[str] = SURROGATES) -> None:
@@ -85,9 +83,8 @@ def check_unicode(name: object, text: Any, lone: re.Pattern[str] = SURROGATES) -
         if not isinstance(part, str):
             raise ValueError(f"{name} must be text, got {part!r:.60}")
         if (found := lone.search(part)) is not None:
-            raise ValueError(
-                f"{name} must be Unicode text, got a lone surrogate at {found.start()}"
-            )
+            got = f"a lone surrogate at {found.start()}"
+            raise ValueError(f"{name} must be Unicode text, got {got}")
 
 
 def replace_unencodable() -> None:

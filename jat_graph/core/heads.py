@@ -23,7 +23,6 @@ class HeadGroup(NamedTuple):
     value_update: Tensor | None = None  # to add to their outputs, [B, len(heads), L, Dv]
 
     def finish(self, output: Tensor) -> Tensor:  # [B, len(heads), L, Dv]
-        """Return outputs with the update."""
         return output if self.value_update is None else output + self.value_update.to(output.dtype)
 
 

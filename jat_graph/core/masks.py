@@ -243,10 +243,9 @@ def _packed(pairs: Tensor, causal: bool) -> Tensor:  # bool [B, L, L] -> int [B,
         together = (names.unsqueeze(-1) == names) & seen
         wrong = (mask != together) & seen.unsqueeze(-1)
         if bool((wrong.tril() if causal else wrong).any()):
-            raise ValueError(
-                "attention_mask must be padding or documents, each of which sees itself alone, "
-                "got another rule between pairs of tokens"
-            )
+            wanted = "padding or documents, each of which sees itself alone"
+            got = "another rule between pairs of tokens"
+            raise ValueError(f"attention_mask must be {wanted}, got {got}")
         documents.append(names)
     return torch.stack(documents).int()
 

@@ -124,10 +124,8 @@ def clean_padding(
             finite = tensor.isfinite().all(-1)
             if not bool(finite.all()):
                 batch, head, token = (~finite).nonzero()[0].tolist()
-                raise ValueError(
-                    f"{name} must be finite in valid tokens, got NaN or Inf in sequence {batch}, "
-                    f"head {head}, token {token}"
-                )
+                got = f"NaN or Inf in sequence {batch}, head {head}, token {token}"
+                raise ValueError(f"{name} must be finite in valid tokens, got {got}")
     return tuple(tensors.values())
 
 

@@ -54,8 +54,7 @@ def attention_graph(
         scores: A ready-made map ``[B, H, L, L]``, query by key. (default: None)
         kind: What the map holds: scaled ``"scores"``, or ``"probabilities"`` as in a model's
             ``outputs.attentions``; these vote by P_ij · P_kj. (default: None)
-        config: The settings; every head given gets a graph. Probabilities take ρ in [0, 1) or
-            ``vote_rate``.
+        config: The settings, of every head. Probabilities take ρ in [0, 1) or ``vote_rate``.
         attention_mask, is_causal: As for :func:`jat_graph.jump_attention`.
         scale: Factor of the scores of queries and keys. (default: None, which means 1/√D)
         max_neighbors: Keep the heaviest edges into each node, and their reverse where it exists;
@@ -181,8 +180,7 @@ def token_graph(graph: Data, word_ids: Sequence[int | None]) -> Data:
 
     Args:
         graph: A graph of n words: ``edge_index`` with rows (source, target), ``edge_weight`` or 1
-            each, and ``num_nodes`` n; or as transforms leave it, weights in ``edge_attr`` or all in
-            ``adj_t``.
+            each, ``num_nodes`` n; or as transforms leave it, weights in ``edge_attr`` or ``adj_t``.
         word_ids: The word of each token, from 0, or None for special tokens, as
             ``encoding.word_ids(i)`` says; a second text's begin at 0 again, and need an offset.
 
@@ -250,7 +248,6 @@ class StoneHypergraph(Data):  # type: ignore[misc]  # PyG is not typed
 
     @property
     def num_stones(self) -> int:
-        """Number of stones."""
         return len(self.stone)
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -69,7 +69,6 @@ class _Forward(threading.local):
     used: bool = False  # whether a layer was given it
 
     def begin(self, known: bool, excluded: Tensor | None, rounds: int) -> None:
-        """Forget earlier forwards."""
         self.known = known
         self.excluded = excluded
         self.rounds = rounds

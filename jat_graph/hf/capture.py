@@ -36,8 +36,7 @@ class CapturedLayer:
         scale: Factor of the scores.
         strength: What the heads have learned, ``[3, hops, H]``. (default: None, nothing)
         conv: Layers of PyG in the heads. (default: None, there are none)
-        value: The values ``[B, H, L, Dv]`` of heads that read by clusters. (default: None, of
-            others they are not kept)
+        value: The values ``[B, H, L, Dv]`` of heads on clusters. (default: None, for others)
     """
 
     layer: int
@@ -124,8 +123,7 @@ def capture_scores(
         config_class: The kind of heads, as for :func:`detach`. (default: ``JatConfig``, jump heads)
 
     Yields:
-        A list that fills as the model runs: one entry for each layer that has such heads, in their
-        order.
+        A list that fills as the model runs: one entry for each layer with such heads, in order.
 
     Raises:
         ValueError: If the model has no such heads, or two forwards differ in length.
@@ -143,7 +141,6 @@ def capture_scores(
 
 
 def _captured(heads: AttachedHeads, inputs: AttentionInputs) -> CapturedLayer:
-    """Return what the heads of a layer see in one call of it."""
     inputs.check_whole("the scores of capture_scores")
     inputs = inputs.repeat_keys()
     own = list(heads.heads)

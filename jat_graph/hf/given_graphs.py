@@ -87,8 +87,7 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
     Args:
         model: An encoder, or a model with one, whose heads read by clusters or within such a
             pattern, or a wrapper around it.
-        mask: Bool, or 0 and 1, ``[B, L]``, of the tokens that the next calls get; padding is never
-            global.
+        mask: Bool, or 0 and 1, ``[B, L]``, of tokens of the next calls; padding is never global.
 
     Yields:
         The same model, for the calls of this thread or task; for all calls in compiled code.
@@ -98,8 +97,7 @@ def using_global_tokens(model: ModelT, mask: Tensor) -> Iterator[ModelT]:
             none; in its forward, if the mask does not fit the tokens.
 
     Reference:
-        Global attention of Longformer (Beltagy et al. 2020, section 3.1), there with projections
-        of its own.
+        Global attention of Longformer (Beltagy et al. 2020, 3.1), there with its own projections.
     """
     fits = isinstance(mask, Tensor) and mask.dim() == 2 and not mask.is_floating_point()
     if not fits or bool(((mask != 0) & (mask != 1)).any()):

@@ -81,7 +81,6 @@ class AttachedJumps(AttachedHeads):
         return jump  # type: ignore[no-any-return]
 
     def new_parameters(self, module: nn.Module, conv: Any) -> dict[str, nn.Module]:
-        """Return the strengths, if they are learned, and layers of PyG."""
         made: dict[str, nn.Module] = {}
         theta = self.jumping.new_strength()
         if theta is not None and not hasattr(module, "strength"):
@@ -107,7 +106,6 @@ class AttachedJumps(AttachedHeads):
         return module.strength() if self.learning else None
 
     def describe(self, module: nn.Module) -> str:
-        """Return what they go along, and how far."""
         config, graph = self.config, self.config.jump_graph
         learned = self.learned(module)
         conv, weights = config.conv, config.hop_weights

@@ -125,7 +125,6 @@ def model_card_text(model: nn.Module, *, adapter: bool = False) -> str:
 
 
 def _settings(model: nn.Module) -> dict[str, Any]:
-    """Return the settings of a model's heads, by kind."""
     attachment = find_attachment(model)
     name = type(model).__name__
     if attachment is None:
@@ -226,8 +225,7 @@ def from_pretrained(
 
     Raises:
         ValueError: If the model was saved without heads, by a newer version, or with layers that
-            must be given; or a base model has other heads than its adapter; or there is no such
-            folder.
+            must be given; a base model has other heads than its adapter; or a folder is not there.
         OSError: If there is no such model on the Hub.
 
     Example:
@@ -343,7 +341,6 @@ def _load_learned(
     conv: ConvFactory | None,
     kwargs: dict[str, Any],
 ) -> Any:
-    """Load a model, and with it what its heads learned."""
     own = auto_class
     if not issubclass(auto_class, PreTrainedModel):  # an auto class takes another
         options = dict(kwargs)

@@ -72,13 +72,11 @@ class JatConfig(Settings):
         hops: Number of hops, with a strength each. (default: 1)
         conv: A layer of ``torch_geometric.nn`` or :mod:`jat_graph.nn` that queries, keys and values
             go through, in the place of a product by Â or P: its name, or ``{"layer": name}`` with
-            its arguments; its numbers of channels, where it has any, are the heads'. It takes a
-            strength. (default: None; ``"given"`` where :func:`jat_graph.attach` got a layer that no
-            settings can build)
+            its arguments; its numbers of channels are the heads'. It takes a strength. (default:
+            None; ``"given"`` where :func:`jat_graph.attach` got one that no settings can build)
         pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
             its spec, as ``"window:256+global:1"``, which is kept. (default: None, everywhere)
-        excluded_token_ids: Token ids that never vote and are never stones, as ``[CLS]`` and
-            ``[SEP]``. (default: none)
+        excluded_token_ids: Tokens that never vote and are no stones, as ``[CLS]``. (default: none)
         seed: Seed of every sample that is drawn. (default: 0)
 
     Raises:
@@ -119,10 +117,8 @@ class JatConfig(Settings):
         if self.strength is None and self.hops != 1:
             raise ValueError(f"hops needs a strength, or hop_weights, got hops={self.hops}")
         if self.strength is not None and len(self.strengths()) != self.hops:
-            raise ValueError(
-                f"strength must have three numbers for each of {self.hops} hops, "
-                f"got {self.strength!r}"
-            )
+            wanted = f"three numbers for each of {self.hops} hops"
+            raise ValueError(f"strength must have {wanted}, got {self.strength!r}")
         if self.strength is not None and self.hop_weights != JatConfig.hop_weights:
             raise ValueError(f"hop_weights must not be set with strength, got {self.hop_weights!r}")
         if isinstance(self.graph, StoneGraph):
@@ -130,10 +126,8 @@ class JatConfig(Settings):
         if self.strength is not None and self.graph.nodes != "all":
             raise ValueError(f"nodes must not be set with strength, got {self.graph.nodes!r}")
         if self.conv is not None and self.graph.backend not in ("auto", "sparse"):
-            raise ValueError(
-                "backend must be 'auto' or 'sparse' where a layer runs on edges, "
-                f"got {self.graph.backend!r}"
-            )
+            wanted = "'auto' or 'sparse' where a layer runs on edges"
+            raise ValueError(f"backend must be {wanted}, got {self.graph.backend!r}")
 
     def _check_graph(self) -> None:
         for name, table in self.graph.tables().items():
@@ -212,8 +206,7 @@ class JatConfig(Settings):
     def clustered(cls, **overrides: Any) -> JatConfig:
         """Return the settings for heads that are told by clusters where to look.
 
-        Every head of every layer reads so; nothing is learned, and nothing but memory and time is
-        meant to change.
+        Every head of every layer reads so; nothing is learned, and only memory and time change.
 
         Args:
             overrides: Fields in the place of these, those of :class:`ClusterGraph` among them.
@@ -276,10 +269,9 @@ class JatConfig(Settings):
         settings = check_fields("config", settings)
         version = settings.pop("version", CONFIG_VERSION)
         if check_integer("config version", version, least=1) > CONFIG_VERSION:
-            raise ValueError(
-                f"config version must be at most {CONFIG_VERSION} for this jat_graph, "
-                f"got {version}; install a newer jat_graph"
-            )
+            wanted = f"at most {CONFIG_VERSION} for this jat_graph"
+            cure = "install a newer jat_graph"
+            raise ValueError(f"config version must be {wanted}, got {version}; {cure}")
         return cls().replace(**(settings if version == CONFIG_VERSION else _from_flat(settings)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -313,10 +305,8 @@ class JatConfig(Settings):
             ValueError: If it is one of clusters, which say where to look.
         """
         if isinstance(self.graph, ClusterGraph):
-            raise ValueError(
-                "graph must be 'pairs' or 'stones' here, got 'clusters'; "
-                "use jat_graph.tree_graph or jat_graph.clustered_attention"
-            )
+            cure = "use jat_graph.tree_graph or jat_graph.clustered_attention"
+            raise ValueError(f"graph must be 'pairs' or 'stones' here, got 'clusters'; {cure}")
         return self.graph
 
     @property
@@ -354,10 +344,8 @@ class JatConfig(Settings):
             moved = any(map(any, self.strengths())) if self.strengths() else self.hop_weights
             if moved in (False, (1.0,)):  # where nothing jumps, any heads will do
                 return tuple(range(num_heads))
-            raise ValueError(
-                f"heads={self.heads!r} needs head {max(chosen)}, "
-                f"but the model has {num_heads} heads (0 to {num_heads - 1})"
-            )
+            got = f"the model has {num_heads} heads (0 to {num_heads - 1})"
+            raise ValueError(f"heads={self.heads!r} needs head {max(chosen)}, but {got}")
         return tuple(chosen)
 
     def layer_indices(self, num_layers: int) -> tuple[int, ...]:

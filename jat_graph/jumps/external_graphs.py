@@ -170,10 +170,9 @@ def _tokens(
     wrong = (valid.sum(-1) != sizes).nonzero()
     if len(wrong):
         own = int(wrong[0])
-        raise ValueError(
-            f"graph of sequence {int(sequence[own])} must have its {int(valid[own].sum())} tokens "
-            f"as nodes, or name them by `token`, got {int(sizes[own])} nodes"
-        )
+        wanted = f"its {int(valid[own].sum())} tokens as nodes, or name them by `token`"
+        got = f"graph of sequence {int(sequence[own])} must have {wanted}"
+        raise ValueError(f"{got}, got {int(sizes[own])} nodes")
     return valid.nonzero()[:, 1]
 
 
@@ -262,7 +261,5 @@ def _check_sight(edges: Tensor, shape: torch.Size, mask: TokenMask) -> None:
 def _refuse(wrong: Tensor, edges: Tensor, shape: torch.Size, what: str) -> None:
     if bool(wrong.any()):
         (source, target), (_, heads, length, _) = edges[:, wrong.nonzero()[0, 0]].tolist(), shape
-        raise ValueError(
-            f"graph must not have edges {what}, got {source % length} → {target % length} "
-            f"in sequence {source // length // heads}"
-        )
+        got = f"{source % length} → {target % length} in sequence {source // length // heads}"
+        raise ValueError(f"graph must not have edges {what}, got {got}")

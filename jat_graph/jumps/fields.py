@@ -73,9 +73,8 @@ def check_strength(name: str, value: Any) -> Strength | Triple | tuple[Triple, .
 
 def _check_triple(name: str, value: Any) -> Triple:
     if len(value) != 3:
-        raise ValueError(
-            f"{name} must be three numbers, for queries, keys and values, got {value!r}"
-        )
+        wanted = "three numbers, for queries, keys and values"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
     query, key, values = (_check_one_strength(name, entry) for entry in value)
     return query, key, values
 
@@ -126,7 +125,6 @@ def hops_by_index(groups: HopGroups, heads: tuple[int, ...]) -> HopGroups:
     """Return the mapping keyed by index into ``heads``, each of which it must name."""
     named = sorted(head for group in groups for head in group)
     if named != sorted(heads):
-        raise ValueError(
-            f"hop_weights must name each jump head once, wanted {sorted(heads)}, got {named}"
-        )
+        wanted = f"each jump head once, wanted {sorted(heads)}"
+        raise ValueError(f"hop_weights must name {wanted}, got {named}")
     return {tuple(heads.index(head) for head in group): w for group, w in groups.items()}

@@ -41,9 +41,8 @@ class ScoreGraph(GraphSettings):
         if self.key_step is not None and self.key_selection != "strided":
             raise ValueError(f"key_step needs key_selection='strided', got {self.key_selection!r}")
         if self.key_step is not None and self.num_keys is not None:
-            raise ValueError(
-                f"num_keys must be None with key_step, which fixes the keys, got {self.num_keys}"
-            )
+            wanted = "None with key_step, which fixes the keys"
+            raise ValueError(f"num_keys must be {wanted}, got {self.num_keys}")
 
     def thresholds(self, num_heads: int) -> tuple[float, ...]:
         """Return the threshold of each head: the number, or the row of a table that has one."""
@@ -78,10 +77,8 @@ class PairGraph(ScoreGraph):
         same_sign_only: Two negative scores do not vote. (default: False)
         normalize_keys: Divide the product by max(1, ‖K_j‖). (default: False)
         inclusive: Vote when the product equals ρ, too. (default: False)
-        nodes: ``"all"`` tokens are nodes of the graph, or only the ``"selected"`` voting positions.
-            (default: "all")
-        standardize: Vote by standard scores: centred, and in standard deviations of their sequence
-            and head. (default: False)
+        nodes: ``"all"`` tokens are nodes, or the ``"selected"`` voting positions. (default: "all")
+        standardize: Vote by standard scores, those of each sequence and head. (default: False)
         max_neighbors: Keep the heaviest edges into each token, and their reverse where it exists.
             (default: None, which keeps all)
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")
@@ -111,18 +108,16 @@ class PairGraph(ScoreGraph):
         if self.vote_rate is not None and self.threshold != PairGraph.threshold:
             raise ValueError(f"threshold must not be set with vote_rate, got {self.threshold!r}")
         if self.soft_temperature is not None and self.backend not in ("auto", "dense"):
-            raise ValueError(
-                f"soft_temperature needs backend='dense' or 'auto', got {self.backend!r}"
-            )
+            wanted = "backend='dense' or 'auto'"
+            raise ValueError(f"soft_temperature needs {wanted}, got {self.backend!r}")
         if self.max_neighbors is None:
             return
         if self.soft_temperature is not None:
             got = f"got soft_temperature={self.soft_temperature}"
             raise ValueError(f"max_neighbors needs hard votes, {got}")
         if self.backend not in ("auto", "sparse"):
-            raise ValueError(
-                f"backend must be 'auto' or 'sparse' where edges are pruned, got {self.backend!r}"
-            )
+            wanted = "'auto' or 'sparse' where edges are pruned"
+            raise ValueError(f"backend must be {wanted}, got {self.backend!r}")
 
 
 @dataclass(frozen=True)
@@ -134,8 +129,7 @@ class StoneGraph(ScoreGraph):
             number, or a table ``[jump layer][jump head]``. (default: 1.0)
         key_selection, num_keys, key_factor, key_step: Which keys may be stones, as for the votes of
             :class:`PairGraph`.
-        soft_temperature: τ of the incidence ``"sigmoid"``, above 0. (default: None, which means
-            0.5)
+        soft_temperature: τ of the incidence ``"sigmoid"``, above 0. (default: None, that is 0.5)
         incidence: How a token of standard score z stands on a stone: ``"excess"`` max(0, z − t),
             ``"hard"`` 1[z > t], or ``"sigmoid"`` σ((z − t)/τ). (default: "excess")
         sides: ``"both"``: unusually low scores link, too, to stones of their own; or
@@ -168,9 +162,8 @@ class StoneGraph(ScoreGraph):
         if self.backend == "sparse" and self.incidence == "sigmoid":
             raise ValueError("incidence='sigmoid' needs backend='dense' or 'auto', got 'sparse'")
         if self.soft_temperature is not None and self.incidence != "sigmoid":
-            raise ValueError(
-                f"soft_temperature needs incidence='sigmoid' with stones, got {self.incidence!r}"
-            )
+            wanted = "incidence='sigmoid' with stones"
+            raise ValueError(f"soft_temperature needs {wanted}, got {self.incidence!r}")
 
 
 Graph: TypeAlias = PairGraph | StoneGraph | ClusterGraph

@@ -32,7 +32,6 @@ class JumpStrength(nn.Module):
         self.theta = theta
 
     def forward(self) -> Tensor:  # [3, hops, H]
-        """Return the strengths."""
         return self.theta
 
 

@@ -78,10 +78,8 @@ class HeadConvs(nn.Module):
         if not 1 <= len(self.layers) <= 3:
             raise ValueError(f"conv must give one, two or three layers, got {len(self.layers)}")
         if len(self.layers) == 2 and any(triple[-1] != 0 for triple in config.strengths()):
-            raise ValueError(
-                "conv gave two layers, for queries and keys: the strength of values must be 0, "
-                f"got {config.strength!r}"
-            )
+            wanted = "for queries and keys: the strength of values must be 0"
+            raise ValueError(f"conv gave two layers, {wanted}, got {config.strength!r}")
 
     def try_on(self, size: int) -> None:
         """Refuse what cannot be called on heads of a size, by a copy on two joined tokens."""
@@ -96,10 +94,9 @@ class HeadConvs(nn.Module):
                     trial(side, torch.zeros(2, size), graphs)
             except (TypeError, RuntimeError, AssertionError, AttributeError, IndexError) as error:
                 why = (str(error).splitlines() or [type(error).__name__])[0]
-                raise ValueError(
-                    f"conv must give layers to call on heads of size {size} and a graph, got "
-                    f"{type(layer).__name__}: {why}"
-                ) from error
+                wanted = f"layers to call on heads of size {size} and a graph"
+                got = f"{type(layer).__name__}: {why}"
+                raise ValueError(f"conv must give {wanted}, got {got}") from error
 
     def hops(
         self, operator: Operator, mask: TokenMask, near: dict[int, Tensor], highest: int
@@ -126,9 +123,8 @@ class HeadConvs(nn.Module):
             )
         for layer in self.layers:
             if any(getattr(m, "flow", "") == "target_to_source" for m in layer.modules()):
-                raise ValueError(
-                    f"{type(layer).__name__} must not have flow='target_to_source' in causal order"
-                )
+                wanted = "not have flow='target_to_source' in causal order"
+                raise ValueError(f"{type(layer).__name__} must {wanted}")
 
     def forward(self, side: int, x: Tensor, graphs: HeadGraphs) -> Tensor:  # [N, D]
         """Return what the layer of queries, of keys or of values makes of them."""
@@ -251,7 +247,5 @@ def _check_layer(layer: object, graph: str) -> None:
         wanted, other = other, wanted
     if other in names[:2]:
         instead = "pairs" if graph == "stones" else "stones"
-        raise ValueError(
-            f"a layer on {graph} must take {wanted}, but {type(layer).__name__} takes {other}; "
-            f"use graph={instead!r}"
-        )
+        got = f"{type(layer).__name__} takes {other}; use graph={instead!r}"
+        raise ValueError(f"a layer on {graph} must take {wanted}, but {got}")

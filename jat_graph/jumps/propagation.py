@@ -22,13 +22,8 @@ from jat_graph.jumps.config import PairGraph, StoneGraph
 from jat_graph.jumps.fields import LEARNED
 from jat_graph.jumps.heads import JumpHeads, combine_hops
 from jat_graph.jumps.layers import HeadConvs
-from jat_graph.jumps.operators import NormalizedOperator, Operator
-from jat_graph.jumps.operators.backends import (
-    BackendChoice,
-    build_operator,
-    choose_backend,
-    work_for,
-)
+from jat_graph.jumps.operators import BackendChoice, NormalizedOperator, Operator
+from jat_graph.jumps.operators.backends import build_operator, choose_backend, work_for
 
 # Links in causal order, of one side, that a forward pass keeps for backward. More of them are
 # computed again, head by head.
@@ -164,10 +159,9 @@ class Strengths:
         theta = theta.expand(-1, -1, like.size(1))
         if any(map(any, takes)):
             if learned is None or learned.shape != theta.shape:
-                raise ValueError(
-                    f"strength must be {list(theta.shape)} where the config says {LEARNED!r}, "
-                    f"got {None if learned is None else list(learned.shape)}"
-                )
+                wanted = f"{list(theta.shape)} where the config says {LEARNED!r}"
+                got = None if learned is None else list(learned.shape)
+                raise ValueError(f"strength must be {wanted}, got {got}")
             where = torch.tensor(takes, device=like.device).unsqueeze(-1)
             theta = torch.where(where, learned.to(dtype), theta)
         query, key, value = (any(t) or any(f) for t, f in zip(takes, fixed, strict=True))

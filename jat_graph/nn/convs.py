@@ -45,9 +45,8 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
         return x_j if edge_weight is None else edge_weight.unsqueeze(-1) * x_j
 
     def __prepare_scriptable__(self) -> NoReturn:
-        raise NotImplementedError(
-            f"'{type(self).__name__}' does not support torch.jit.script; use torch.compile"
-        )
+        name = type(self).__name__
+        raise NotImplementedError(f"'{name}' does not support torch.jit.script; use torch.compile")
 
 
 def check_index(name: str, index: Tensor) -> Tensor:
@@ -81,8 +80,7 @@ class JumpConv(OneGraphConv):
         out_channels: Size of the output of each power. (default: None, which means no filter and
             no parameters: pure propagation, as in jump attention)
         powers: The powers P of Â; 0 is the input itself. (default: (1,))
-        bias: Add a learnable bias to the filter's output; without a filter there is none.
-            (default: True)
+        bias: Add a learnable bias to the output of the filter, if there is one. (default: True)
 
     Raises:
         ValueError: If a number of channels or a power does not fit; in its forward, if a shape does
@@ -92,8 +90,7 @@ class JumpConv(OneGraphConv):
         - **input:** node features ``[N, F_in]``; edge indices ``[2, E]`` with weights ``[E]`` or
           ``[E, 1]``, without which all are 1, or the sparse matrix A itself, ``[N, N]``, which
           holds its own: a ``torch_sparse.SparseTensor`` or a torch sparse tensor
-        - **output:** node features ``[N, |P| · F_out]`` in the dtype of the input; F_out is F_in
-          without a filter
+        - **output:** ``[N, |P| · F_out]`` in the dtype of the input; F_out is F_in without a filter
 
     Reference:
         Eq. 4 and 5 of the JAT paper; Abu-El-Haija et al., *MixHop: Higher-Order Graph Convolutional

@@ -48,9 +48,8 @@ class JumpSelfAttention(SelfAttention):
             :class:`SelfAttention`.
         config: The settings. (default: None, no head jumps)
         is_causal: A node sees itself and those before it only, as in a decoder, and so do the
-            votes; the keys that vote must then be chosen without looking ahead:
-            ``key_selection="all"``, or ``"strided"`` with a ``key_step``; ``vote_rate`` raises.
-            (default: False)
+            votes; voting keys must be chosen without looking ahead: ``key_selection="all"``, or
+            ``"strided"`` with a ``key_step``; ``vote_rate`` raises. (default: False)
         conv: A layer of PyG in the jump heads, as :func:`jat_graph.attach` takes it, drawn from
             PyTorch's own random state. (default: None, that of the config)
 

@@ -39,8 +39,7 @@ class OperatorContract:
         """Return what both :meth:`create_operator` and :meth:`dense_truth` take.
 
         Returns:
-            Queries and keys ``[2, 3, 12, 8]``; about half of the pairs are joined at a threshold
-            of 6.
+            Queries and keys ``[2, 3, 12, 8]``; a threshold of 6 joins about half of the pairs.
         """
         generator = torch.Generator().manual_seed(0)
         random = torch.randn(2, 2, 3, 12, 8, dtype=torch.float64, generator=generator)

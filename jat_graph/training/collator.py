@@ -43,12 +43,10 @@ class GraphCollator:
         collator: What pads the tokenized rows and makes tensors of them, any data collator of
             transformers. (default: None, ``DataCollatorWithPadding(tokenizer)``, or where words
             have labels ``DataCollatorForTokenClassification(tokenizer)``)
-        max_length: Tokens of a text at most; words that are cut off have no edges.
-            (default: None, no limit)
+        max_length: Most tokens of a text; words cut off have no edges. (default: None, no limit)
 
     Raises:
-        ValueError: When called, if a row lacks its text or its graph, or these or its labels do not
-            fit.
+        ValueError: When called, if a row lacks its text or graph, or these or labels do not fit.
 
     Example:
         >>> import jat_graph, torch

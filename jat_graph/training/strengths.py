@@ -30,9 +30,8 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return what an optimizer of torch takes, with a learning rate of its own for strengths.
 
-    Of parameters that require a gradient each is in one group: weights, then biases and norms,
-    then what heads learned of how strongly to jump. The first two are those that transformers'
-    ``Trainer`` makes.
+    Of parameters that require a gradient each is in one group: weights, then biases and norms, as
+    transformers' ``Trainer`` makes them, then what heads learned of how strongly to jump.
 
     Args:
         model: A model with heads that :func:`jat_graph.attach` placed, one with layers of
@@ -98,8 +97,7 @@ class JatTrainerMixin(_Base):
     of. Saved models and adapters say which heads they have, and so does the model card.
 
     Attributes:
-        strength_learning_rate: Of learned strengths; None is 100 times that of the rest. Set it
-            before training begins.
+        strength_learning_rate: Of strengths, set before training; None is 100 times the others'.
     """
 
     strength_learning_rate: float | None = None

@@ -128,8 +128,7 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
     """Fill in the places of the best of so many scores, of equal ones the first.
 
     None is below ``least``. Return how many they are, and the lowest of their scores to guess the
-    next ones by. Scores are a multiple of 16, -inf coming last; the second rows of the rooms are as
-    long, and longer.
+    next ones by. Scores are a multiple of 16, -inf last; second rows of rooms are at least as long.
     """
     length = padded(number)
     filled = 0

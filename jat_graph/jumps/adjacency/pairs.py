@@ -119,8 +119,7 @@ def sum_soft_votes(
     rule: VoteRule, scores: Tensor, norms: Tensor | None, rows: slice = slice(None)
 ) -> Tensor:  # [B, H, rows, L]
     """Sum soft votes of what :meth:`VoteRule.settle` takes, for some queries i."""
-    # In blocks of keys, computed again in backward instead of stored. The sign gate stays hard; a
-    # masked score votes 0.
+    # In blocks of keys, computed again in backward. The sign gate stays hard; masked scores vote 0.
     batch, heads, length, num_keys = scores.shape
     scores = scores.contiguous()  # the sums of (i, k) and (k, i) then round alike
     threshold, temperature = rule.threshold[..., None, None, None], rule.soft_temperature

@@ -1,7 +1,6 @@
 """Standard scores: centred, and in standard deviations of their sequence and head.
 
-Those of a causal sequence are running ones: means and deviation of a token come from tokens up to
-itself.
+Those of a causal sequence are running ones: mean and deviation come from the tokens up to each.
 """
 
 from __future__ import annotations
@@ -119,7 +118,6 @@ class Moments(NamedTuple):
 
     @classmethod
     def of_nothing(cls, like: Tensor) -> Moments:  # [B, H, L, D]
-        """Return those of no tokens."""
         batch, heads, _, width = like.shape
         total, spread = (like.new_zeros(batch, 2, heads, rows, width) for rows in (1, width))
         return cls(0, total, spread, like.new_zeros(batch, heads, 1))

@@ -42,8 +42,7 @@ class Ranking(NamedTuple):
 def rank_tokens(columns: Tensor, limits: Tensor) -> Ranking:
     """Return the order of the tokens and their reach for every key.
 
-    The reach is searched with the vote itself, X_ij · X_kj > limit as it rounds, not with a
-    quotient.
+    The reach is searched with the vote itself, X_ij · X_kj > limit as it rounds, no quotient.
 
     Args:
         columns: Key scores, ``[B, H, U, L]``; NaN, which never votes, where masked. Where a limit

@@ -49,8 +49,7 @@ class BackendChoice:
     Args:
         backend: ``"dense"``, ``"sparse"`` or ``"threshold"``.
         why: One sentence.
-        milliseconds: What the cost model predicts for each backend that could run; empty if it
-            was not asked.
+        milliseconds: What the cost model predicts for each that could run; empty if not asked.
     """
 
     backend: str
@@ -172,8 +171,7 @@ def predict(backend: str, work: Workload, prices: Mapping[str, float]) -> float:
     # of each key, again for each product if there are too many keys to keep, and adds one row a
     # token and key. Under a causal mask it counts again, block by block, for the degrees and each
     # product. With stones a product is two multiplications, by B and its transpose. Dense makes B
-    # once, and once more backward. Sparse looks for the links in each product, and multiplies by
-    # those.
+    # once, and once more backward. Sparse finds the links in each product, and multiplies by those.
     if work.linked is not None:
         entries = work.graphs * work.length * work.num_keys
         both = 2 * entries * work.width * work.products

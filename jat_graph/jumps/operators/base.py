@@ -165,9 +165,8 @@ class _Recomputed(torch.autograd.Function):
 def laplacian_eigenvalues(adj_norm: Operator, number: int = 2) -> Tensor:
     r"""Return the smallest eigenvalues of the Laplacian I − Â of one graph, without its matrix.
 
-    The first is 0, as many are as the graph has components, and all are at most 2. The second one
-    is the gap: powers of Â make the features of all tokens alike, the faster the larger it is.
-    Needs scipy.
+    The first is 0, as many are as the graph has components; all are at most 2. The second is the
+    gap: the larger it is, the faster powers of Â make the features of tokens alike. Needs scipy.
 
     Args:
         adj_norm: Â of one sequence and head, as :func:`jat_graph.jump_operator` gives it for pairs;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -72,19 +71,12 @@ def csr_matrix(edge_index: Tensor, edge_weight: Tensor, num_nodes: int) -> Tenso
     if in_transform():
         raise ValueError("torch.func does not support a sparse matrix; torch.autograd does")
     size = (num_nodes, num_nodes)
-    with _beta_unsaid():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that CSR is in beta
         matrix: Tensor = to_torch_csr_tensor(
             edge_index.flip(0), edge_weight, size, is_coalesced=True
         )
     return matrix
-
-
-@contextmanager
-def _beta_unsaid() -> Iterator[None]:
-    """Keep torch from warning that CSR is in beta."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse", UserWarning)
-        yield
 
 
 class Edges(NamedTuple):

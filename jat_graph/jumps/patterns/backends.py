@@ -121,12 +121,10 @@ def pattern_attention(
         query, key, value, attention_mask, is_causal, dropout_p, scale: As for
             :func:`jat_graph.jump_attention`.
         pattern: Which pairs a head may attend to; positions in it count valid tokens.
-        backend: ``"dense"`` or ``"blocked"``, which never falls back, or ``"auto"``. (default:
-            ``"auto"``)
+        backend: ``"dense"`` or ``"blocked"``, which never fall back, or "auto". (default: "auto")
 
     Returns:
-        The heads' outputs ``[B, H, L, Dv]``; zeros for padding and for a query that may attend to
-        nothing.
+        The heads' outputs ``[B, H, L, Dv]``; zeros for padding and queries that may see nothing.
 
     Raises:
         ValueError: If a shape, a value, the mask, the pattern or the backend does not fit.

@@ -92,7 +92,6 @@ class FusedBlocks(torch.autograd.Function):
         most: int,
         scale: float,
     ) -> Tensor:
-        """Return the outputs, ``[rows, H, Dv]``, of queries, keys and values in rows."""
         output = value.new_zeros(*query.shape[:2], value.size(-1))
         sums = query.new_zeros(
             query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32)
@@ -109,7 +108,6 @@ class FusedBlocks(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of queries, keys and values."""
         query, key, value, output, sums = ctx.saved_tensors
         grads = [
             torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32))

@@ -85,7 +85,7 @@ class Documents(_OfTokens):
         return ids[b, q] == ids[b, k]
 
     def key_ranges(self, first: Tensor, last: Tensor, step: int, length: int) -> list[KeyRange]:
-        number = _numbers(self.ids[0])
+        number = self.ids[0].cpu().unique(return_inverse=True)[1]  # type: ignore[no-untyped-call]
         index, count = torch.arange(len(number)), int(number.max()) + 1
         start = torch.full((count,), len(number)).scatter_reduce(0, number, index, "amin")[number]
         stop = index.new_zeros(count).scatter_reduce(0, number, index, "amax")[number] + 1
@@ -136,8 +136,3 @@ class GlobalMask(_OfTokens):
         steps = F.pad(self.mask[0].bool().int().cpu(), (1, 1)).diff()
         starts, stops = ((steps == sign).nonzero().flatten().tolist() for sign in (1, -1))
         return list(zip(starts, stops, strict=True))
-
-
-def _numbers(ids: Tensor) -> Tensor:
-    """Number the documents of a sequence from 0: ``[L]``."""
-    return torch.unique(ids.cpu(), return_inverse=True)[1]  # type: ignore[no-any-return]

@@ -198,8 +198,7 @@ def reaches_all(pattern: Pattern, length: int, steps: int) -> bool:
     """Tell whether every token reaches all that it may in so many steps along the pattern.
 
     A step goes from a query to a key that one of the heads allows, or stays, as a residual
-    connection does. In a pattern that never looks ahead a token may reach the earlier ones, else
-    all.
+    connection does. In a pattern that never looks ahead it may reach the earlier ones, else all.
 
     Args:
         pattern: The pattern; its heads share the work.

@@ -33,7 +33,6 @@ class BlockGroup(NamedTuple):
         return pairs_of(self.rule, self.queries[blocks], self.keys[blocks]).unsqueeze(1)
 
     def to(self, device: torch.device) -> BlockGroup:
-        """Return the group on a device."""
         mask = None if self.mask is None else self.mask.to(device)
         return BlockGroup(self.queries.to(device), self.keys.to(device), mask, self.rule)
 

@@ -122,7 +122,6 @@ def inspect_command(
 
 
 def _show_support(model: str, config: str | None, changes: list[str] | None) -> None:
-    """Show what heads will do in each layer of a model."""
     from jat_graph.jumps.config import JatConfig
 
     wanted = options.read_settings(config, changes, JatConfig.clustered())
@@ -145,7 +144,6 @@ def _show_fidelity(
     rank: bool,
     max_length: int | None,
 ) -> None:
-    """Show what heads on clusters read and lose on all texts together."""
     if picture is not None:
         check_picture(picture, "--picture")
     from jat_graph.jumps.config import JatConfig, check_clusters

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jat_graph.looking.cli.options import (
-    ConfigOption,
-    ModelOption,
-    SetOption,
-    load_model,
-    read_values,
-)
+from jat_graph.looking.cli import options
 
 if TYPE_CHECKING:
     from jat_graph.looking.probes import Findings
@@ -36,18 +30,18 @@ probe_app = typer.Typer(
 
 def probe_command(
     context: typer.Context,
-    model: ModelOption,
+    model: options.ModelOption,
     treebank: Annotated[
         Path,
         typer.Option(help="Folder with a treebank's files *-train.conllu, dev and test, or .gz."),
     ],
-    config: ConfigOption = None,
-    changes: SetOption = None,
+    config: options.ConfigOption = None,
+    changes: options.SetOption = None,
     sentences: Annotated[
         int | None,
         typer.Option(min=2, help="Largest number of sentences from each file, drawn evenly."),
     ] = None,
-    options: Annotated[
+    arguments: Annotated[
         list[str] | None,
         typer.Option(
             "--option",
@@ -66,13 +60,12 @@ def probe_command(
     kind = str(context.info_name)
     function, splits, _ = KINDS[kind]
     probe = getattr(probes, function)
-    asked = read_values("--option", options)
+    asked = options.read_values("--option", arguments)
     parameters = inspect.signature(probe).parameters.values()
     names = {own.name for own in parameters if own.kind is own.KEYWORD_ONLY}
     if asked.keys() - names:
-        raise ValueError(
-            f"--option must be NAME=VALUE of {', '.join(sorted(names))}, got {options}"
-        )
+        wanted = f"NAME=VALUE of {', '.join(sorted(names))}"
+        raise ValueError(f"--option must be {wanted}, got {arguments}")
     drawn = []
     for split in splits.split():
         trees = probes.read_treebank(treebank, split=split)
@@ -81,7 +74,7 @@ def probe_command(
         # Genres of a treebank are in order.
         drawn.append([trees[index * len(trees) // count] for index in range(count)])
     folder = output or Path(f"probe-{kind}")
-    loaded, tokenizer = load_model(model, config, changes)
+    loaded, tokenizer = options.load_model(model, config, changes)
     found = probe(probes.WordReader(loaded, tokenizer, folder / "rows"), *drawn, **asked)
     every: Sequence[Findings] = found if isinstance(found, tuple) else (found,)
     files = [path.name for one in every for path in one.save(folder)]

@@ -69,8 +69,7 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
         edges: ``"attention"``, the probabilities of any model; or ``"jumps"``, the graphs of jump
             heads: A of pairs, hard votes, or the walk P over stones. (default: ``"attention"``)
         heads: Pairs (layer, head), from 0; of jump heads for jumps. (default: None, all of them)
-        layer: Layer whose states are ``x``; 0 for the embeddings, -1 for the last one.
-            (default: -1)
+        layer: Layer whose states are ``x``, 0 for embeddings, -1 for the last one. (default: -1)
         max_neighbors: Heaviest edges into a node that each head keeps; None for all. (default: 8)
         max_length: Tokens of a text, special ones included. (default: None, what the model takes)
         batch_size: Most texts that the model reads at a time. (default: 8)
@@ -165,7 +164,6 @@ class AttentionGraphs(InMemoryDataset):  # type: ignore[misc]  # PyG is not type
 
     @property
     def processed_file_names(self) -> list[str]:
-        """Files with the graphs."""
         return [f"graphs-{number:05d}.safetensors" for number in range(len(self._shards))]
 
     def _write(self, model: PreTrainedModel, texts: EncodedTexts, batch_size: int) -> None:

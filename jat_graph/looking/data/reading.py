@@ -126,10 +126,8 @@ def check_heads(heads: Sequence[Head], known: tuple[Head, ...]) -> tuple[Head, .
     pairs: list[Any] = list(heads) if isinstance(heads, Sequence) else []
     chosen = [head for head in known if head in pairs or list(head) in pairs]
     if not pairs or len(chosen) != len(pairs):
-        raise ValueError(
-            f"heads must be different pairs (layer, head) out of the {len(known)} of the model, "
-            f"got {heads!r}"
-        )
+        wanted = f"different pairs (layer, head) out of the {len(known)} of the model"
+        raise ValueError(f"heads must be {wanted}, got {heads!r}")
     return tuple((layer, head) for layer, head in heads)
 
 

@@ -54,9 +54,8 @@ def calibrate(
     is the largest product with which any key would vote for it; ρ is the (1 − density) quantile of
     these over the allowed pairs i ≠ k, as the k-th value, at least 0, and infinite where there is
     no pair. With clusters each head reads the fewest keys of 8, 16, 32 and so on to 512 with which
-    its mean error, as :func:`jat_graph.fidelity` measures it, is within the tolerance, and is dense
-    (``dense_below=inf``) where none of these is, or none is cheaper; sequences of all lengths are
-    on clusters for that.
+    its mean error, as :func:`jat_graph.fidelity` measures it, is within the tolerance, sequences of
+    all lengths being on clusters; it is dense (``dense_below=inf``) if none is, or none is cheaper.
 
     Every fifth batch is held out (the last, if there are two to four), and the density or the error
     reached on those is logged: as a warning where the density is off by more than a factor of two,
@@ -64,26 +63,22 @@ def calibrate(
 
     Each layer runs at most twice on each batch, and once more for the log; where layers share a
     module (ALBERT), or an encoder and a decoder both jump, each layer needs a pass of the model.
-    Memory: a number for each pair and head, none with clusters, and a layer's output for all
-    batches.
+    Memory: a layer's output for all batches and, with pairs, a number for each pair and head.
 
     Args:
         model: A model of transformers, with or without heads of ours; it comes back as it was.
         batches: Model inputs: ``input_ids``, ``attention_mask`` … (``labels`` are left out).
         density: Share of pairs to join, in (0, 1). (default: None, with pairs 0.05)
-        tolerance: Largest mean error of a head on clusters, above 0. (default: None, with clusters
-            0.1)
+        tolerance: Largest mean error of a head, above 0. (default: None, with clusters 0.1)
         config: The settings, except those that are measured. (default: the model's own of that
             kind, or the default; with a tolerance those of clusters)
 
     Returns:
-        The config with the table ``threshold[jump layer][jump head]``, or the tables ``keys`` and
-        ``dense_below``.
+        The config with ``threshold[jump layer][jump head]``, or with ``keys`` and ``dense_below``.
 
     Raises:
         ValueError: If the density or the tolerance is out of range or belongs to another graph,
-            there is no batch, ``vote_rate`` is set, or the jumps go along stones, whose threshold
-            fits all heads.
+            there is no batch, ``vote_rate`` is set, or the jumps go along stones.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.

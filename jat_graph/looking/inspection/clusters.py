@@ -65,8 +65,7 @@ class ClusterReport:
         layer, head: Which head it is, from 0.
         dense: Whether the text is so short that the head reads it densely after all; everything
             else says what it would read.
-        share: Share of the keys that a token reads exactly; this and the next are means over the
-            tokens that are shown.
+        share: Share of keys that a token reads exactly; like the next a mean over shown tokens.
         exact, tv: As of one token.
         tokens: What each token reads that is shown.
     """
@@ -140,7 +139,6 @@ def inspect_clusters(
 
 
 def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> ClusterReport:
-    """Report the one head of a layer."""
     (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal)
     (sequence,) = split_sequences(layer)
     dense = sequence.query.size(1) <= rule.first

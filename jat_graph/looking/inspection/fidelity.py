@@ -40,8 +40,7 @@ class HeadFidelity:
         layer, head: Which head it is, from 0.
         share: Share of the keys that a query reads exactly.
         mass: Probability that its exact row gives to these keys.
-        tv: Total variation, half the sum over all keys of how far the row that is read is from the
-            exact one.
+        tv: Total variation, half the sum over all keys of how far the two rows are apart.
         error: ‖o' − o‖ / ‖o‖ of its outputs.
         dense: Number of sequences that were read densely, for which nothing is lost.
     """
@@ -177,8 +176,7 @@ def fidelity(
     of a sequence, are compared with those that clusters give: an estimate without bias, whose cost
     grows with the length as that of clusters does. Nothing is of size L×L. The model reads each
     batch twice: on its own attention, where heads are measured, and by clusters. In causal order a
-    query's keys are those up to its own; of a decoder that foretells tokens the change of its loss
-    is told, too.
+    query's keys are those up to its own; of a decoder that foretells tokens the loss is told, too.
 
     Args:
         model, batches: As for :func:`calibrate`.
@@ -192,8 +190,7 @@ def fidelity(
         The report; :func:`jat_graph.viz.draw_fidelity` draws it.
 
     Raises:
-        ValueError: If there is no batch, the graph is another one, or clusters cannot serve the
-            model.
+        ValueError: If there is no batch, the graph is another, or clusters cannot serve the model.
 
     Example:
         >>> import jat_graph, torch

@@ -94,8 +94,7 @@ class HeadReport:
     Args:
         layer, head: Which head it is, from 0.
         threshold: The ρ in force.
-        density, mean_weight: Share of the pairs i ≠ k that are joined, and their mean weight,
-            special tokens included.
+        density, mean_weight: Share of joined pairs i ≠ k, special tokens too, and mean weight.
         jumps: The strongest jumps by gain, those of one gain by weight.
         strengths: θ of queries, keys and values for each hop; None without. (default: None)
         change: How much of a token's attention the jumps move elsewhere, ½ Σ|after − before|, mean
@@ -120,8 +119,7 @@ class StoneReport(HeadReport):
         linked: Share of tokens that stand on a stone, special tokens included.
         num_stones: Stones in use: on which somebody stands.
         median_size: Median number of tokens on them.
-        stones: Those on which a shown token stands, by their share of walks; all of them in a view
-            of one head.
+        stones: Those with a shown token on them, by share of walks; all in a view of one head.
     """
 
     linked: float

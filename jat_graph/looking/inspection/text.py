@@ -50,8 +50,7 @@ def inspect_text(
         tokens: The positions between which jumps are reported, as ``range(40, 90)``, or words of
             the text, as ``"pencil computer"``; densities are those of the whole text all the same.
             (default: None, all)
-        top: Number of jumps to report for each head, by gain, and of stones, by their share of the
-            walks. (default: 5)
+        top: Most jumps of a head, by gain, and stones, by their share of the walks. (default: 5)
         jump: Two words, to report only jumps from the first to the second. (default: None)
         special_tokens: Show jumps from, to and through special tokens, too. (default: False)
 
@@ -136,7 +135,6 @@ def remarks(config: JatConfig, densities: Sequence[float], strengths: Sequence[f
 
 
 def _remark(model: PreTrainedModel, reports: Sequence[HeadReport]) -> None:
-    """Log what is to be said of heads."""
     strengths = [theta for own in reports for hop in own.strengths or () for theta in hop]
     densities = [own.density for own in reports] or [0.5]
     for line in remarks(attached_config(model), densities, strengths):

@@ -100,8 +100,7 @@ def structural_probe(
             takes as long as the model. (default: True)
 
     Returns:
-        A row for each model and layer, with 95 % intervals over sentences, and a
-        picture ``tree-layers``.
+        Rows for models and layers, 95 % intervals over sentences, and a picture ``tree-layers``.
 
     Raises:
         ValueError: If a set is empty, or a number is not in its range.
@@ -313,7 +312,6 @@ def score_row(trees: Sequence[Sentence], values: Floats) -> dict[str, float]:  #
 
 
 def _draw(table: pd.DataFrame) -> Figure:
-    """Draw the four measures over layers, and those of words in a line."""
     figure = new_figure(PAGE, 4.6)
     axes = figure.subplots(2, 2).ravel()
     models, line = (table[table["model"].isin(own)] for own in ((MODEL, OFF, RANDOM), (CHAIN,)))

@@ -43,7 +43,6 @@ class Sentence:
     relations: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Its words."""
         return len(self.words)
 
     @property
@@ -86,8 +85,7 @@ def read_treebank(
 ) -> list[Sentence]:
     """Read sentences in CoNLL-U, plain or packed by gzip.
 
-    Ranges of words as ``2-3`` and empty words as ``4.1`` are left out: trees are over the words
-    between them.
+    Ranges of words as ``2-3`` and empty words as ``4.1`` are left out: trees are over the others.
 
     Args:
         path: The file, or with ``split`` a treebank's folder.
@@ -100,8 +98,7 @@ def read_treebank(
         The sentences, in their order.
 
     Raises:
-        ValueError: If there is not one such file, it is not CoNLL-U, a tree is broken, or nothing
-            is left.
+        ValueError: If there is no one such file, it is not CoNLL-U, a tree is broken, or none fits.
         OSError: If the file cannot be read.
     """
     file = Path(path)

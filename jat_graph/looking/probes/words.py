@@ -65,7 +65,6 @@ class WordReader:
     batch_size: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse batches of nothing."""
         check_integer("batch_size", self.batch_size, least=1)
 
 

@@ -150,8 +150,7 @@ def head_view(
         attention: Attention probabilities of each layer, as a model of transformers gives them with
             ``output_attentions=True``.
         tokens: What each token says.
-        sentence_b_start: The first token of a second sentence, which a line sets apart. (default:
-            None)
+        sentence_b_start: First token of a second sentence, set apart by a line. (default: None)
         title: Title of the page. (default: ``"Attention"``)
 
     Returns:
@@ -191,10 +190,8 @@ def _check_layer(number: int, layer: Any, length: int) -> Tensor:  # [H, L, L]
     name = f"attention[{number}]"
     got = list(getattr(layer, "shape", [type(layer).__name__]))
     if len(got) not in (3, 4) or got[-2:] != [length] * 2 or (len(got) == 4 and got[0] != 1):
-        raise ValueError(
-            f"{name} must be of one text, [1, H, {length}, {length}] for its {length} tokens, "
-            f"got {got}"
-        )
+        wanted = f"of one text, [1, H, {length}, {length}] for its {length} tokens"
+        raise ValueError(f"{name} must be {wanted}, got {got}")
     if not bool(torch.isfinite(layer).all()):
         raise ValueError(f"{name} must be finite, got values that are not")
     heads: Tensor = layer.detach().cpu().float().reshape(-1, length, length)

@@ -88,10 +88,9 @@ def enabled_heads(
     """Return layer and head of all heads of a kind; of none inside jat_graph.disabled."""
     found = heads_by_layer(model, kind) if is_jumping(model) else {}
     if found and shares_modules(model):
-        raise ValueError(
-            f"model must have a module for each layer to show its {kind.word}s, got layers that "
-            "share one: show it inside jat_graph.disabled"
-        )
+        wanted = f"a module for each layer to show its {kind.word}s"
+        got = "layers that share one: show it inside jat_graph.disabled"
+        raise ValueError(f"model must have {wanted}, got {got}")
     return [(layer, head) for layer, heads in found.items() for head in heads]
 
 

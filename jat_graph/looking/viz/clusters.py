@@ -201,7 +201,6 @@ def _draw_keys(axis: Axes, found: Descent, words: Sequence[str], end: int, image
 
 
 def _explain(figure: Figure, axis: Axes, image: Any) -> None:
-    """Say what colours and marks are."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
