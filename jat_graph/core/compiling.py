@@ -60,9 +60,6 @@ def steps(stop: int, elements: int, each: int) -> Iterator[slice]:
         yield slice(start, end if end < stop else stop)
 
 
-# --- numba ---------------------------------------------------------------------------------------
-
-
 def loop(**options: Any) -> Callable[[Function], Function]:
     """Compile a function with numba, with IEEE arithmetic unless its options say otherwise.
 
@@ -123,9 +120,6 @@ def _import_numba() -> Any:
     return numba
 
 
-# --- Triton --------------------------------------------------------------------------------------
-
-
 def triton_kernel(*do_not_specialize: str) -> Callable[[Callable[..., Any]], _TritonKernel]:
     """Compile a function for ``kernel[grid](…)``, but not anew for values of some arguments."""
     return partial(_TritonKernel, do_not_specialize=do_not_specialize)
@@ -154,11 +148,9 @@ def ceil_div(number: int, size: int) -> int:
     return -(-number // size)
 
 
-# --- threads: faster than each of many small operations of torch in all of them -------------------
-
-
 def run_tasks(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
     """Yield results in order, without gradients, from as many threads as torch runs on."""
+    # Faster than each of many small operations of torch in all of them.
     threads = torch.get_num_threads()
     if threads == 1 or len(tasks) == 1:
         yield from map(work, tasks)

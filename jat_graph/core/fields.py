@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from jat_graph.core.numbers import (
     check_choice,
-    check_finite,
     check_flag,
     check_indices,
     check_inside,
@@ -106,11 +105,6 @@ def one_of(default: str, *others: str) -> Any:
 def integer(default: int | None, least: int) -> Any:
     """Return a field that is an integer of at least ``least``."""
     return checked(default, lambda name, value: check_integer(name, value, least=least))
-
-
-def number(default: float | None, *, least: float) -> Any:
-    """Return a field that is a finite number of at least ``least``."""
-    return checked(default, lambda name, value: check_finite(name, value, least=least))
 
 
 def inside(default: float | None, high: float = math.inf) -> Any:

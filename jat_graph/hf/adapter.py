@@ -349,8 +349,7 @@ def _check_room(
     """Refuse heads that those of other kinds leave no room for."""
     for module, heads in inserted.items():
         for other in getattr(module, STATE_ATTRIBUTE).heads:
-            both = sorted(set(heads.heads) & set(other.heads))
-            if both:
+            if both := sorted(set(heads.heads) & set(other.heads)):
                 got = f"head {both[0]} of layer {heads.index} is a {other.word} head and cannot be"
                 raise ValueError(f"{got} a {kind.word} head, too; give each kind heads of its own")
     within = attachment.pattern is not None or config.pattern is not None

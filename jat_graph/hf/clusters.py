@@ -62,7 +62,6 @@ class AttachedClusters(AttachedHeads):
         return all(rule.dense_below + 1 >= NEVER for rule in self.rules[False])
 
     def describe(self, module: nn.Module) -> str:
-        """Return how many keys are read and groups opened, and the rest if it is no default."""
         graph = self.config.cluster_graph
         measured = MEASURED[bool(getattr(module, "is_causal", True))]
         words = [f"{spread(graph.keys, str(measured.keys))} keys"]

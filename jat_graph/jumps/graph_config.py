@@ -16,9 +16,9 @@ from jat_graph.core.fields import (
     flag,
     inside,
     integer,
-    number,
     one_of,
 )
+from jat_graph.core.numbers import check_finite
 
 SELECTIONS = ("all", "significance", "sampled", "strided", "sampled_queries")
 
@@ -154,7 +154,7 @@ class StoneGraph(ScoreGraph):
     threshold: float | Table = checked(1.0, check_threshold)
     incidence: str = one_of("excess", "hard", "sigmoid")
     sides: str = one_of("both", "positive")
-    self_weight: float = number(0.1, least=0.0)
+    self_weight: float = checked(0.1, lambda name, value: check_finite(name, value, least=0.0))
     backend: str = one_of("auto", "dense", "sparse")
 
     def __post_init__(self) -> None:

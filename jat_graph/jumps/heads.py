@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from jat_graph.core.heads import HeadGroup, merge_heads
+from jat_graph.core.masks import causal_rows
 from jat_graph.core.tensors import recomputed
 from jat_graph.jumps.adjacency.scores import attention_scores
 from jat_graph.jumps.config import JatConfig, config_of_head
@@ -165,9 +166,8 @@ def softmax_rows(
         # Filled once more, so that no gradient comes back from a row without a key, which is 0/0.
         scores = (scores + attn_mask).masked_fill(attn_mask.isneginf(), -torch.inf)
     if is_causal:
-        queries, keys = scores.shape[-2:]
-        later = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-        scores = scores.masked_fill(later.triu(1 + keys - queries), -torch.inf)
+        seen = causal_rows(scores.size(-2), scores.size(-1), scores.device)
+        scores = scores.masked_fill(~seen, -torch.inf)
     return scores.softmax(-1).nan_to_num()
 
 

@@ -210,7 +210,6 @@ def _read(
     query: Tensor, key: Tensor, value: Tensor, choice: Choice, nodes: Nodes, chosen: bool,
     sums: list[Tensor], kept: Dropout = None,
 ) -> None:  # fmt: skip
-    """Choose, or read, or both."""
     heads = heads_of(query, key, value, choice, nodes)
     seeds = seeds_of(kept[1], query) if kept else query[..., 0]
     totals = [by_head(x, len(key)) for x in (seeds, choice.opened, choice.read, *sums)]

@@ -48,7 +48,7 @@ class QueryKeyScores:
 
 
 class MapScores:
-    """Scores read from a ready-made map ``[B, H, L, L]``, query by key."""
+    """The same of a ready-made map of scores ``[B, H, L, L]``, query by key."""
 
     def __init__(self, scores: Tensor) -> None:
         self.dtype = score_dtype(scores, scores)
@@ -56,14 +56,12 @@ class MapScores:
         self.shape, self.device = scores.shape[:3], scores.device  # B, H, L
 
     def columns(self, index: Tensor | None, rows: slice = slice(None)) -> Tensor:
-        """Return scores to the keys ``index`` ``[B, H, U]`` (None: all): ``[B, H, rows, U]``."""
         scores = self.scores[:, :, rows]
         if index is None:
             return scores
         return scores.gather(3, index.unsqueeze(2).expand(-1, -1, scores.size(2), -1))
 
     def significance(self, queries: Tensor | None, seen: Tensor) -> Tensor:
-        """Return max_i X_ij − mean_i X_ij over some queries i, for every key j: ``[B, H, L]``."""
         scores = _rows(self.scores, queries)
         seen = seen.unsqueeze(-1)
         mean = scores.masked_fill(~seen, 0.0).sum(-2) / seen.sum(-2).clamp(min=1)

@@ -56,13 +56,11 @@ def _(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tensor:
     return columns.new_empty(batch, heads, stop - start, length)
 
 
-# --- torch: one key at a time on tiles of pairs --------------------------------------------------
-
 PAIRS = 2**20  # that are counted at a time: 4 MiB in float32
 
 
 def count_torch(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tensor:
-    """Count for queries ``start`` to ``stop``: [G, U, L], [G, U] -> [G, stop - start, L]."""
+    """Count key by key, on tiles of pairs: [G, U, L], [G, U] -> [G, stop - start, L]."""
     graphs, num_keys, length = columns.shape
     counts = columns.new_zeros(graphs, stop - start, length)
     step = max(1, PAIRS // max(1, counts[:1].numel()))
@@ -81,8 +79,6 @@ def count_torch(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tenso
     return counts
 
 
-# --- numba: four queries at a time, one triangle of the pairs ------------------------------------
-
 # Queries i whose counts are kept together: each score of a k that is read serves all of them.
 ROWS = 4
 # Tokens k at a time: four rows of counters fit the fastest cache.
@@ -93,7 +89,7 @@ VOTE = 3
 
 
 def count_numba(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tensor:
-    """Count for queries ``start`` to ``stop``: [G, U, L], [G, U] -> [G, stop - start, L]."""
+    """Count for four queries at a time, one triangle of the pairs if all are wanted."""
     graphs, _, length = columns.shape
     counts = columns.new_empty(graphs, stop - start, length)
     symmetric = (start, stop) == (0, length)
@@ -185,15 +181,13 @@ def _vote(product: np.floating, limit: np.floating) -> np.int32:
     return np.int32(VOTE) if product > limit else np.int32(0)
 
 
-# --- Triton: tiles of pairs in registers, one triangle of them where all are wanted --------------
-
 # Queries and tokens of a tile. With two warps a thread owns one column of it, so that the scores of
 # the queries come four at a time out of shared memory.
 TILE, WARPS = 64, 2
 
 
 def count_triton(columns: Tensor, limits: Tensor, start: int, stop: int) -> Tensor:
-    """Count for queries ``start`` to ``stop``: [G, U, L], [G, U] -> [G, stop - start, L]."""
+    """Count tiles of pairs in registers, one triangle of them if all are wanted."""
     graphs, num_keys, length = columns.shape
     counts = columns.new_empty(graphs, stop - start, length)
     symmetric = (start, stop) == (0, length)

@@ -75,11 +75,8 @@ def _(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     return order, torch.empty_like(order)
 
 
-# --- torch: a sort, and a search with the vote itself --------------------------------------------
-
-
 def rank_torch(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank: [G, U, L], [G, U] -> two tensors [G, U, L] int32."""
+    """Sort, and search with the vote itself: [G, U, L], [G, U] -> two tensors [G, U, L] int32."""
     length = columns.size(-1)
     # Stable: a masked score follows the zeros, because it was put to the end before.
     masked = columns.isnan().byte().argsort(dim=-1, stable=True)
@@ -99,14 +96,12 @@ def rank_torch(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
     return order.int(), torch.where(positive, low, -low).int()
 
 
-# --- numba: a radix sort of the tokens that take part, and a pointer for their reach -------------
-
 # Bits of a digit of the radix sort, at most: its table of 512 counters fits the fastest cache.
 DIGIT = 9
 
 
 def rank_numba(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank: [G, U, L], [G, U] -> two tensors [G, U, L]; -1 and 0 where a token joins nobody."""
+    """Rank by a radix sort, and a pointer for the reach; -1 and 0 where a token joins nobody."""
     if bool((limits < 0).any()):  # a score of zero joins both signs
         return rank_torch(columns, limits)
     order = torch.full(columns.shape, -1, dtype=torch.int32)
@@ -219,14 +214,12 @@ def _write(
         reach[index] = -joined if right else joined
 
 
-# --- Triton: a search with the vote itself, after torch's sort -----------------------------------
-
 BLOCK = 2**24  # scores that are sorted at a time: the sort holds several times as much
 INDICES = 256  # that a program searches for
 
 
 def rank_triton(columns: Tensor, limits: Tensor) -> tuple[Tensor, Tensor]:
-    """Rank: [G, U, L], [G, U] -> two tensors [G, U, L] int32.
+    """Search with the vote itself, after torch's sort.
 
     A masked token joins nobody; it stands between the signs, where a score of zero that votes
     reaches it, so its features must be zero.

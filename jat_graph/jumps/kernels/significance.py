@@ -51,14 +51,12 @@ def _(query: Tensor, key: Tensor) -> Tensor:
     return key.new_empty(key.shape[:3])
 
 
-# --- torch: blocks of queries --------------------------------------------------------------------
-
 # Products that are held at a time: they fit the cache between the matrix product and its maximum.
 BLOCK = 2**21
 
 
 def peaks_torch(query: Tensor, key: Tensor) -> Tensor:
-    """Return each key's largest product: [G, N, D], [G, L, D] -> [G, L].
+    """Return each key's largest product by blocks of queries: [G, N, D], [G, L, D] -> [G, L].
 
     On the CPU nothing is faster: the maximum takes a tenth of the time of the matrix product.
     """
@@ -70,15 +68,13 @@ def peaks_torch(query: Tensor, key: Tensor) -> Tensor:
     return peak
 
 
-# --- Triton: tiles of products -------------------------------------------------------------------
-
 # Queries and keys of a tile of products, and features that are multiplied at a time: the fewest
 # registers without which the matrix product spills.
 TILE, FEATURES = 64, 32
 
 
 def peaks_triton(query: Tensor, key: Tensor) -> Tensor:
-    """Return each key's largest product: [G, N, D], [G, L, D] -> [G, L]."""
+    """Return the same by tiles of products."""
     graphs, length, width = key.shape
     peak = key.new_empty(graphs, length)
     sizes = query.size(1), length, width

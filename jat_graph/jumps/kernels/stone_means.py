@@ -46,11 +46,8 @@ def give_back(
     return give(scores, x, means, grad, to_degree, to_x)
 
 
-# --- torch: by the links of all tokens, most of which may be 0 -----------------------------------
-
-
 def share_torch(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
-    """Let every token take the means of its stones: [G, L, D] -> [G, sides · U, D]."""
+    """Share by the links of all tokens, most of which may be 0: [G, L, D] -> [G, sides · U, D]."""
     links = _links(scores)
     means = _means(links, x)
     total.baddbmm_(links.mT, means)
@@ -85,11 +82,8 @@ def _means(links: Tensor, x: Tensor) -> Tensor:  # [G, M, L], [G, L, D]; [G, M, 
     return (links @ x).div_(sizes.masked_fill_(sizes == 0, 1.0))
 
 
-# --- numba: links are found in a row of scores, used, and forgotten ------------------------------
-
-
 def share_numba(scores: StoneScores, x: Tensor, total: Tensor, degree: Tensor) -> Tensor:
-    """Let every token take the means of its stones: [G, L, D] -> [G, sides · U, D]."""
+    """Share by links that are found in a row of scores, used, and forgotten."""
     means = x.new_zeros(len(x), scores.sides * scores.columns.size(1), x.size(-1))
     given = scores.columns.numpy(), scores.threshold.numpy(), scores.sides, scores.hard
     _share_out(given, *(y.numpy() for y in (x, total, degree, means)))

@@ -60,13 +60,11 @@ _sum_joined.register_autograd(
 )
 
 
-# --- torch: running sums over blocks of keys -----------------------------------------------------
-
 BLOCK = 2**22  # elements of the running sums that are held at a time
 
 
 def add_joined_torch(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
-    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k: [G, L, D], two [G, U, L] -> [G, L, D]."""
+    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k by running sums over blocks of keys: [G, L, D]."""
     graphs, num_keys, length = order.shape
     width, total = x.size(-1), torch.zeros_like(x)
     step = max(1, BLOCK // max(1, x.numel()))
@@ -86,17 +84,12 @@ def add_joined_torch(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
     return total
 
 
-# --- numba, in a file of its own -----------------------------------------------------------------
-
-
 def add_joined_numba(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
-    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k: [G, L, D], two [G, U, L] -> [G, L, D]."""
+    """Return the same by numba, from a file of its own."""
     from jat_graph.jumps.kernels import threshold_product_cpu
 
     return threshold_product_cpu.add_joined_numba(x, order, reach)
 
-
-# --- Triton: running sums of rows in segments ----------------------------------------------------
 
 # Numbers in the running sums that are held at a time, if one key allows it: 64 MiB in float32.
 HELD = 2**24
@@ -108,7 +101,7 @@ INDICES = 1024  # that a program moves
 
 
 def add_joined_triton(x: Tensor, order: Tensor, reach: Tensor) -> Tensor:
-    """Return y_i = Σ_j Σ_k 1[j joins (i, k)] x_k: [G, L, D], two [G, U, L] -> [G, L, D].
+    """Return the same by running sums of rows in segments.
 
     Each end of an order is summed from its strongest token, so that nothing is ever subtracted; and
     in segments, so that one long order keeps the whole device busy.

@@ -103,9 +103,6 @@ def _add_side(
             add_row(sums, np.uintp(order[target]), running, np.uintp(0))
 
 
-# --- instructions --------------------------------------------------------------------------------
-
-
 @intrinsic
 def new_sum(typing: Any) -> Any:
     """Return a sum of no rows."""

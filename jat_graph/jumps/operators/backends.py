@@ -64,8 +64,7 @@ def build_operator(
     config: JatConfig, fixed: PairAdjacency | StoneIncidence, backend: str
 ) -> Operator:
     """Return A by a backend, or P of stones; nothing falls back."""
-    reasons = unsupported(backend, config, fixed.mask)
-    if reasons:
+    if reasons := unsupported(backend, config, fixed.mask):
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
     if isinstance(fixed, StoneIncidence):
         if backend == "sparse":
@@ -138,8 +137,7 @@ def choose_backend(
     if graph.backend != "auto":
         return BackendChoice(graph.backend, "the settings ask for it")
     other, matrix = ("threshold", "A") if linked is None else ("sparse", "B")
-    reasons = unsupported(other, config, mask)
-    if reasons:
+    if reasons := unsupported(other, config, mask):
         return BackendChoice("dense", f"{other!r} cannot run: {'; '.join(reasons)}")
     prices, where = prices_of(device)
     costs = {name: predict(name, work, prices) for name in ("dense", other)}

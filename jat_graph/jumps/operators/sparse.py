@@ -28,8 +28,7 @@ class SparseOperator(Operator):
     """An operator that holds edges, as one block-diagonal matrix over all sequences and heads.
 
     Args:
-        matrix: ``[B·H·L, B·H·L]``, rows are targets: a torch CSR tensor, or a
-            ``torch_sparse.SparseTensor`` if given one.
+        matrix: ``[B·H·L, B·H·L]``, rows are targets: torch CSR, or a ``torch_sparse.SparseTensor``.
         shape: ``(B, H, L, L)``.
         given: Edges from outside, one by one, that the matrix was made of. (default: None)
     """
@@ -91,8 +90,6 @@ class Edges(NamedTuple):
 
 
 class _Votes(NamedTuple):
-    """The votes for some pairs."""
-
     graph: Tensor  # [E]
     source: Tensor
     target: Tensor

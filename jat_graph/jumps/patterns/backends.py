@@ -83,8 +83,7 @@ def choose(backend: str, inputs: PatternInputs) -> PatternChoice:
         share = share_read(inputs.rule, length, inputs.heads)
         backend = "dense" if share > 0.5 else "blocked"
         why = "" if tracing else f"blocks would read {share:.0%} of all pairs of {length} tokens"
-    reasons = unsupported(backend, inputs)
-    if reasons:
+    if reasons := unsupported(backend, inputs):
         raise ValueError(f"backend {backend!r} cannot run: {'; '.join(reasons)}")
     return PatternChoice(backend, why)
 

@@ -63,8 +63,7 @@ class ClusterReport:
 
     Args:
         layer, head: Which head it is, from 0.
-        dense: Whether the text is so short that the head reads it densely after all; everything
-            else says what it would read.
+        dense: Whether so short a text is read densely; all else says what the head would read.
         share: Share of keys that a token reads exactly; like the next a mean over shown tokens.
         exact, tv: As of one token.
         tokens: What each token reads that is shown.
@@ -209,8 +208,6 @@ def view_descent(
     words = [said([*pair])[len(said([*pair[:1]])) :] for pair in pairs]
     return graph, tuple(words[: key.size(2)])
 
-
-# --- rows of attention ---------------------------------------------------------------------------
 
 MEASURES = ("share", "mass", "tv", "error")  # and then the keys that are read, dense, and length
 READ, LENGTH = 4, 6
