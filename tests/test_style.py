@@ -45,15 +45,15 @@ WORDS = 50_000  # of README.md and docs
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
     "jat_graph/clusters": 2_832,
-    "jat_graph/core": 1_510,
+    "jat_graph/core": 1_506,
     "jat_graph/graphs": 518,
-    "jat_graph/hf": 3_339,
-    "jat_graph/jumps": 7_395,
+    "jat_graph/hf": 3_340,
+    "jat_graph/jumps": 7_379,
     "jat_graph/looking": 6_406,
     "jat_graph/nn": 775,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 23_480,
+    "jat_graph": 23_461,
     "examples": 9_550,
     "models": 742,
     "tests": 28_777,
@@ -281,12 +281,8 @@ def test_a_folder_keeps_to_its_budget(folder: str) -> None:
 
 # Whose tests speak to inner modules: loops, operators, and what these are made of.
 INNER = ("adjacency", "clusters", "kernels", "operators")
-OPEN = (
-    PACKAGE,
-    PACKAGE / "core",
-    PACKAGE / "jumps",
-    PACKAGE / "looking",
-)  # whose modules tests may import
+# Whose modules tests may import.
+OPEN = (PACKAGE, PACKAGE / "core", PACKAGE / "jumps", PACKAGE / "looking")
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 

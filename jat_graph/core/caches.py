@@ -21,10 +21,6 @@ class KeepingLayer(cache_utils.CacheLayerMixin):  # type: ignore[no-untyped-call
     # Keys and values as they were left, and how often they were written to; none in compiled code.
     known: Mapping[str, tuple[Any, int | None]] = MappingProxyType({})
 
-    def past_of(self, owner: Any) -> Past | None:
-        """Return what earlier tokens left behind for some heads."""
-        return next((past for known, past in self.pasts if known == owner), None)
-
     def update(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
             length = int(self.get_seq_length())

@@ -12,7 +12,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache, StaticLayer
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.masking_utils import bidirectional_mask_function, sdpa_mask
 
-from jat_graph.core.caches import KEEPING, KeepingLayer, keep_past
+from jat_graph.core.caches import KEEPING, keep_past
 from jat_graph.core.masks import (
     TokenMask,
     causal_rows,
@@ -104,7 +104,8 @@ class AttentionInputs:
             return None
         if before and cache is not None:
             self.check_cache()
-        known = layer.past_of(owner) if isinstance(layer, KeepingLayer) else None
+        kept = getattr(layer, "pasts", ())  # of a KeepingLayer
+        known = next((past for heads, past in kept if heads == owner), None)
         past = new_past() if known is None else known
         if before and isinstance(layer, StaticLayer) and layer.get_seq_length() != self.key.size(2):
             cure = "pass disable_compile=True to generate(), or a DynamicCache"

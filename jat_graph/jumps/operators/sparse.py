@@ -46,14 +46,10 @@ class SparseOperator(Operator):
         return cls(csr_matrix(edges.edge_index, edges.edge_weight, shape[:3].numel()), shape)
 
     def _matmul(self, x: Tensor, diagonal: float) -> Tensor:
-        return self._multiply(self.matrix, x) + diagonal * x
-
-    @staticmethod
-    def _multiply(matrix: Tensor | SparseTensor, x: Tensor) -> Tensor:
         from torch_geometric.utils import spmm
 
-        product: Tensor = spmm(matrix, x.flatten(0, 2))
-        return product.view_as(x)
+        product: Tensor = spmm(self.matrix, x.flatten(0, 2))
+        return product.view_as(x) + diagonal * x
 
     def to_edge_index(self) -> tuple[Tensor, Tensor]:
         if isinstance(self.matrix, Tensor):

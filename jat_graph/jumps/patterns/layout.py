@@ -115,10 +115,12 @@ def batch_groups(
     device: torch.device,
 ) -> list[BatchGroup]:
     """Return which keys each block of queries needs in a batch; padding is left out."""
-    rows = valid_rows(valid, batch, length, device)
+    rows = torch.arange(batch * length, device=device).view(batch, length)
     if valid is None:
         sizes = {length: list(range(batch))}
     else:
+        order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)  # padding last
+        rows = rows.gather(1, order.expand(batch, length))
         sizes = defaultdict(list)
         for index, count in enumerate(valid.expand(batch, -1).sum(-1).tolist()):
             sizes[count].append(index)
@@ -132,20 +134,6 @@ def batch_groups(
                 rule = pattern.of_sequence(index).at(row % length)
                 found += [BatchGroup(group.to(device), row) for group in layout(rule, count)]
     return found
-
-
-def valid_rows(
-    valid: Tensor | None,  # tokens that are not padding, [B|1, L]; None if all are
-    batch: int,
-    length: int,
-    device: torch.device,
-) -> Tensor:  # [B, L]
-    """Return the number of each token's row in a batch, padding last."""
-    rows = torch.arange(batch * length, device=device).view(batch, length)
-    if valid is None:
-        return rows
-    order = (~valid).to(torch.uint8).argsort(dim=-1, stable=True)
-    return rows.gather(1, order.expand(batch, length))
 
 
 # Layouts are Python: compiled code steps out here and goes on behind.
