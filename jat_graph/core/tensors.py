@@ -144,6 +144,14 @@ def read_global(mask: object, query: Tensor) -> Tensor | None:  # of queries [B,
     return mask.to(query.device).bool()
 
 
+def check_index(name: str, index: Tensor) -> Tensor:
+    """Return rows of two ends of edges, which may be any integers."""
+    whole = not index.is_floating_point() and index.dtype != torch.bool
+    if not whole or index.dim() != 2 or len(index) != 2:
+        raise ValueError(f"{name} must be integers [2, E], got {index.dtype} {[*index.shape]}")
+    return index.long()
+
+
 def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
     """Return weights as ``[E]``, which may come as a column ``[E, 1]``, like an ``edge_attr``."""
     if weight is None:

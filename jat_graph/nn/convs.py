@@ -13,7 +13,7 @@ from torch_geometric.typing import Adj, OptTensor, SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, remove_self_loops, scatter, softmax, spmm
 
 from jat_graph.core.numbers import check_finite, check_flag, check_integer
-from jat_graph.core.tensors import flat_weights, is_wide
+from jat_graph.core.tensors import check_index, flat_weights, is_wide
 
 
 class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
@@ -47,14 +47,6 @@ class OneGraphConv(MessagePassing):  # type: ignore[misc]  # PyG is not typed
     def __prepare_scriptable__(self) -> NoReturn:
         name = type(self).__name__
         raise NotImplementedError(f"'{name}' does not support torch.jit.script; use torch.compile")
-
-
-def check_index(name: str, index: Tensor) -> Tensor:
-    """Return rows of two ends of edges, which may be any integers."""
-    whole = not index.is_floating_point() and index.dtype != torch.bool
-    if not whole or index.dim() != 2 or len(index) != 2:
-        raise ValueError(f"{name} must be integers [2, E], got {index.dtype} {[*index.shape]}")
-    return index.long()
 
 
 class JumpConv(OneGraphConv):
