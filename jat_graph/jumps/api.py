@@ -40,8 +40,9 @@ def jump_attention(
 
     The shape of :func:`torch.nn.functional.scaled_dot_product_attention`; ``config.heads`` and
     ``config.layers`` are not read here. With ``config.pattern`` the propagated scores are read only
-    where the pattern allows it, and a query that may attend to nothing gives zeros. With clusters
-    it is :func:`jat_graph.clustered_attention`, and takes none of the arguments after ``scale``.
+    where the pattern allows it, and a query that may attend to nothing gives zeros. With clusters,
+    ``JatConfig.clustered()``, it is :func:`jat_graph.clustered_attention`, and takes none of the
+    arguments after ``scale``.
 
     Args:
         query: Queries ``[B, H, L, D]``.
@@ -61,7 +62,7 @@ def jump_attention(
             sequence, or for each sequence and head, as :func:`jat_graph.attention_graph` gives it;
             ``edge_index`` or ``(edge_index, edge_weight)`` over all tokens, number ``b · L +
             position``; a torch sparse matrix or a ``SparseTensor``, its rows the targets, of L, B ·
-            L or B · H · L tokens; self-loops do not count. Or an operator, as it is. Nodes of a
+            L or B · H · L tokens; self-loops do not count. Or an operator as it is. Nodes of a
             ``Batch`` are the valid tokens, or those that ``token`` names. (default: None)
 
     Returns:

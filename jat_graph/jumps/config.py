@@ -72,11 +72,13 @@ class JatConfig(Settings):
         hops: Number of hops, with a strength each. (default: 1)
         conv: A layer of ``torch_geometric.nn`` or :mod:`jat_graph.nn` that queries, keys and values
             go through, in the place of a product by Â or P: its name, or ``{"layer": name}`` with
-            its arguments; its numbers of channels are the heads'. It takes a strength. (default:
-            None; ``"given"`` where :func:`jat_graph.attach` got one that no settings can build)
+            its arguments; its numbers of channels, where it has any, are the heads'. It takes a
+            strength. (default: None; ``"given"`` where :func:`jat_graph.attach` got a layer that no
+            settings can build)
         pattern: Where scores are read, though not votes: a :class:`jat_graph.patterns.Pattern` or
             its spec, as ``"window:256+global:1"``, which is kept. (default: None, everywhere)
-        excluded_token_ids: Tokens that never vote and are no stones, as ``[CLS]``. (default: none)
+        excluded_token_ids: Token ids that never vote and are never stones, as ``[CLS]`` and
+            ``[SEP]``. (default: none)
         seed: Seed of every sample that is drawn. (default: 0)
 
     Raises:

@@ -171,8 +171,8 @@ def _tokens(
     if len(wrong):
         own = int(wrong[0])
         wanted = f"its {int(valid[own].sum())} tokens as nodes, or name them by `token`"
-        got = f"graph of sequence {int(sequence[own])} must have {wanted}"
-        raise ValueError(f"{got}, got {int(sizes[own])} nodes")
+        name = f"graph of sequence {int(sequence[own])}"
+        raise ValueError(f"{name} must have {wanted}, got {int(sizes[own])} nodes")
     return valid.nonzero()[:, 1]
 
 

@@ -78,7 +78,8 @@ class PairGraph(ScoreGraph):
         normalize_keys: Divide the product by max(1, ‖K_j‖). (default: False)
         inclusive: Vote when the product equals ρ, too. (default: False)
         nodes: ``"all"`` tokens are nodes, or the ``"selected"`` voting positions. (default: "all")
-        standardize: Vote by standard scores, those of each sequence and head. (default: False)
+        standardize: Vote by standard scores: centred, and in standard deviations of their sequence
+            and head. (default: False)
         max_neighbors: Keep the heaviest edges into each token, and their reverse where it exists.
             (default: None, which keeps all)
         backend: ``"dense"``, ``"sparse"``, ``"threshold"``, or ``"auto"``. (default: "auto")

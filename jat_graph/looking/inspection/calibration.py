@@ -78,7 +78,8 @@ def calibrate(
 
     Raises:
         ValueError: If the density or the tolerance is out of range or belongs to another graph,
-            there is no batch, ``vote_rate`` is set, or the jumps go along stones.
+            there is no batch, ``vote_rate`` is set, or the jumps go along stones, whose threshold
+            fits all heads.
 
     Reference:
         The vote is Eq. 2 of the JAT paper, which takes one ρ for all heads.

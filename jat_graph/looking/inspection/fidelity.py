@@ -176,7 +176,8 @@ def fidelity(
     of a sequence, are compared with those that clusters give: an estimate without bias, whose cost
     grows with the length as that of clusters does. Nothing is of size L×L. The model reads each
     batch twice: on its own attention, where heads are measured, and by clusters. In causal order a
-    query's keys are those up to its own; of a decoder that foretells tokens the loss is told, too.
+    query's keys are those up to its own; of a decoder that foretells tokens the change of its loss
+    is told, too.
 
     Args:
         model, batches: As for :func:`calibrate`.

@@ -64,7 +64,8 @@ def attention_probe(
     Args:
         reader: A model, and where what it gives is kept.
         train, test: Sentences to learn from, and to be asked about.
-        maps: What describes pairs: ``"attention"``, or ``"graph"``. (default: ``"attention"``)
+        maps: What describes pairs: ``"attention"``, or of jump heads ``"graph"``. (default:
+            ``"attention"``)
         relations: How many of the most frequent relations are told apart. (default: 30)
         examples: Most pairs of ``train``, and of ``test``, for each task and seed. (default: 6000)
         seeds: Each draws its own pairs, labels and weights. (default: (0, 1, 2))

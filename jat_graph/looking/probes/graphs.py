@@ -59,7 +59,8 @@ def graphs_and_trees(
     Args:
         reader: A model with jump heads, or with any for ``maps="attention"``.
         sentences, least: As for :func:`best_heads`.
-        maps: ``"graph"``, votes or walks on stones; or ``"attention"``. (default: ``"graph"``)
+        maps: ``"graph"``, hard votes or the walk over stones; or ``"attention"``, to compare.
+            (default: ``"graph"``)
         density: Share of pairs that each head joins, more where several weigh as much as the last,
             none that weighs nothing; None for all that weigh anything. (default: 0.05)
         seed: Of the half of the sentences that the best head is chosen on. (default: 0)
