@@ -22,7 +22,7 @@ from jat_graph.core.masks import (
 )
 from jat_graph.core.past import Past
 from jat_graph.hf.names import INPUTS, NO_SDPA, lacks_sdpa, refuse_name
-from jat_graph.hf.reasons import CROSS, SDPA_LACKS, read_kind
+from jat_graph.hf.reasons import CROSS, SDPA_LACKS, read_kind, read_traced
 
 if TYPE_CHECKING:
     from jat_graph.jumps.patterns.base import Pattern
@@ -223,7 +223,9 @@ def why_left_alone(module: Any, name: str = "") -> str | None:
         return "it reads the keys of an earlier layer"
     if getattr(module, "layer_idx", 0) is None and getattr(module, "is_causal", True):
         return "it serves layers whose numbers it does not know"
-    return read_kind(type(module), type(module.config))  # type: ignore[no-any-return]
+    read: Any = read_traced if torch.compiler.is_compiling() else read_kind
+    found: str | None = read(type(module), type(module.config))
+    return found
 
 
 def window_of(module: Any) -> int | None:

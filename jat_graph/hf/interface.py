@@ -61,8 +61,12 @@ def start_forward(
             if own_settings.get().get(key, False) is not wanted:
                 own_settings.set({**own_settings.get(), key: wanted})
     if not torch.compiler.is_compiling():  # when lengths are no numbers
+        ids = args[0] if args else kwargs.get("input_ids")
+        alone = ids if not kwargs.get("past_key_values") else None
         for table in tables:
-            table.check_length(args, kwargs)
+            room = table.rows.num_embeddings - table.first
+            if not isinstance(alone, Tensor) or alone.size(-1) > room:
+                table.check_length(args, kwargs)
     return take_graphs(attachment, module, args, kwargs) if "graphs" in kwargs else None
 
 

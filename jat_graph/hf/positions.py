@@ -37,17 +37,14 @@ class PositionTable(NamedTuple):
         """Refuse an input that the table has no rows for; padding may be wider than the table."""
         parameters = list(signature(type(self.part).forward).parameters)
         given = dict(zip(parameters[1:], args, strict=False)) | kwargs
-        ids: Any = given.get("input_ids")
-        embeds: Any = given.get("inputs_embeds")
-        if ids is None and embeds is None:
-            return
+        tokens = given.get("input_ids")
+        tokens = given.get("inputs_embeds") if tokens is None else tokens
         cache = given.get("past_key_values")
-        past = cache.get_seq_length() if cache else 0
-        end = past + (embeds.size(-2) if ids is None else ids.size(-1))
-        if end <= self.length:
+        past = 0 if cache is None else cache.get_seq_length()
+        if tokens is None or tokens.size(1) + past <= self.length:
             return
-        positions, mask = map(given.get, ("position_ids", "attention_mask"))
-        wanted = end + self.first
+        positions, ids, mask = map(given.get, ("position_ids", "input_ids", "attention_mask"))
+        wanted = past + tokens.size(1) + self.first
         if positions is not None:
             wanted = int(positions.max()) + 1 + self.offset
         elif self.rows.padding_idx is not None and ids is not None:

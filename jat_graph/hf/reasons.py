@@ -38,13 +38,14 @@ def asking_forward(kind: type) -> Any:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def read_kind(kind: Any, config: Any) -> str | None:
-    """Return what speaks against heads in all modules of a class; a constant in compiled code."""
-    return _read_kind(kind, config)
+def read_traced(kind: Any, config: Any) -> str | None:
+    """Return the same, as a constant of compiled code."""
+    return read_kind(kind, config)
 
 
 @cache
-def _read_kind(kind: Any, config: Any) -> str | None:
+def read_kind(kind: Any, config: Any) -> str | None:
+    """Return what speaks against heads in all modules of a class."""
     forward = asking_forward(kind) or inspect.unwrap(kind.forward)
     parameters = set(inspect.signature(forward).parameters)
     code = getattr(forward, "__code__", None)  # which a callable of another kind lacks
