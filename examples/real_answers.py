@@ -1,0 +1,121 @@
+"""Measure what real pretrained decoders find where they read fewer keys (question 16).
+
+``python -m examples.real_answers --data-dir DIR --output FILE.jsonl`` asks SmolLM2 RULER's tasks at
+each length, densely and by each name of ``--attention``, with its chat template. Answers are
+greedy, with a cache. What the file has is not asked again, and several processes may write into
+one, each with its own tasks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pandas import DataFrame
+
+from examples import questions
+from examples.options import example, option
+from examples.pretrained_decoders import PACKAGES, load
+from examples.questions import Row
+from examples.real_decoders import DENSE, OTHERS, TREE, find_attention
+from examples.tasks.ruler import RULER, Draw, Prompt, fit
+
+FIELDS = ["task", "length", "number", "depth"]
+LIMIT = 0.5  # of the score of dense reading, from which on a task counts
+
+
+@dataclass
+class Options:
+    """What is asked for."""
+
+    output: Path = option("file for the answers, one line each; finished ones are kept")
+    model: str = option(f"{', '.join(PACKAGES)}, or a folder", "smollm2")
+    attention: list[str] = option("names, as for real_decoders", [TREE, *OTHERS])
+    data_dir: Path | None = option("folder with WikiText-2, SQuAD and MultiRC", None)
+    tasks: list[str] = option(f"among {'; '.join(RULER)}", [*RULER])
+    lengths: list[int] = option("most tokens of a prompt", [1024, 2048, 4096, 8000])
+    prompts: int = option("prompts of each task and length, at even depths", 10)
+    device: str = "cpu"
+
+
+@example(Options)
+def main(args: Options) -> Iterator[str]:
+    """Ask what the file lacks; yield a line for each answer, and then a table."""
+    if unknown := [task for task in args.tasks if task not in RULER]:
+        raise ValueError(f"tasks must be among {'; '.join(RULER)}, got {unknown[0]!r}")
+    model, tokenizer = load(args.model)
+    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
+    most = model.config.max_position_embeddings
+    if max(args.lengths) > most:
+        raise ValueError(f"lengths must be at most {most} for this model, got {max(args.lengths)}")
+    own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
+    rows = questions.read_runs(
+        args.output,
+        "answers of real_answers",
+        lambda row: bool(row["model"] == own["model"] and row["score"] >= 0),
+    )
+    model.to(args.device)
+    for about, prompt in draw_prompts(tokenizer, args):
+        done = {row["attention"] for row in rows if about.items() <= row.items()}
+        for name in names.keys() - done:
+            model.set_attn_implementation(names[name])
+            said = answer(model, tokenizer, prompt)
+            row = own | about | {"attention": name, "score": prompt.score(said), "said": said}
+            rows.append(row)
+            questions.add_runs(args.output, [row])
+            yield " ".join(str(row[name]) for name in [*FIELDS, "attention", "score"])
+    yield from table(rows)
+
+
+def draw_prompts(tokenizer: Any, args: Options) -> Iterator[tuple[Row, Prompt]]:
+    """Yield prompts, of all tasks and lengths in turns."""
+
+    def count(prompt: Prompt) -> int:
+        return len(encode(tokenizer, prompt)) + prompt.tokens
+
+    for number in range(args.prompts):
+        depth = round((number + 0.5) / args.prompts, 3)
+        for length in args.lengths:
+            for task in args.tasks:
+                draw = Draw(random.Random(), 1, depth, args.data_dir)
+                about = dict(zip(FIELDS, (task, length, number, depth), strict=True))
+                yield about, fit(RULER[task], length, count, f"{task} {number}", draw)
+
+
+def encode(tokenizer: Any, prompt: Prompt) -> list[int]:
+    """Return the tokens of a prompt and of how its answer begins."""
+    text = prompt.text
+    if tokenizer.chat_template:
+        said = [{"role": "user", "content": text}]
+        text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    found = tokenizer(f"{text}{prompt.start}", add_special_tokens=not tokenizer.chat_template)
+    return list(found["input_ids"])
+
+
+@torch.no_grad()
+def answer(model: Any, tokenizer: Any, prompt: Prompt) -> str:
+    """Return what a model says, greedily."""
+    ids = torch.tensor([encode(tokenizer, prompt)], device=model.device)
+    said = model.generate(ids, max_new_tokens=prompt.tokens, do_sample=False)
+    return str(tokenizer.decode(said[0, ids.size(1) :], skip_special_tokens=True))
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    """Yield a line for each attention: its score on each length of the tasks that count."""
+    frame = DataFrame(rows, columns=[*FIELDS, "attention", "score"])
+    dense = frame[frame["attention"] == DENSE].groupby(["task", "length"])["score"].mean()
+    counts = dense.index[dense >= LIMIT]
+    yield f"| attention | {' | '.join(f'{task}, {length}' for task, length in counts)} | all |"
+    yield f"|{'---|' * (len(counts) + 2)}"
+    for name, own in frame.groupby("attention", sort=False):
+        means = own.groupby(["task", "length"])["score"].mean().reindex(counts)
+        cells = [f"{mean:.0%}" for mean in means]
+        yield f"| {name} | {' | '.join(cells)} | {means.mean():.0%} |"
+
+
+if __name__ == "__main__":
+    main()
