@@ -52,10 +52,8 @@ def check_segment(size: int, segment: int) -> None:
 
 
 @torch.no_grad()
-def grow(  # of all tokens, [Hkv, n, D]
-    key: Tensor, size: int, segment: int, known: Tree | None = None
-) -> Tree:
-    """Return the tree of all complete segments, the first of which a tree may hold already."""
+def grow(key: Tensor, size: int, segment: int, known: Tree | None = None) -> Tree:
+    """Return the tree of all complete segments of keys, [Hkv, n, D]; one may know the first."""
     if known is None:
         check_segment(size, segment)
         known = Tree(key.new_empty(len(key), 0, dtype=torch.int32), size, segment)

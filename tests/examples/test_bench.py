@@ -33,6 +33,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(decoders, "SHAPES", {"Llama": TINY, "SmolLM2": TINY | shared})
     monkeypatch.setattr(measure, "peak", run_here)
     monkeypatch.setattr(decoders, "BEGIN", 1024)
+    monkeypatch.setattr(decoders, "NEW", 4)
     monkeypatch.setattr(decoders, "OURS", partial(decoders.OURS, dense_below=1024))
     with torch.compiler.set_stance("force_eager"):
         yield

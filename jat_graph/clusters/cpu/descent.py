@@ -42,8 +42,7 @@ def lean_of(query: Array, row: int) -> float:
     total = query.dtype.type(0)
     for column in range(query.shape[1]):
         total += query[row, column] * query[row, column]
-    lean: float = query.dtype.type(LEAN * np.sqrt(total / query.shape[1]))
-    return lean
+    return query.dtype.type(LEAN * np.sqrt(total / query.shape[1]))  # type: ignore[no-any-return]
 
 
 @loop(**ANY_ORDER)

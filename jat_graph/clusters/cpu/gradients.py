@@ -68,7 +68,6 @@ def differentiate_rows(
     """Turn what tokens met into weights, and add the gradients of the children that they keep."""
     (column, nodes, top), bias = met
     room = room_for(query, met, opened.shape[2])
-    flags = (True, rest)
     (scores, items, ends, _, _), (seeds, most, factor) = room, drawn
     none = query.dtype.type(0)
     number = 0
@@ -78,7 +77,7 @@ def differentiate_rows(
         if nodes > 0:
             goal = opened[row, top - 1] if top > 0 else read[row]
             open_top(found, row, met, arrays[2], none, none, True, rest, goal, room)
-            number = descend(query, row, top, arrays, none, none, flags, opened, read, room)
+            number = descend(query, row, top, arrays, none, none, (True, rest), opened, read, room)
         vectors.take_exp(found, row, 0, near, lse[row])
         if nodes > 0 and rest:
             vectors.take_exp(found, row, column, padded(nodes), lse[row] - bias[top])

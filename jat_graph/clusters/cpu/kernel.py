@@ -193,7 +193,7 @@ def _read_last(
     if seen not in ready:
         run = Run.of(choice, slice(0, 1), seen, key.size(1))
         levels = tuple(tuple(map(numbers, part)) for part in levels_in(key, value, nodes))
-        members = choice.tree.keys.unflatten(1, (-1, choice.tree.size)).numpy()
+        members = choice.tree.keys.contiguous().unflatten(1, (-1, choice.tree.size)).numpy()
         most = max(key.size(1) + choice.tree.segment, run.place[1])  # till more are seen
         steps = np.arange(most, dtype=np.int32)
         bias = np.log(choice.tree.size * SIZES)
@@ -203,7 +203,7 @@ def _read_last(
     opened, read, output, lse = (x[:, 0].numpy() for x in (choice.opened, choice.read, *sums))
     first, most, bias, members, levels, steps = ready[seen]
     given = own, keys, values, first, most, bias, members, levels, steps
-    read_last(*given, choice.rule.margin, choice.rule.rest, opened, read, output, lse)
+    read_last(*given, choice.rule.margin, (False, choice.rule.rest), opened, read, output, lse)
 
 
 def _read(

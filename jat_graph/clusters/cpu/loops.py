@@ -131,8 +131,7 @@ def best_places(  # noqa: C901  # one search, whose steps are too short to be ca
     next ones by. Scores are a multiple of 16, -inf last; second rows of rooms are at least as long.
     """
     length = padded(number)
-    filled = 0
-    found = 0
+    filled = found = 0
     if most == 0:
         return 0, guess
     width = padded(2 * most)

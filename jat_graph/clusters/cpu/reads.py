@@ -141,7 +141,7 @@ def read_last(  # no tuple comes in or out of a parallel loop
     arrays: Arrays,  # of all heads of keys
     steps: Array,  # integers from 0 on
     margin: float,  # how far below the best score nodes are still opened and read
-    rest: bool,
+    flags: tuple[bool, bool],  # as of `begin_rows`
     opened: Array,  # to be filled in, [H, levels, groups]
     read: Array,  # [H, clusters]
     output: Array,  # [H, Dv]
@@ -154,33 +154,38 @@ def read_last(  # no tuple comes in or out of a parallel loop
     column = padded(SINKS + near)
     # No tuple comes into a parallel loop.
     (b, c, d, e), (f, g, h, i), (s, t, u, v) = arrays
+    chosen, rest = flags
     even = query.shape[1] % LANES + output.shape[1] % LANES + members.shape[2] % ROWS == 0
     step = ROWS if even else members.shape[2]
     weight = np.empty(len(query), query.dtype)
+    scores = np.empty((len(query), column + padded(nodes)), query.dtype)
+    # Neither constants nor unsigned rows: numba would compile anew what it has for other callers.
+    start, sinks = np.int64(0), np.int64(SINKS)
     none = query.dtype.type(0)
-    for row in numba.prange(len(query)):
+    for number in numba.prange(len(query)):
+        row = np.int64(number)
         head = row // times
-        own, its, clusters = keys[head], values[head], members[head]
+        own, its, clusters = keys[head, ::1], values[head, ::1], members[head]  # as with room
         parts = (
             (b[head], c[head], d[head], e[head]), (f[head], g[head], h[head], i[head]),
             (s[head], t[head], u[head], v[head]),
         )  # fmt: skip
         met = ((column, nodes, top), bias)
-        drawn = (np.zeros(len(query), np.uint32), 0, none)
+        drawn = (np.zeros(len(query), np.uint32), start, none)
         room = room_for(query, met, opened.shape[2])
-        scores = np.full((1, column + padded(nodes)), -np.inf, query.dtype)
-        score_rows(query, row, own, steps, SINKS, scores, 0)
-        score_rows(query, row, own, steps[first:], near, scores, 0, SINKS)
-        score_rows(query, row, parts[0][top], steps, nodes, scores, 0, column)
+        scores[row] = -np.inf
+        score_rows(query, row, own, steps, sinks, scores, row)
+        score_rows(query, row, own, steps[first:], near, scores, row, sinks)
+        score_rows(query, row, parts[0][top], steps, nodes, scores, row, column)
         output[row] = 0
         weight[row], lse[row] = begin(
-            query, row, scores, 0, column, met, parts, query.dtype.type(margin), (False, rest),
+            query, row, scores, row, column, met, parts, query.dtype.type(margin), (chosen, rest),
             opened, read, output, room, drawn,
         )  # fmt: skip
-        add_rows(output, row, scores, 0, 0, its, steps, 0, SINKS)
-        add_rows(output, row, scores, 0, SINKS, its, steps, first, near)
+        add_rows(output, row, scores, row, start, its, steps, start, sinks)
+        add_rows(output, row, scores, row, sinks, its, steps, first, near)
         if rest:
-            add_rows(output, row, scores, 0, column, parts[1][top], steps, 0, nodes)
+            add_rows(output, row, scores, row, column, parts[1][top], steps, start, nodes)
         own, its = own[SINKS:], its[SINKS:]
         for place in range(read.shape[1]):
             if read[row, place] < 0:
@@ -195,7 +200,7 @@ def read_last(  # no tuple comes in or out of a parallel loop
                 if even:
                     more = vectors.read_eight(
                         output, query, row, own, its, clusters, node, begun, lse[row], drawn[0][0],
-                        0, none,
+                        start, none,
                     )  # fmt: skip
                 if more < 0:
                     some = clusters[node, begun : begun + step]
