@@ -157,14 +157,14 @@ def _minilm(length: int, settings: Settings) -> list[TrainingStep]:
     path = str(get_model_path())
     torch.manual_seed(0)
     options = {"attn_implementation": "sdpa", **long.NO_DROPOUT}
+    options |= {"num_hidden_layers": long.SHAPE["num_hidden_layers"]}  # all six
     model = AutoModelForSequenceClassification.from_pretrained(path, **options)
     resize_position_embeddings(model, max(length, model.config.max_position_embeddings))
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     limits = {"truncation": True, "max_length": length, "return_tensors": "pt"}
     ids = AutoTokenizer.from_pretrained(path)(text, **limits)["input_ids"].to(settings.device)
     batch = {"input_ids": ids, "labels": torch.zeros_like(ids[:, 0])}
-    model = model.to(settings.device)
-    return [TrainingStep(each, batch) for each in (model, copy.deepcopy(model))]
+    return [TrainingStep(x.to(settings.device), batch) for x in (model, copy.deepcopy(model))]
 
 
 def memory(length: int, settings: Settings) -> Outcome:

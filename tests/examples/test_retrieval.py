@@ -12,7 +12,7 @@ from examples import retrieval
 from examples.retrieval import KINDS, Document, Options, rank, read_documents, scores, tables
 from tests.examples.conftest import Call
 
-FEW = "--limit 6 --lengths 32 320 --batch_size 3 --epochs 1".split()
+FEW = "--limit 6 --lengths 32 192 --batch_size 3 --epochs 1".split()
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def test_meetings_are_found_before_and_after_training(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(retrieval, "CLUSTERED", 320)
+    monkeypatch.setattr(retrieval, "CLUSTERED", 192)
     monkeypatch.setitem(retrieval.WAYS, "clusters", '{"dense_below": 0, "segment": 64}')
     file = tmp_path / "runs.jsonl"
     words = [retrieval, *FEW, "--task", "qmsum", "--data_dir", data_dir, "--output", file]
@@ -38,9 +38,9 @@ def test_meetings_are_found_before_and_after_training(
         *(
             (tokens, how, x)
             for x in (False, True)
-            for tokens, how in ((32, "dense"), (320, "pieces"))
+            for tokens, how in ((32, "dense"), (192, "pieces"))
         ),
-        *((320, how, x) for how in ("dense", "clusters") for x in (False, True)),
+        *((192, how, x) for how in ("dense", "clusters") for x in (False, True)),
     ]
     for row in rows:
         assert {place for own in row["ranks"].values() for place in own} <= {1, 2, 3}
@@ -49,7 +49,7 @@ def test_meetings_are_found_before_and_after_training(
     call(*words, "--seeds", "2", "--longest_training", "32")
     again = read(file)
     assert again[: len(rows)] == rows and {row["seed"] for row in again[len(rows) :]} == {1}
-    assert [row["tokens"] for row in again[len(rows) :] if row["trained"]] == [32, 320]  # in pieces
+    assert [row["tokens"] for row in again[len(rows) :] if row["trained"]] == [32, 192]  # in pieces
     call(*words, "--seeds", "2")
     more = [(row["tokens"], row["read"], row["seed"], row["trained"]) for row in read(file)]
     assert len(more) == len({*more}) == 2 * len(rows)

@@ -66,8 +66,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
-@pytest.mark.parametrize("pair", [False, True], ids=["text", "pair"])
+@pytest.mark.parametrize(("ending", "pair"), [("csv", False), ("tsv", True), ("jsonl", True)])
 def test_it_learns_from_files_of_ones_own(
     ending: str, pair: bool, write: Write, tiny_model: str, tmp_path: Path
 ) -> None:

@@ -232,7 +232,7 @@ def soaked(model, job):
 @pytest.mark.slow
 def test_eight_threads_for_a_long_time_give_what_one_gives():
     """For as many seconds as JAT_SOAK_SECONDS says; above a minute memory may not grow, too."""
-    seconds = float(os.environ.get("JAT_SOAK_SECONDS", "8"))
+    seconds = float(os.environ.get("JAT_SOAK_SECONDS", "2"))
     model = attach(FAMILIES["qwen2"](), JatConfig(PairGraph(threshold=0.1), heads=(0, 1)))
     attach(model, JatConfig.clustered(heads=(2, 3), **CLUSTERS, segment=8, window=1))
     jobs = range(24)
