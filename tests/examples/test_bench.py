@@ -45,15 +45,13 @@ def run_here(build, *arguments, device: str) -> int:
     return 4096
 
 
-SLOW = ("clusters", "decoders", "kernels", "model", "long", "graphs")
 # The others' 32 tokens would all be read exactly.
 LENGTHS = {"clusters": "576", "decoders": "640", "graphs": "512"}
-NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in bench.CASES]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", bench.CASES)
 def test_every_benchmark_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     length = LENGTHS.get(name, "32")
     bench.main([name, "--repeats", "1", "--device", "cpu", "--lengths", length])

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -37,8 +36,8 @@ FEW = ("classification", "language_modelling")
 def started(script: str, words: list[str]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", f"examples.run_{script}", *words]
     variables = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    unread = subprocess.DEVNULL
-    return subprocess.Popen(command, env=variables, stdout=unread, stderr=unread)
+    with open(os.devnull, "wb") as unread:
+        return subprocess.Popen(command, env=variables, stdout=unread, stderr=unread)
 
 
 def steps_of(folder: Path) -> set[str]:
@@ -56,7 +55,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(
     words += "--do_train --use_cpu --max_steps 40 --save_steps 1 --learning_rate 3e-3".split()
     words += ["--resume_from_checkpoint", "last", *heads]
     whole, cut, draw = tmp_path / "whole", tmp_path / "cut", random.Random(script)
-    main: Callable[[list[str]], object] = import_module(f"examples.run_{script}").main
+    main = import_module(f"examples.run_{script}").main
     main([*words, "--output_dir", str(whole)])
     words += ["--output_dir", str(cut)]
     killed = 0
@@ -66,10 +65,9 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.4))
         run.send_signal(signal.SIGKILL)
-        ended = run.wait(timeout=60)
-        if ended == 0:
+        if run.wait(timeout=60) == 0:
             break  # it was through before
-        assert ended == -signal.SIGKILL
+        assert run.returncode == -signal.SIGKILL
         killed += 1
     assert killed > 0
     main(words)

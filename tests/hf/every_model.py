@@ -25,9 +25,9 @@ SMALL: dict[str, Any] = (
     | dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "ffn_hidden_size"), 48)
     | dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 16)
     | dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers", "depth"), 2)
-    | dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), 2)
+    | dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers", "layers"), 2)
     | dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "num_heads"), 4)
-    | dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+    | dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "attention_heads"), 4)
     | dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "n_mamba_heads"), 2)
     | dict.fromkeys(("num_experts_per_tok", "n_group", "topk_group", "first_k_dense_replace"), 1)
     | dict.fromkeys(("max_position_embeddings", "n_positions", "max_target_positions"), 128)
@@ -39,10 +39,9 @@ SMALL: dict[str, Any] = (
     | dict.fromkeys(("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"), 8)
     | {"vocab_size_per_layer_input": 99, "hidden_size_per_layer_input": 4, "laurel_rank": 4}
     | {"initializer_range": 0.1, "init_std": 0.1}  # so that tokens change each other
-    | {"conv_dim": (32, 32), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
+    | {"chunk_size": 16, "conv_dim": (32, 32), "conv_stride": (5, 2), "conv_kernel": (10, 3)}
     | {"num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16, "projection_dim": 32}
-    | {"upsample_initial_channel": 32, "latent_query_num": 8, "layers": 2, "attention_heads": 4}
-    | {"max_num_patches": 64, "chunk_size": 16}
+    | {"upsample_initial_channel": 32, "latent_query_num": 8, "max_num_patches": 64}
 )
 LENGTH, FIRST = 40, 31  # tokens of a text, and those before a cache
 EXACT = register_clustered(keys=4096, groups=64, size=4, segment=8, dense_below=0)
@@ -198,9 +197,8 @@ def row_of(key: str) -> tuple[Row | None, list[LayerSupport], dict[str, bool]]:
         return None, [], {}
     text = "input_ids" in inputs
     shown = [text or "decoder_input_ids" in inputs] * 2 + [text]
-    shown = [
-        can and holds(check, base, inputs, want) for can, check in zip(shown, CHECKS, strict=True)
-    ]
+    own = base, inputs, want
+    shown = [can and holds(check, *own) for can, check in zip(shown, CHECKS, strict=True)]
     rows = supports(base)
     reads = dict.fromkeys(f"{row.reads}{(row.why and f': {row.why}') or ''}" for row in rows)
     told = "; ".join(reads) or "no attention"
@@ -218,11 +216,9 @@ def row_of(key: str) -> tuple[Row | None, list[LayerSupport], dict[str, bool]]:
     model.set_attn_implementation(WATCHED)
     states(model, **inputs)
     model.set_attn_implementation(register_clustered(**READING))
-    given = model, inputs, states(model, **inputs)
-    found = [
-        ("yes" if check(*given) else "NO") if base_has_it else "–"  # which it cannot show
-        for check, base_has_it in zip(CHECKS, shown, strict=True)
-    ]
+    own = model, inputs, states(model, **inputs)
+    pairs = zip(CHECKS, shown, strict=True)
+    found = [("yes" if check(*own) else "NO") if there else "–" for check, there in pairs]
     paths = {module: path for path, module in model.named_modules()}
     row = Row(name, told, "yes" if exact else "NO", *found)
     return row, rows, {paths[module]: read for module, read in called.items()}

@@ -160,10 +160,10 @@ def read_last(  # no tuple comes in or out of a parallel loop
     weight = np.empty(len(query), query.dtype)
     scores = np.empty((len(query), column + padded(nodes)), query.dtype)
     # Neither constants nor unsigned rows: numba would compile anew what it has for other callers.
-    start, sinks = np.int64(0), np.int64(SINKS)
-    none = query.dtype.type(0)
+    start = int(np.int64(0))
+    sinks = int(np.int64(SINKS))
     for number in numba.prange(len(query)):
-        row = np.int64(number)
+        row = int(np.int64(number))
         head = row // times
         own, its, clusters = keys[head, ::1], values[head, ::1], members[head]  # as with room
         parts = (
@@ -171,7 +171,7 @@ def read_last(  # no tuple comes in or out of a parallel loop
             (s[head], t[head], u[head], v[head]),
         )  # fmt: skip
         met = ((column, nodes, top), bias)
-        drawn = (np.zeros(len(query), np.uint32), start, none)
+        drawn = (np.zeros(len(query), np.uint32), start, query.dtype.type(0))
         room = room_for(query, met, opened.shape[2])
         scores[row] = -np.inf
         score_rows(query, row, own, steps, sinks, scores, row)
@@ -200,7 +200,7 @@ def read_last(  # no tuple comes in or out of a parallel loop
                 if even:
                     more = vectors.read_eight(
                         output, query, row, own, its, clusters, node, begun, lse[row], drawn[0][0],
-                        start, none,
+                        start, drawn[2],
                     )  # fmt: skip
                 if more < 0:
                     some = clusters[node, begun : begun + step]
