@@ -46,15 +46,20 @@ def load_pretrained() -> tuple[Any, Any]:
         raise measure.NotMeasured(str(error)) from None
 
 
+def read_code(tokenizer: Any, length: int) -> Tensor:  # [1, length]
+    """Tokens of Python's standard library."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    text = "".join(file.read_text("utf-8") for file in files[: max(1, length // 256)])
+    found: Tensor = tokenizer(text, return_tensors="pt").input_ids[:, :length]
+    return found
+
+
 @cache
 def real_heads(length: int) -> Heads:
     """Nine heads of queries on three of keys: those of a layer of SmolLM2 on Python's own code."""
     model, tokenizer = load_pretrained()
-    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    text = "".join(file.read_text("utf-8") for file in files[: length // 256])
     model.model.layers = model.model.layers[:LAYERS]
-    ids = tokenizer(text, return_tensors="pt").input_ids[:, :length]
-    return Heads(*record_heads(model.model, ids)[-1][1:4])
+    return Heads(*record_heads(model.model, read_code(tokenizer, length))[-1][1:4])
 
 
 def heads(length: int, settings: Settings, training: bool = False) -> Outcome:
@@ -87,23 +92,27 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
 
 
 class Reader:
-    """A decoder that reads random tokens by an attention: a prompt, and more of them after that."""
+    """A decoder that reads tokens by an attention: prompts, and more of them after that.
+
+    Those of a shape are random; SmolLM2 itself reads code.
+    """
 
     def __init__(
         self, length: int, settings: Settings, shape: str | None, name: str = "sdpa",
-        jumps: JatConfig | None = None,
+        jumps: JatConfig | None = None, texts: int = 1,
     ) -> None:  # fmt: skip
         if shape is None:
-            model, _ = load_pretrained()
+            model, tokenizer = load_pretrained()
+            self.tokens = read_code(tokenizer, texts * length).view(texts, length)
         else:
             torch.manual_seed(0)
             config = transformers.LlamaConfig(**SHAPES[shape], max_position_embeddings=2 * length)
             model = widen(transformers.LlamaForCausalLM(config)).eval()
+            self.tokens = random_batch(texts, length, config.vocab_size, "cpu")["input_ids"]
+        self.tokens = self.tokens.to(settings.device)
         self.model: Any = model.to(settings.device, settings.dtype)
         self.model.config.clustered = {"dense_below": BEGIN}
         self.model.set_attn_implementation(name)
-        vocabulary = self.model.config.vocab_size
-        self.tokens = random_batch(1, length, vocabulary, settings.device)["input_ids"]
         self.cache: Any = None
         if jumps is not None and jumps.strength is None:  # that of stones fits all heads as it is
             batch = {"input_ids": self.tokens.flip(-1)[:, :256]}
@@ -112,7 +121,9 @@ class Reader:
             attach(self.model, jumps)
         self.read(self.tokens[:, :-2])  # a prompt in parts must be read as at once
         self.read(self.tokens[:, -2:-1])
-        agree(self.read(self.tokens[:, -1:]), self.prefill())
+        last = self.read(self.tokens[:, -1:])
+        if settings.dtype == torch.float32:  # others round, token by token, in thirty layers
+            agree(last, self.prefill())
 
     @torch.inference_mode()
     def read(self, tokens: Tensor) -> Tensor:
@@ -131,7 +142,7 @@ class Reader:
         """Return the seconds that a new token takes, the mean over those of a block."""
         start = time.perf_counter()
         for token in self.tokens[:, :NEW].split(1, dim=1):
-            self.read(token).argmax().item()
+            self.read(token).argmax(-1).tolist()
         return (time.perf_counter() - start) / NEW
 
     @torch.inference_mode()
@@ -150,6 +161,32 @@ def prefill(length: int, settings: Settings, shape: str) -> Outcome:
     """A prompt into a cache, by clusters against SDPA."""
     sides = [Reader(length, settings, shape, name).prefill for name in ("clustered", "sdpa")]
     return measure.in_turns(*sides, settings, heavy=True)
+
+
+def first_token(length: int, settings: Settings, dtype: str = "", texts: int = 1) -> Outcome:
+    """Prompts into the cache of SmolLM2 itself, all of it, and the bytes that this takes."""
+    settings = settings._replace(dtype=getattr(torch, dtype, settings.dtype))
+    build = partial(_build_prefill, length, settings, texts)
+    sides = [build(name) for name in ("clustered", "sdpa")]
+    found = measure.in_turns(*sides, settings, heavy=True)
+    del sides
+    names = {"our_bytes": "clustered", "their_bytes": "sdpa"}
+    facts = {
+        fact: measure.peak(_build_prefill, length, settings, texts, name, device=settings.device)
+        for fact, name in names.items()
+    }
+    return found | {"facts": facts}
+
+
+def _build_prefill(length: int, settings: Settings, texts: int, name: str) -> measure.Step:
+    return Reader(length, settings, None, name, texts=texts).prefill
+
+
+def next_token(length: int, settings: Settings, dtype: str = "", texts: int = 1) -> Outcome:
+    """A new token of SmolLM2 itself after prompts."""
+    settings = settings._replace(dtype=getattr(torch, dtype, settings.dtype))
+    sides = [Reader(length, settings, None, x, texts=texts) for x in ("clustered", "sdpa")]
+    return take_turns(sides[0].go_on, sides[1].go_on, settings)
 
 
 def new_token(length: int, settings: Settings, shape: str | None = None) -> Outcome:

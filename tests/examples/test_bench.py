@@ -1,10 +1,12 @@
 """The benchmarks: each family at its smallest size, the committed tables, and wrong use."""
 
+import copy
 import json
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from examples.benchmarks import decoders, kernels, long, measure, models
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TINY = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2}
 TINY |= {"num_attention_heads": 4, "intermediate_size": 32}
+LOAD = decoders.load_pretrained
 
 
 @pytest.fixture
@@ -34,9 +37,25 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(measure, "peak", run_here)
     monkeypatch.setattr(decoders, "BEGIN", 512)
     monkeypatch.setattr(decoders, "NEW", 4)
+    monkeypatch.setattr(decoders, "load_pretrained", load_short)
     monkeypatch.setattr(decoders, "OURS", partial(decoders.OURS, dense_below=512))
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+@cache
+def shortened() -> tuple[Any, Any]:
+    """SmolLM2 without its upper layers."""
+    model, tokenizer = LOAD()
+    model.model.layers = model.model.layers[: decoders.LAYERS]
+    model.config.num_hidden_layers = decoders.LAYERS
+    return model, tokenizer
+
+
+def load_short() -> tuple[Any, Any]:
+    """A model of its own for each side."""
+    model, tokenizer = shortened()
+    return copy.deepcopy(model), tokenizer
 
 
 def run_here(build, *arguments, device: str) -> int:
