@@ -109,7 +109,7 @@ def needles(kind: str, hay: str, keys: int = 1, values: int = 1, asked: int = 1)
         which = f"the special magic {kind}{many} for {', '.join(wanted)}"
         question = f"What {verb} {which} in the text above?"
         start = f"In the text above, {which} {verb}"
-        return Prompt(f"{text}\n\n{question}", start, tuple(answers))
+        return Prompt(f"{text}\n\n{question}", start, tuple(answers), tokens=40 * len(answers))
 
     return task
 

@@ -25,6 +25,7 @@ def test_the_same_attention_loses_nothing_and_the_file_goes_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(real_decoders, "load", lambda name: smollm2)
+    monkeypatch.setattr(real_decoders, "CONTINUED", 8)
     file = tmp_path / "a.jsonl"
     words = [real_decoders, "--output", file, *TINY, "--attention", "less:best:9999"]
     call(*words)
@@ -32,9 +33,9 @@ def test_the_same_attention_loses_nothing_and_the_file_goes_on(
     dense, same = map(json.loads, lines)
     assert len(dense["loss"]) == 2 and 0.5 < dense["loss"][1] < dense["loss"][0] < 4
     assert same["loss"] == pytest.approx(dense["loss"], abs=1e-3)
-    assert same["changed"] == dense["changed"] == [0.0, 0.0] and same["same"] == 64 == dense["same"]
+    assert same["changed"] == dense["changed"] == [0.0, 0.0] and same["same"] == 8 == dense["same"]
     assert "| python | 600 | less:best:9999 | 1 |" in capsys.readouterr().out
-    call(*words, "clustered:keys=2,segment=64,dense_below=0", "less:lines:80")
+    call(*words, "less:window:80", "less:lines:80")
     after = file.read_text("utf-8").splitlines()
     assert after[:2] == lines and len(after) == 4
     assert all(json.loads(line)["loss"] != dense["loss"] for line in after[2:])
