@@ -79,7 +79,7 @@ class Rows:
         """Return what the last of the budget's keys has."""
         if likely.is_cuda:
             return likely.topk(self.budget, sorted=False).values.amin(-1, keepdim=True)
-        place = self.length - self.budget  # on a CPU, topk takes forty times as long
+        place = self.length - self.budget  # on a CPU, topk takes many times as long
         return torch.from_numpy(np.partition(likely.numpy(), place)[..., place : place + 1])
 
     def read(self, exact: Tensor) -> Tensor:
