@@ -8,7 +8,6 @@ one, each with its own tasks.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from pandas import DataFrame
 
 from examples import questions
 from examples.options import example, option
-from examples.pretrained_decoders import PACKAGES, load
+from examples.pretrained_decoders import PACKAGES
 from examples.questions import Row
-from examples.real_decoders import DENSE, OTHERS, TREE, find_attention
-from examples.tasks.ruler import RULER, Draw, Prompt, fit
+from examples.real_decoders import DENSE, OTHERS, TREE, prepare, read_rows
+from examples.tasks.ruler import RULER, Prompt, fit
 
 FIELDS = ["task", "length", "number", "depth"]
 LIMIT = 0.5  # of the score of dense reading, from which on a task counts
@@ -47,21 +46,11 @@ def main(args: Options) -> Iterator[str]:
     """Ask what the file lacks; yield a line for each answer, and then a table."""
     if unknown := [task for task in args.tasks if task not in RULER]:
         raise ValueError(f"tasks must be among {'; '.join(RULER)}, got {unknown[0]!r}")
-    model, tokenizer = load(args.model)
-    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
-    most = model.config.max_position_embeddings
-    if max(args.lengths) > most:
-        raise ValueError(f"lengths must be at most {most} for this model, got {max(args.lengths)}")
-    own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
-    rows = questions.read_runs(
-        args.output,
-        "answers of real_answers",
-        lambda row: bool(row["model"] == own["model"] and row["score"] >= 0),
-    )
-    model.to(args.device)
+    model, tokenizer, names = prepare(args)
+    own, rows = read_rows(args, "answers of real_answers", "score")
     for about, prompt in draw_prompts(tokenizer, args):
         done = {row["attention"] for row in rows if about.items() <= row.items()}
-        for name in names.keys() - done:
+        for name in (x for x in names if x not in done):
             model.set_attn_implementation(names[name])
             said = answer(model, tokenizer, prompt)
             row = own | about | {"attention": name, "score": prompt.score(said), "said": said}
@@ -81,9 +70,9 @@ def draw_prompts(tokenizer: Any, args: Options) -> Iterator[tuple[Row, Prompt]]:
         depth = round((number + 0.5) / args.prompts, 3)
         for length in args.lengths:
             for task in args.tasks:
-                draw = Draw(random.Random(), 1, depth, args.data_dir)
                 about = dict(zip(FIELDS, (task, length, number, depth), strict=True))
-                yield about, fit(RULER[task], length, count, f"{task} {number}", draw)
+                seed = f"{task} {number}"
+                yield about, fit(RULER[task], length, count, seed, depth, args.data_dir)
 
 
 def encode(tokenizer: Any, prompt: Prompt) -> list[int]:

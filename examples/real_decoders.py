@@ -80,18 +80,8 @@ class Reading(NamedTuple):
 def main(args: Options) -> Iterator[str]:
     """Measure what the file lacks; yield a line for each number, and then tables."""
     check(args)
-    model, tokenizer = load(args.model)
-    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
-    most = model.config.max_position_embeddings - CONTINUED
-    if args.lengths[-1] > most:
-        raise ValueError(f"lengths must be at most {most} for this model, got {args.lengths[-1]}")
-    own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
-    rows = questions.read_runs(
-        args.output,
-        "numbers of real_decoders",
-        lambda row: bool(row["model"] == own["model"] and row["same"] >= 0),
-    )
-    model.to(args.device)
+    model, tokenizer, names = prepare(args, CONTINUED)
+    own, rows = read_rows(args, "numbers of real_decoders", "same")
     for about, tokens in draw_texts(tokenizer, args):
         done = [row for row in rows if about.items() <= row.items()]
         for row in measure(model, tokens, names, args.lengths, done):
@@ -99,6 +89,26 @@ def main(args: Options) -> Iterator[str]:
             questions.add_runs(args.output, rows[-1:])
             yield " ".join(str(rows[-1][name]) for name in [*FIELDS, "same"])
     yield from table(rows)
+
+
+def prepare(args: Any, room: int = 0) -> tuple[Any, Any, dict[str, str]]:
+    """Return a model that has room after each length, its tokenizer, and names that it takes."""
+    model, tokenizer = load(args.model)
+    names = {name: find_attention(model, name) for name in (DENSE, *args.attention)}
+    most, longest = model.config.max_position_embeddings - room, max(args.lengths)
+    if longest > most:
+        raise ValueError(f"lengths must be at most {most} for this model, got {longest}")
+    return model.to(args.device), tokenizer, names
+
+
+def read_rows(args: Any, layout: str, number: str) -> tuple[Row, list[Row]]:
+    """Return how rows name the model, and those of it that the file has, each with a number."""
+    own = {"model": args.model if args.model in PACKAGES else Path(args.model).resolve().name}
+
+    def wanted(row: Row) -> bool:
+        return bool(row["model"] == own["model"] and row[number] >= 0)
+
+    return own, questions.read_runs(args.output, layout, wanted)
 
 
 def check(args: Options) -> None:

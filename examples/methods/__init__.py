@@ -2,9 +2,8 @@
 
 ``register("less:bounds:256")`` makes that a name for ``attn_implementation``: each token reads 256
 keys exactly, and which, the file ``bounds.py`` says; ``less:bounds:0.25`` reads a quarter of a
-text's. All are **emulations**: dense
-formulas that compute every score and use a few, so that nothing is faster. Trees are not here:
-their name is ``clustered``, of the library itself.
+text's. All are **emulations**: dense formulas that compute every score and use a few, so that
+nothing is faster. Trees are not here: their name is ``clustered``, of the library itself.
 
 A method is a function from :class:`examples.methods.rows.Rows` to attention weights, in a file that
 this one names.

@@ -54,13 +54,16 @@ class Draw(NamedTuple):
 
 
 Task: TypeAlias = Callable[[Draw], Prompt]
+Count: TypeAlias = Callable[[Prompt], int]  # its tokens
 
 
-def fit(task: Task, length: int, count: Callable[[Prompt], int], seed: str, draw: Draw) -> Prompt:
+def fit(
+    task: Task, length: int, count: Count, seed: str, depth: float, data_dir: Path | None
+) -> Prompt:
     """Return the longest prompt of a task that has at most so many tokens."""
 
     def build(size: int) -> Prompt:
-        return task(draw._replace(random=random.Random(seed), size=size))
+        return task(Draw(random.Random(seed), size, depth, data_dir))
 
     low, high = 1, 2
     if count(build(low)) > length:
