@@ -175,16 +175,22 @@ def measure(
     """Yield what each attention says that has not said it, beside dense attention."""
     finished = {(row["attention"], row["length"]) for row in done}
     left = [x for x in names if any((x, length) not in finished for length in lengths)]
-    dense = None
+    dense: dict[int, Reading] = {}
     for name in [DENSE, *(x for x in left if x != DENSE)] if left else ():
         model.set_attn_implementation(names[name])
         # What chooses once for a whole prompt reads a shorter one in another way.
         steps = [[x] for x in lengths] if "lines" in name else [lengths]
-        readings = {length: x for step in steps for length, x in read(model, tokens, step).items()}
+        drafts = {length: x.after for length, x in dense.items()} if drafted(name) else {}
+        readings = {k: x for step in steps for k, x in read(model, tokens, step, drafts).items()}
         dense = dense or readings
         for length, found in readings.items():
             if (name, length) not in finished:
                 yield {"length": length, "attention": name} | compare(found, dense[length])
+
+
+def drafted(name: str) -> bool:
+    """Return whether new tokens, read at once, choose as one by one, and it saves time."""
+    return name.startswith(methods.PREFIX) and not any(x in name for x in ("lines", "queries"))
 
 
 def compare(found: Reading, dense: Reading) -> Row:
@@ -198,8 +204,10 @@ def compare(found: Reading, dense: Reading) -> Row:
 
 
 @torch.no_grad()
-def read(model: Any, tokens: list[int], lengths: Sequence[int]) -> dict[int, Reading]:
-    """Let a model read a text once, and go on after each length of it."""
+def read(
+    model: Any, tokens: list[int], lengths: Sequence[int], drafts: dict[int, Tensor]
+) -> dict[int, Reading]:
+    """Let a model read a text once, and go on after each length of it, or check a draft of that."""
     ids = torch.tensor([tokens], device=model.device)
     head, cache = model.get_output_embeddings(), DynamicCache()
     states = model.base_model(ids[:, : lengths[-1]], past_key_values=cache).last_hidden_state[0]
@@ -209,15 +217,20 @@ def read(model: Any, tokens: list[int], lengths: Sequence[int]) -> dict[int, Rea
         losses.append(F.cross_entropy(logits, right[: len(own)], reduction="none"))
         said.append(logits.argmax(-1))
     found = torch.cat(losses).cpu(), torch.cat(said).cpu()
-    after = {length: proceed(model, ids[:, :length], cache) for length in reversed(lengths)}
+    after = {x: proceed(model, ids[:, :x], cache, drafts.get(x)) for x in reversed(lengths)}
     return {length: Reading(*(x[:length] for x in found), after[length]) for length in lengths}
 
 
-def proceed(model: Any, ids: Tensor, cache: Any) -> Tensor:
-    """Return the tokens that are likeliest, one by one, after some that a cache has."""
+def proceed(model: Any, ids: Tensor, cache: Any, draft: Tensor | None = None) -> Tensor:
+    """Return the tokens that are likeliest, one by one, after some that a cache has.
+
+    Along a draft they come at once, and are right up to the first that is another.
+    """
     cache.crop(ids.size(1) - 1 - cache.get_seq_length())  # below 0: how many go
     token, found = ids[:, -1:], []
-    for _ in range(CONTINUED):
+    if draft is not None:
+        token = torch.cat([token, draft[None, :-1].to(token)], -1)
+    while sum(map(len, found)) < CONTINUED:
         states = model.base_model(token, past_key_values=cache).last_hidden_state
         token = model.get_output_embeddings()(states).argmax(-1)
         found.append(token[0])

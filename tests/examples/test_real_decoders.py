@@ -50,10 +50,14 @@ def test_a_long_text_is_read_as_its_beginnings_are(way: str) -> None:
     tokens = torch.randint(50, (401,))
     register_clustered(keys=8, segment=64, dense_below=0)
     model.set_attn_implementation(real_decoders.find_attention(model, way))
-    both = real_decoders.read(model, tokens.tolist(), [100, 400])
+    both = real_decoders.read(model, tokens.tolist(), [100, 400], {})
+    # A draft is right up to its 20th token.
+    drafts = {x: y.after.where(torch.arange(64) != 20, (y.after + 1) % 50) for x, y in both.items()}
+    checked = real_decoders.read(model, tokens.tolist(), [100, 400], drafts)
     with torch.no_grad():
         for length, found in both.items():
-            (alone,) = real_decoders.read(model, tokens.tolist(), [length]).values()
+            (alone,) = real_decoders.read(model, tokens.tolist(), [length], {}).values()
+            assert torch.equal(checked[length].after[:21], found.after[:21])
             logits = model(tokens[None, :length]).logits[0]
             expected = F.cross_entropy(logits, tokens[1 : length + 1], reduction="none")
             torch.testing.assert_close(found.losses, expected, rtol=1e-4, atol=1e-4)
