@@ -117,7 +117,7 @@ def read_transcripts(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]
     """Yield the meetings of QMSum and their queries; an answer begins with its first turn."""
     for _, turns, asked in read_meetings(data_dir):
         starts = [*accumulate((len(turn) + 1 for turn in turns), initial=0)]
-        yield "\n".join(turns), [(query, starts[min(spans)[0]]) for query, spans in asked]
+        yield "\n".join(turns), [(query, starts[min(spans)[0]]) for query, spans, _ in asked]
 
 
 READERS = {"covidqa": read_articles, "qmsum": read_transcripts}

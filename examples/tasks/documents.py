@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from examples.tasks.base import (
@@ -45,10 +45,17 @@ _EITHER = "'"  # opens a quotation, or closes it
 _SIDES = ("neg", "pos")
 _REVIEW = re.compile(r"(?P<part>train|test)/(?P<side>neg|pos)/\d+_\d+\.txt$")
 _BORDER = "\f"  # of a paragraph; XML allows no such character
-Asked: TypeAlias = tuple[str, list[tuple[int, int]]]  # a query; first and last turns that count
 _MARKS = re.compile(r"\{\w+\}\s*")  # {vocalsound}, {disfmarker}: up to half of what is said
 
 logger = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """What is asked of parts of a meeting: first and last turns of each, and what was answered."""
+
+    query: str
+    spans: list[tuple[int, int]]
+    answer: str
 
 
 def read_brown(data_dir: Path | None, _: str) -> Splits:
@@ -176,7 +183,11 @@ def read_meetings(data_dir: Path | None) -> Iterator[tuple[str, list[str], list[
             said = line["meeting_transcripts"]
             turns = [f"{x['speaker']}: {_MARKS.sub('', x['content']).strip()}" for x in said]
             asked = [
-                (query["query"].strip(), [(int(a), int(z)) for a, z in query["relevant_text_span"]])
+                Asked(
+                    query["query"].strip(),
+                    [(int(a), int(z)) for a, z in query["relevant_text_span"]],
+                    query["answer"].strip(),
+                )
                 for query in line["specific_query_list"]
             ]
         yield index, turns, asked
@@ -193,7 +204,7 @@ def _questions(
     passages: dict[int, list[str]] = defaultdict(list)
     for home, turn in zip(homes, turns, strict=True):
         passages[home].append(turn)
-    for text, spans in asked:
+    for text, spans, _ in asked:
         shares = [Counter[int]() for _ in spans]  # characters by passage
         for share, (first, last) in zip(shares, spans, strict=True):
             for turn in range(first, last + 1):
