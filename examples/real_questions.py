@@ -37,11 +37,11 @@ OTHERS = [f"{PREFIX}{name}:{KEYS}" for name in ("window", "bounds", "channels")]
 
 
 class Asked(NamedTuple):
-    """A question about a text, its answers, and the character at which the first ends."""
+    """A question about a text, its answers, and characters between which the first stands."""
 
     question: str
     answers: tuple[str, ...]
-    end: int
+    places: list[tuple[int, int]]
 
 
 @dataclass
@@ -108,7 +108,7 @@ def cut(
     return [
         Prompt(f"{text[:end]}\n\n{HOW[kind]} {x.question}", "", x.answers, False, TOKENS[kind])
         for x in asked
-        if x.end <= end
+        if max(x.places)[1] <= end
     ][: args.questions]
 
 
@@ -118,19 +118,21 @@ def read_articles(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]:
     for split in get_task("covidqa").load(data_dir).values():
         for row in split:
             texts = tuple(row["answers"]["text"])
-            end = row["answers"]["answer_start"][0] + len(texts[0])
-            asked.setdefault(row["context"], []).append(Asked(row["question"], texts, end))
+            start = row["answers"]["answer_start"][0]
+            own = Asked(row["question"], texts, [(start, start + len(texts[0]))])
+            asked.setdefault(row["context"], []).append(own)
     yield from asked.items()
 
 
 def read_transcripts(data_dir: Path | None) -> Iterator[tuple[str, list[Asked]]]:
-    """Yield the meetings of QMSum and their questions; an answer ends with its last turn."""
+    """Yield the meetings of QMSum and their questions; answers stand in whole turns."""
     for _, turns, asked in read_meetings(data_dir):
-        ends = [*accumulate(len(turn) + 1 for turn in turns)]
-        yield (
-            "\n".join(turns),
-            [Asked(x.query, (x.answer,), ends[max(z for _, z in x.spans)]) for x in asked],
-        )
+        starts = [*accumulate((len(turn) + 1 for turn in turns), initial=0)]
+        found = []
+        for query, spans, answer in asked:
+            places = [(starts[first], starts[last + 1] - 1) for first, last in spans]
+            found.append(Asked(query, (answer,), places))
+        yield "\n".join(turns), found
 
 
 READERS = {"covidqa": read_articles, "qmsum": read_transcripts}

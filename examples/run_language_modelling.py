@@ -1,10 +1,11 @@
-"""Train and evaluate a decoder that predicts the next token of texts.
+"""Train and evaluate a decoder that predicts the next token of texts, or an encoder masked ones.
 
 ``python -m examples.run_language_modelling --model_name_or_path M --task_name tinyshakespeare
 --data_dir DIR --do_train --do_eval --output_dir O``, or with files of your own: ``--train_file
 mine.txt``, one document, or CSV or JSON lines with a document a row in ``--text_column``.
 Blocks of ``--max_length`` tokens begin with the last token of the one before, so that each token of
-a document but the first is said exactly once.
+a document but the first is said exactly once. With ``--masked 0.3`` an encoder says three in ten
+tokens, drawn anew each time, from all others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from datasets import Dataset
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    DataCollatorForLanguageModeling,
+    PreTrainedTokenizerBase,
+)
 
 from examples.arguments import DataArguments, finished_run, parse_arguments, run_script
 from examples.data import draw_rows, load_splits, load_task
@@ -36,6 +42,7 @@ class LanguageArguments(DataArguments):
     """The data: documents. Limits of samples are of blocks, since documents may be few."""
 
     text_column: str = option("Column with documents.", "text")
+    masked: float = option("Share of tokens to say from all others; 0 for each next one.", 0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
@@ -43,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     model, data, args = parse_arguments(arguments, LanguageArguments)
     if (results := finished_run(args)) is not None:
         return results
+    if not 0 <= data.masked < 1:
+        raise ValueError(f"masked must be from 0 on and below 1, got {data.masked}")
     if data.max_length < 2:
         raise ValueError(f"max_length must be at least 2 to predict tokens, got {data.max_length}")
     task = load_task(data, "language_modelling")
@@ -63,14 +72,21 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     config = load_config(model, **settings)
     if config.vocab_size < wanted:
         raise ValueError(f"the model must know {wanted} tokens, got {config.vocab_size}")
-    unit = "token" if size else "character"
+    metrics = ["perplexity", f"bits_per_{'token' if size else 'character'}"]
+    auto_class, collate = AutoModelForCausalLM, collate_blocks
+    if data.masked:
+        if getattr(tokenizer, "mask_token", None) is None:
+            raise ValueError("masked needs a tokenizer with a token for what is masked, got none")
+        auto_class, metrics = AutoModelForMaskedLM, metrics[:1]
+        mask = {"mlm_probability": data.masked, "seed": args.seed}
+        collate = partial(mask_blocks, DataCollatorForLanguageModeling(tokenizer, **mask))
     return run_trainer(
-        *(model, data, args, AutoModelForCausalLM, config, encoded),
-        judge=partial(judge, metrics=("perplexity", f"bits_per_{unit}")),
-        metric=task.primary_metric if task else "perplexity",
+        *(model, data, args, auto_class, config, encoded),
+        judge=partial(judge, metrics=metrics),
+        metric=task.primary_metric if task and not data.masked else "perplexity",
         tokenizer=tokenizer,
-        collate=collate_blocks,
-        preprocess_logits_for_metrics=token_losses,
+        collate=collate,
+        preprocess_logits_for_metrics=partial(token_losses, shift=0 if data.masked else 1),
     )
 
 
@@ -116,19 +132,32 @@ def collate_blocks(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     return {"input_ids": tokens, "attention_mask": real, "labels": labels}
 
 
-def token_losses(outputs: Any, labels: Any) -> Any:
+def mask_blocks(mask: Any, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Pad on the right, and mask some tokens, which alone are labels."""
+    blocks = collate_blocks(rows)
+    special = blocks["attention_mask"] == 0
+    tokens, labels = mask.torch_mask_tokens(blocks["input_ids"], special_tokens_mask=special)
+    return blocks | {"input_ids": tokens, "labels": labels}
+
+
+def token_losses(outputs: Any, labels: Any, *, shift: int) -> Any:
     """Keep the loss of each token in place of scores of the whole vocabulary."""
     logits = outputs[0] if isinstance(outputs, tuple) else outputs
-    return functional.cross_entropy(
-        logits[:, :-1].transpose(1, 2).float(), labels[:, 1:], reduction="none"
-    )
+    labels = labels[:, shift:]
+    if logits.dim() == 2:  # of labelled tokens alone, as ModernBERT has them
+        losses = torch.zeros(labels.shape, device=labels.device)
+        asked = labels != _NO_LABEL
+        losses[asked] = functional.cross_entropy(logits.float(), labels[asked], reduction="none")
+        return losses
+    logits = logits[:, : labels.size(1)]
+    return functional.cross_entropy(logits.transpose(1, 2).float(), labels, reduction="none")
 
 
 def judge(
     predictions: Any, labels: Any, split: Encoded, metrics: Sequence[str]
 ) -> tuple[dict[str, float], None]:
     """Summarise how surprised the model was by all tokens."""
-    losses = predictions[labels[:, 1:] != _NO_LABEL]
+    losses = predictions[labels[:, labels.shape[1] - predictions.shape[1] :] != _NO_LABEL]
     scores = score_losses(losses, split.notes)
     return {name: scores[name] for name in metrics}, None
 

@@ -21,6 +21,7 @@ from torch.utils.data import SequentialSampler
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -223,7 +224,8 @@ def run_trainer(
         with using_global_tokens(loaded, torch.zeros(1, 1, dtype=torch.bool)):
             pass  # refuses a model that would leave it out
     if args.load_best_model_at_end and args.metric_for_best_model in (None, "loss"):
-        args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not is_decoder
+        says = auto_class in (AutoModelForCausalLM, AutoModelForMaskedLM)
+        args.metric_for_best_model, args.greater_is_better = f"eval_{metric}", not says
     answers: dict[str, Answers] = {}
     compute = partial(_scores_of, judge, encoded, answers)
     trainer = TaskTrainer(

@@ -21,6 +21,7 @@ from typing import Any
 from datasets import Dataset
 
 from examples.tasks.base import Task, find_file, reading
+from examples.tasks.documents import read_brown, read_hyperpartisan
 from jat_graph.core.files import parse_json, read_text
 
 NUM_VOICES = 4
@@ -42,6 +43,19 @@ def read_wikitext(data_dir: Path | None, split: str) -> Dataset:
         raise ValueError(f"{path} must begin with a title like ' = Title = '")
     articles = [text[start:end].strip() for start, end in pairwise([*starts, len(text)])]
     return Dataset.from_dict({"text": articles})
+
+
+def read_prose(data_dir: Path | None, split: str) -> Dataset:
+    """Read what there is of long texts, without those that others measure on.
+
+    To train on: WikiText-2's test split, Brown and Hyperpartisan; else WikiText-2's validation.
+    """
+    if split != "train":
+        return read_wikitext(data_dir, split)
+    texts = [*read_wikitext(data_dir, "test")["text"]]
+    for read in (read_brown, read_hyperpartisan):
+        texts += [text for part in read(data_dir, split).values() for text in part["text"]]
+    return Dataset.from_dict({"text": texts})
 
 
 def read_shakespeare(data_dir: Path | None, split: str) -> Dataset:
@@ -83,6 +97,7 @@ _FINE, _COARSE = (partial(read_chorales, resolution=step) for step in ("16th", "
 _PLAYS = "bits_per_character perplexity"
 LANGUAGE = (
     _task("wikitext2", read_wikitext, "perplexity bits_per_character", _ALL),
+    _task("prose", read_prose, "perplexity bits_per_character", "train validation"),
     _task("tinyshakespeare", read_shakespeare, _PLAYS, "train validation"),
     _task("chorales", _FINE, _NOTES, _ALL, VOCABULARY_SIZE),
     _task("choralesquarter", _COARSE, _NOTES, _ALL, VOCABULARY_SIZE),
