@@ -44,19 +44,19 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 2_832,
-    "jat_graph/core": 1_514,
+    "jat_graph/clusters": 2_834,
+    "jat_graph/core": 1_548,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_344,
-    "jat_graph/jumps": 7_383,
+    "jat_graph/jumps": 7_367,
     "jat_graph/looking": 6_410,
     "jat_graph/nn": 767,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 23_473,
+    "jat_graph": 23_493,
     "examples": 10_340,
     "models": 742,
-    "tests": 29_130,
+    "tests": 29_165,
 }
 
 

@@ -45,7 +45,7 @@ def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choi
     return empty_choice(query, key.size(1), tree, rule), Nodes.of(tree, key, value, rule)
 
 
-@torch.library.custom_op("jat_graph::read_tree", mutates_args=())
+@torch.library.custom_op("jat_graph::read_tree", mutates_args=(), tags=torch.Tag.cudagraph_unsafe)
 def read_tree(
     query: Tensor,  # [B, H, L, D]
     key: Tensor,  # [B, Hkv, L, D]
@@ -74,7 +74,9 @@ def read_tree(
     return output, lse, read
 
 
-@torch.library.custom_op("jat_graph::read_tree_backward", mutates_args=())
+@torch.library.custom_op(
+    "jat_graph::read_tree_backward", mutates_args=(), tags=torch.Tag.cudagraph_unsafe
+)
 def _read_tree_backward(
     grad: Tensor,
     query: Tensor,

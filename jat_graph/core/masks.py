@@ -225,7 +225,9 @@ def _named(pairs: Tensor, causal: bool, known: dict[bool, Tensor | str]) -> Tens
     return found
 
 
-@torch.library.custom_op("jat_graph::without_biases", mutates_args=())
+@torch.library.custom_op(
+    "jat_graph::without_biases", mutates_args=(), tags=torch.Tag.cudagraph_unsafe
+)
 def _without_biases(documents: Tensor, bias: Tensor) -> Tensor:  # int [B, L]
     """Refuse biases that are not 0; an operator, as it looks at values."""
     if bool(bias.any()):
@@ -233,7 +235,9 @@ def _without_biases(documents: Tensor, bias: Tensor) -> Tensor:  # int [B, L]
     return documents.clone()
 
 
-@torch.library.custom_op("jat_graph::packed_documents", mutates_args=())
+@torch.library.custom_op(
+    "jat_graph::packed_documents", mutates_args=(), tags=torch.Tag.cudagraph_unsafe
+)
 def _packed(pairs: Tensor, causal: bool) -> Tensor:  # bool [B, L, L] -> int [B, L]
     """Name each document by the first key that it sees; an operator, as it looks at values."""
     documents = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -164,3 +165,32 @@ def flat_weights(name: str, weight: Tensor | None, count: int) -> Tensor | None:
             cure = f"; a layer takes {weight.size(1)} columns if it is made with edge_dim"
         raise ValueError(f"{name} must be [{count}] or [{count}, 1], got {got}{cure}")
     return weight.reshape(count)
+
+
+def add_rows(total: Tensor, index: Tensor, rows: Tensor) -> None:
+    """Add rows to those of an index, some to the same one, with equal sums in every run."""
+    if total.is_cuda:  # whose ``index_add_`` is atomic
+        total.index_put_((index,), rows, accumulate=True)
+    else:
+        total.index_add_(0, index, rows)
+
+
+@contextlib.contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Turn autocast and TF32 off."""
+    if device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        yield  # to switch off what is not on takes as long as a small product
+        return
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda" or torch.compiler.is_compiling():
+            yield
+            return
+        own = torch.backends.cuda.matmul
+        before = own.fp32_precision
+        own.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            own.fp32_precision = "none"  # as for all of torch, if that is what it was
+            if own.fp32_precision != before:
+                own.fp32_precision = before

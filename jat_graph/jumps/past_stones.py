@@ -12,7 +12,8 @@ from torch import Tensor
 from jat_graph.core.heads import Features, HeadGroup, HeadParts
 from jat_graph.core.masks import TokenMask
 from jat_graph.core.past import BACK, Past, put
-from jat_graph.jumps.adjacency.scores import QueryKeyScores, full_precision
+from jat_graph.core.tensors import full_precision
+from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.jumps.adjacency.standard import Moments, causal_features
 from jat_graph.jumps.adjacency.stones import StoneIncidence
 from jat_graph.jumps.config import StoneGraph

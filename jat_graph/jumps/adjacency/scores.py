@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.core.masks import TokenMask
+from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.kernels import query_peaks
 
 # Elements of one block of scores when they are streamed.
@@ -144,21 +143,3 @@ def attention_scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
 def score_dtype(query: Tensor, key: Tensor) -> torch.dtype:
     """Return the dtype of scores: float64 where both inputs are float64, else float32."""
     return torch.float64 if query.dtype == key.dtype == torch.float64 else torch.float32
-
-
-@contextlib.contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Turn autocast and TF32 off."""
-    if device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        yield  # to switch off what is not on takes as long as a small product
-        return
-    with torch.autocast(device.type, enabled=False):
-        if device.type != "cuda" or torch.compiler.is_compiling():
-            yield
-            return
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = False
-        try:
-            yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed

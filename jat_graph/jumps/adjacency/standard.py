@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.core.masks import TokenMask
-from jat_graph.jumps.adjacency.scores import full_precision, score_dtype
+from jat_graph.core.tensors import full_precision
+from jat_graph.jumps.adjacency.scores import score_dtype
 
 PAIRS_REFUSED = (
     "standard scores need a mask of padding or causal order, got one of pairs [.., L, L]; "

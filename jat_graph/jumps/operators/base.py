@@ -11,8 +11,8 @@ from torch import Tensor
 
 from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_integer
+from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
-from jat_graph.jumps.adjacency.scores import full_precision
 from jat_graph.jumps.kernels import count_votes
 
 # Keys up to which what is known of them is kept between products; beyond, it is made again.

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.core.compiling import in_transform
+from jat_graph.core.tensors import add_rows
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.operators.base import Operator
 from jat_graph.jumps.operators.threshold import BlockedOperator
@@ -116,10 +117,10 @@ def vote_edges(adjacency: PairAdjacency, max_neighbors: int | None = None) -> Ed
         code, votes = code[fresh], votes[order[fresh]]
     target, source = code.div(voters.numel(), rounding_mode="floor"), code % voters.numel()
     kept = torch.stack([torch.ones_like(votes), votes.detach()]).double()
-    lost = sums.flatten(1).index_add(1, target, kept, alpha=-1).view_as(sums)
-    dropped = lost[0].sum(-1).long()
+    add_rows(sums.flatten(1).mT, target, -kept.mT)  # what is left is lost
+    dropped = sums[0].sum(-1).long()
     # Sums of soft votes are not exact: something may be left where nothing is lost.
-    dropped_weight = (lost[1] / voters).sum(-1).masked_fill(dropped == 0, 0.0)
+    dropped_weight = (sums[1] / voters).sum(-1).masked_fill(dropped == 0, 0.0)
     weight = votes / voters.flatten()[target]
     return Edges(torch.stack([source, target]), weight, dropped, dropped_weight)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from jat_graph.core.compiling import in_transform
-from jat_graph.core.tensors import recomputed
+from jat_graph.core.tensors import add_rows, recomputed
 from jat_graph.jumps.heads import wide_attention
 from jat_graph.jumps.patterns.base import Pattern
 from jat_graph.jumps.patterns.dense import PatternInputs, same_precision
@@ -130,7 +130,7 @@ class FusedBlocks(torch.autograd.Function):
                 grads, parts, (piece.queries, piece.keys, piece.keys), strict=True
             ):
                 rows = part[..., : total.size(-1)].transpose(1, 2).flatten(0, 1)
-                total.index_add_(0, index.flatten(), rows.to(total.dtype))
+                add_rows(total, index.flatten(), rows.to(total.dtype))
         given = zip(grads, (query, key, value), strict=True)
         return (*(total.to(tensor.dtype) for total, tensor in given), None, None, None)
 
