@@ -1,0 +1,1 @@
+"""Trees on GPUs, by Triton."""
