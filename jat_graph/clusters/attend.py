@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from jat_graph.clusters import naive
 from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
 from jat_graph.clusters.tree import SINKS, Tree, spread_gradients
-from jat_graph.core.compiling import HAS_NUMBA
+from jat_graph.core.compiling import HAS_NUMBA, HAS_TRITON
 
 Parts = tuple[Tensor, Tensor, Tensor]
 
@@ -52,6 +53,8 @@ def kernel_for(device: torch.device) -> Kernel:
         from jat_graph.clusters.cpu import gradients, kernel  # which import numba
 
         register_kernel("cpu", Kernel(kernel.choose, kernel.read, gradients.differentiate))
+    if HAS_TRITON and device.type == "cuda" and "cuda" not in KERNELS:
+        register_kernel("cuda", import_module("jat_graph.clusters.gpu.kernel"))
     return KERNELS.get(device.type, KERNELS["naive"])
 
 

@@ -133,6 +133,7 @@ def differentiate(
     kept: Dropout = None,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]]:
     """Return the gradients of queries, keys and values, and those of the means of both."""
+    nodes = nodes.wide()
     by_query, by_key, by_value = (torch.zeros_like(x) for x in (query, key, value))
     by_keys, by_values = ([torch.zeros_like(x) for x in part] for part in nodes[:2])
     seeds = seeds_of(kept[1], query) if kept else lse

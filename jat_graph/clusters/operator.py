@@ -39,6 +39,11 @@ def sequences(
             yield row, tokens, rule._replace(window=int(last.sum()))
 
 
+def _taken(x: Tensor) -> Tensor:
+    """Return heads as kernels read them: on a CPU, prompts are read in the precision of sums."""
+    return (x if x.is_cuda else wide(x)).contiguous()
+
+
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
     """Return an empty choice, and the means of the tree of a whole sequence."""
     tree = grow_for(rule, key)
@@ -65,7 +70,8 @@ def read_tree(
     kernel = kernel_for(query.device)
     found = sequences(documents, global_tokens, len(query), shared)
     for number, (row, tokens, rule) in enumerate(found):
-        own, *others = [wide(x[row][:, tokens]).contiguous() for x in (query, key, value)]
+        own, *others = [_taken(x[row][:, tokens]) for x in (query, key, value)]
+        own = wide(own)
         choice, nodes = _chosen(own, others[0], others[1], rule)
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)
         parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, kept=kept)
@@ -96,12 +102,13 @@ def _read_tree_backward(
     kernel = kernel_for(query.device)
     all_sequences = sequences(documents, global_tokens, len(query), Rule.of(settings))
     for number, (row, tokens, rule) in enumerate(all_sequences):
-        parts = [x[row][:, tokens] for x in (grad, output, lse, query, key, value)]
-        parts = [wide(x).contiguous() for x in parts]  # loops over single heads are faster
+        parts = [_taken(x[row][:, tokens]) for x in (grad, output, lse, query, key, value)]
+        as_read = parts[4], parts[5]
+        parts = [wide(x) for x in parts]
         parts[3] = parts[3] * scale
-        choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
+        choice, nodes = _chosen(parts[3], *as_read, rule)
         if choice.opened.numel():  # by far more numbers than are kept
-            choice = kernel.choose(parts[3], parts[4], choice, nodes)
+            choice = kernel.choose(parts[3], as_read[0], choice, nodes)
         else:
             choice = choice._replace(read=read[row][:, tokens].contiguous())
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)

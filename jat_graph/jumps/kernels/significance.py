@@ -80,7 +80,7 @@ def peaks_triton(query: Tensor, key: Tensor) -> Tensor:
     sizes = query.size(1), length, width
     with torch.cuda.device_of(key):
         grid = (graphs * ceil_div(length, TILE),)
-        _stream_queries[grid](query, key, peak, *sizes, SIZE=TILE, DEPTH=FEATURES)
+        _stream_queries[grid](query, key, peak, *sizes, SIZE=TILE, DEPTH=FEATURES, num_warps=8)
     return peak
 
 

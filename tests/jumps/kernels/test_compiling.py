@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,30 +36,51 @@ def test_each_device_has_its_form():
     assert choose(torch.device("meta"), *forms) is counting.count_torch
 
 
-# Runs each function with a driver that knows a Hopper GPU but has none: kernels are compiled to its
-# machine code and not launched. Prints the name and the PTX of each, for each line of sizes.
+# Runs each function with a driver that knows a GPU but has none: kernels are compiled to machine
+# code and not launched. Prints name, PTX and resources of each, for each line of sizes.
 COMPILE = """
-import json, sys
+import json, re, subprocess, sys, tempfile
+from pathlib import Path
 import torch
+import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+arch = int(sys.argv[1])
+tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+
 class Driver:
-    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+    def get_current_target(self): return GPUTarget("cuda", arch, 32)
     def get_current_device(self): return 0
     def get_current_stream(self, device): return 0
 
 def compile_only(self, *args, grid, warmup, **kwargs):
     kernel = launch(self, *args, grid=grid, warmup=True, **kwargs)
-    assert kernel.asm["cubin"]
-    compiled.append((self.__name__, kernel.asm["ptx"]))
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        said = subprocess.run([tool, "-res-usage", file.name], capture_output=True, check=True)
+    used = {k: int(v) for k, v in re.findall(r"(STACK|LOCAL):(\\d+)", said.stdout.decode())}
+    used["SHARED"] = kernel.metadata.shared
+    compiled.append((self.__name__, kernel.asm["ptx"], used))
 
 driver.set_active(Driver())
 launch, JITFunction.run = JITFunction.run, compile_only
 from jat_graph.jumps.kernels import counting, ranking, significance, threshold_product
 
-for dtype, graphs, keys, length, width in json.loads(sys.argv[1]):
+if len(sys.argv) > 3:
+    from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for
+    from jat_graph.clusters.gpu import kernel
+    for tokens, dtype in json.loads(sys.argv[3]):
+        compiled, rule = [], Rule()
+        query = torch.zeros(2, tokens, 64)
+        key = torch.zeros(1, 9000, 64, dtype=getattr(torch, dtype))
+        tree = grow_for(rule, key)
+        given = empty_choice(query, 9000, tree, rule), Nodes.of(tree, key, key, rule)
+        kernel.read(query, key, key, *given, chosen=False)
+        print(json.dumps(compiled))
+for dtype, graphs, keys, length, width in json.loads(sys.argv[2]):
     compiled, dtype = [], getattr(torch, dtype)
     columns = torch.zeros(graphs, keys, length, dtype=dtype)
     limits = torch.zeros(graphs, keys, dtype=dtype)
@@ -76,27 +98,47 @@ SIZES = {
     "one of everything": ("float32", 1, 1, 1, 1),
     "several segments": ("float64", 2, 16, 1040, 64),
 }
+SHARED = {80: 163 * 2**10, 90: 227 * 2**10}  # bytes that a block may have, by architecture
 VOTING = {"_count_tile", "_search"}
 SUMMING = {"_move", "_read_sums", "_stream_queries", "_sum_segments"}
 
 
+def compile_for(arch: int, *given: Any) -> list[list[Any]]:
+    """Return name, PTX and resources of each kernel that is launched, for each line of sizes."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    lines = run_script(COMPILE, str(arch), *map(json.dumps, given), **environment).splitlines()
+    found = [*map(json.loads, lines)]
+    for name, _, used in (kernel for kernels in found for kernel in kernels):
+        fits = used["STACK"] + used["LOCAL"] == 0 and used["SHARED"] <= SHARED[arch]
+        assert fits, f"{name} on sm_{arch} spills, or has no room: {used}"
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
-def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own():
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    lines = run_script(COMPILE, json.dumps(list(SIZES.values())), **environment).splitlines()
-    compiled = dict(zip(SIZES, map(json.loads, lines), strict=True))
+@pytest.mark.parametrize("arch", SHARED)
+def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own(arch: int) -> None:
+    found = compile_for(arch, list(SIZES.values()))
+    compiled = dict(zip(SIZES, found, strict=True))
     for sizes, kernels in compiled.items():
         wanted = VOTING | SUMMING | ({"_sum_ends"} if sizes == "several segments" else set())
-        assert {name for name, _ in kernels} == wanted
+        assert {name for name, *_ in kernels} == wanted
     # A vote is neither fused with the comparison, nor flushed to zero where it is small.
-    codes = [code for name, code in compiled["odd"] if name in VOTING]
+    codes = [code for name, code, _ in compiled["odd"] if name in VOTING]
     assert len(codes) == 3
     for code in codes:
         assert "mul.f32" in code and "fma" not in code and ".ftz" not in code
     # Sums are not rounded to TF32, which is what Triton does unless it is told.
-    (code,) = [code for name, code in compiled["odd"] if name == "_stream_queries"]
+    (code,) = [code for name, code, _ in compiled["odd"] if name == "_stream_queries"]
     assert "fma.rn.f32" in code and "mma" not in code
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
+@pytest.mark.parametrize("arch", SHARED)
+def test_trees_compile_for_a_gpu_with_tensor_cores(arch: int) -> None:
+    ((name, code, _),) = compile_for(arch, [], [[9000, "bfloat16"]])[0]
+    assert name == "read" and "mma.sync" in code and "bf16" in code
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -1,0 +1,154 @@
+"""The kernel for GPUs reads what the formula reads: on a GPU, or in Triton's interpreter."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+from jat_graph.clusters import naive
+from jat_graph.clusters.attend import KERNELS, Kernel, kernel_for
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for
+from jat_graph.clusters.gpu import kernel
+from jat_graph.clusters.operator import read_tree
+from tests.clusters.support import Deep, random_heads, run, tree_heads
+from tests.jumps.kernels.support import DEVICE
+
+SMALL = Deep(keys=6, groups=2, size=2, segment=16, window=5, margin=3.0)
+ENCODER = Deep(keys=8, groups=2, size=4, window=3, margin=4.0, causal=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def mended() -> Iterator[None]:
+    """Let the interpreter multiply bfloat16 and round to it, and make its language once."""
+    # Triton's issue 11584: it multiplies the bits as integers, and cuts off what it rounds.
+    build, function = interpreter.InterpreterBuilder, interpreter.InterpretedFunction
+    dot, cast, patch = build.create_dot, build.cast_impl, interpreter._patch_lang
+    done = set[Any]()
+
+    def widened(x: Any) -> Any:
+        if x.dtype.scalar != tl.bfloat16:
+            return x
+        data = (x.data.astype(np.uint32) << 16).view(np.float32)
+        return interpreter.TensorHandle(data, tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *others: Any) -> Any:
+        return dot(self, widened(a), widened(b), *others)
+
+    def cast_impl(self: Any, x: Any, kind: Any) -> Any:
+        if x.dtype.scalar != tl.float32 or kind.scalar != tl.bfloat16:
+            return cast(self, x, kind)
+        nearest = torch.from_numpy(np.ascontiguousarray(x.data)).bfloat16().view(torch.int16)
+        data = nearest.numpy().view(np.uint16).reshape(np.shape(x.data))
+        return interpreter.TensorHandle(data, tl.bfloat16)
+
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.fn not in done:
+            patch(self.fn)
+            done.add(self.fn)
+        return self.rewrite()(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as context:
+        if DEVICE.type == "cpu":
+            context.setattr(build, "create_dot", create_dot)
+            context.setattr(build, "cast_impl", cast_impl)
+            context.setattr(function, "__call__", call)
+        yield
+
+
+def both(
+    length: int, rule: Rule, dtype: torch.dtype = torch.float32, **shape: Any
+) -> tuple[tuple[Choice, Any], tuple[Choice, Any]]:
+    """Return choices, and outputs with log-sum-exp, of the formula and of the kernel."""
+    heads = [x.to(DEVICE, dtype) for x in random_heads(length, **shape)]
+    query, key, value = heads[0].float(), 1.5 * heads[1], heads[2]
+    tree = grow_for(rule, key)
+    nodes = Nodes.of(tree, key, value, rule)
+    assert kernel.unsupported(key, empty_choice(query, length, tree, rule)) is None
+    found = []
+    for one in (naive, kernel):
+        choice = empty_choice(query, length, tree, rule)
+        found.append((choice, one.read(query, key, value, choice, nodes, chosen=False)))
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize(
+    ("length", "rule", "shape"),
+    [
+        (110, SMALL, {}),
+        (110, SMALL._replace(rest=False, margin=float("inf")), {"widths": (20, 17)}),
+        (83, SMALL._replace(dense_below=50), {"rows": 41}),
+        (150, SMALL._replace(segment=64), {"heads": (3, 1), "rows": 1}),
+        (100, Rule(keys=5, groups=3, size=4, segment=32, window=7), {"heads": (5, 1), "rows": 6}),
+        (40, SMALL._replace(window=64), {}),  # no cluster yet
+        (90, ENCODER, {}),
+        (77, ENCODER._replace(window=0, keys=3, size=3), {"heads": (2, 1)}),
+    ],
+    ids=["prompt", "no rest", "last tokens", "a token", "odd", "short", "encoder", "no near keys"],
+)
+def test_it_chooses_and_reads_as_the_formula_does(
+    length: int, rule: Rule, shape: dict[str, Any]
+) -> None:
+    (wanted, right), (choice, found) = both(length, rule, **shape)
+    assert torch.equal(choice.opened, wanted.opened) and torch.equal(choice.read, wanted.read)
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_has_sums_in_float32(dtype: torch.dtype) -> None:
+    # All clusters are read, so that no rounding chooses others.
+    rule = SMALL._replace(keys=48, groups=8, margin=float("inf"))
+    (_, right), (_, found) = both(70, rule, dtype, widths=(16, 16), heads=(2, 1))
+    assert found[0].dtype == torch.float32
+    within = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found, right, rtol=within, atol=within)
+
+
+def test_what_is_chosen_is_read_and_gradients_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [x.float().to(DEVICE) for x in random_heads(70, (2, 1))]
+    kernel_for(DEVICE)
+    found = []
+    for one in (naive, kernel):
+        own = Kernel(one.choose, one.read, one.differentiate)
+        monkeypatch.setitem(KERNELS, DEVICE.type, own)
+        found.append(run(tree_heads, heads, SMALL))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_goes_through_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = (x.float().to(DEVICE)[None] for x in random_heads(60, (2, 1)))
+    leaves = [x.requires_grad_() for x in (query, key, value)]
+    documents = (torch.arange(60, device=DEVICE) // 35)[None]
+    rule = [float(x) for x in Rule(*SMALL)]
+    kernel_for(DEVICE)
+    found = []
+    for one in (naive, kernel):
+        own = Kernel(one.choose, one.read, one.differentiate)
+        monkeypatch.setitem(KERNELS, DEVICE.type, own)
+        output = read_tree(*leaves, documents, None, None, 0.4, 0.0, rule)[0]
+        found.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_it_does_not_read_the_formula_reads() -> None:
+    heads = random_heads(60, (2, 1))
+    query, key, value = (x.float().to(DEVICE) for x in heads)
+    for rule, kept, why in (
+        (SMALL, (0.9, 3), "dropout"),
+        (SMALL._replace(keys=0), None, "keys=0"),
+        (SMALL._replace(segment=8), None, "a segment that is no multiple of 16"),
+    ):
+        tree = grow_for(rule, key)
+        nodes = Nodes.of(tree, key, value, rule)
+        choices = [empty_choice(query, 60, tree, rule) for _ in range(2)]
+        assert kernel.unsupported(key, choices[0], kept) == why
+        given = nodes, False, kept
+        found = kernel.read(query, key, value, choices[0], *given)
+        assert torch.equal(found[0], naive.read(query, key, value, choices[1], *given)[0])
+    assert kernel.unsupported(heads[1], choices[0]) == "float64"
