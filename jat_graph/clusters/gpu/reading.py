@@ -10,47 +10,23 @@ import math
 import triton
 import triton.language as tl
 
+from jat_graph.clusters.gpu.descent import (
+    children,
+    choose_children,
+    choose_top,
+    listed_of,
+    load,
+)
 from jat_graph.clusters.tree import FAN
 
-NOTHING = tl.constexpr(-0x7FFFFFFFFFFFFFFF)  # below all that is packed
 LOG_FAN = tl.constexpr(math.log(FAN))
 INTEGERS = "tokens length clustered group shift limit count0 count1 count2 count3".split()
-
-
-@triton.jit
-def _packed(scores, nodes, fits):
-    """Return integers in the order of scores, of equal ones the first node's before others'."""
-    bits = scores.to(tl.int32, bitcast=True)
-    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    both = (bits.to(tl.int64) << 32) | (0x7FFFFFFF - nodes).to(tl.int64)
-    return tl.where(fits, both, NOTHING)
-
-
-@triton.jit
-def _merge(best, more, ROWS: tl.constexpr, KEEP: tl.constexpr):
-    """Return the best of two as many."""
-    return tl.topk(tl.reshape(tl.join(best, more), [ROWS, 2 * KEEP]), KEEP)
-
-
-@triton.jit
-def _listed(best, WANTED: tl.constexpr, KEEP: tl.constexpr):
-    """Return the nodes of the best in rising order, and -1 for none after them."""
-    fits = (best > NOTHING) & (tl.arange(0, KEEP) < WANTED)[None, :]
-    nodes = tl.sort(tl.where(fits, 0x7FFFFFFF - (best & 0x7FFFFFFF).to(tl.int32), 0x7FFFFFFF))
-    return tl.where(nodes < 0x7FFFFFFF, nodes, -1)
 
 
 @triton.jit
 def _among(nodes, listed):
     """Return which nodes, [rows or 1, n], are in the lists [rows, k]."""
     return tl.max((nodes[:, :, None] == listed[:, None, :]).to(tl.int32), 2) > 0
-
-
-@triton.jit
-def _load(rows, index, there, width, WIDTH: tl.constexpr):
-    """Load rows of a table, [..., features], zero where there is none."""
-    index = tl.expand_dims(index, -1) * WIDTH + width
-    return tl.load(rows + index, mask=tl.expand_dims(there, -1) & (width < WIDTH), other=0.0)
 
 
 @triton.jit
@@ -74,54 +50,6 @@ def _read_some(q, k, v, fits, bias, most, mass, total, OWN: tl.constexpr):
 
 
 @triton.jit
-def _choose_top(
-    q, means, spreads, number, least, lean, width,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, KEEP: tl.constexpr, KEYS: tl.constexpr,
-):  # fmt: skip
-    """Return the best of all nodes of a level, packed."""
-    best = tl.zeros((ROWS, KEEP), tl.int64) + NOTHING
-    for block in range(0, number, KEYS):
-        index = block + tl.arange(0, KEYS)
-        k = _load(means, index, index < number, width, WIDTH)
-        spread = tl.load(spreads + index, mask=index < number, other=0.0)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") + lean[:, None] * spread[None, :]
-        fits = (scores >= least[:, None]) & (index < number)[None, :]
-        more = _packed(scores, index[None, :], fits)
-        if KEYS > KEEP:
-            more = tl.topk(more, KEEP)
-        best = _merge(best, more, ROWS, KEEP)
-    return best
-
-
-@triton.jit
-def _choose_children(
-    query, means, spreads, above, active, least, lean,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, GROUPS: tl.constexpr, KEEP: tl.constexpr,
-):  # fmt: skip
-    """Return the best of the four children of each opened node, packed."""
-    best = tl.zeros((ROWS, KEEP), tl.int64) + NOTHING
-    for block in range(0, 4 * GROUPS, KEEP):
-        node, there = _children(above, block + tl.arange(0, KEEP), active, GROUPS)
-        scores = tl.zeros((ROWS, KEEP), tl.float32)
-        for feature in range(0, WIDTH):
-            k = tl.load(means + node * WIDTH + feature, mask=there, other=0.0)
-            own = tl.load(query + feature, mask=active, other=0.0)
-            scores += own[:, None].to(tl.float32) * k.to(tl.float32)
-        scores += lean[:, None] * tl.load(spreads + node, mask=there, other=0.0)
-        more = _packed(scores, node, there & (scores >= least[:, None]))
-        best = _merge(best, more, ROWS, KEEP)
-    return best
-
-
-@triton.jit
-def _children(above, child, active, GROUPS: tl.constexpr):
-    """Return some of the children of the nodes of a list, and which there are."""
-    inside = active[:, None] & (child < 4 * GROUPS)[None, :]
-    parent = tl.load(above[:, None] + (child // 4)[None, :], mask=inside, other=-1)
-    return parent * 4 + (child % 4)[None, :], parent >= 0
-
-
-@triton.jit
 def _read_rest(
     q, means, values, number, chosen, active, bias, most, mass, total, width, wide,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, KEYS: tl.constexpr,
@@ -129,8 +57,8 @@ def _read_rest(
     """Read the means of all nodes of a level but of the chosen ones."""
     for block in range(0, number, KEYS):
         index = block + tl.arange(0, KEYS)
-        k = _load(means, index, index < number, width, WIDTH)
-        v = _load(values, index, index < number, wide, WIDE)
+        k = load(means, index, index < number, width, WIDTH)
+        v = load(values, index, index < number, wide, WIDE)
         fits = (index < number)[None, :] & active[:, None] & ~_among(index[None, :], chosen)
         most, mass, total = _read_some(q, k, v, fits, bias, most, mass, total, False)
     return most, mass, total
@@ -143,10 +71,10 @@ def _read_closed(
 ):  # fmt: skip
     """Read the means of the children of opened nodes but of the chosen ones."""
     for block in range(0, 4 * GROUPS, FEW):
-        node, there = _children(above, block + tl.arange(0, FEW), active, GROUPS)
+        node, there = children(above, block + tl.arange(0, FEW), active, GROUPS)
         fits = there & ~_among(node, chosen)
-        k = _load(means, node, fits, width, WIDTH)
-        v = _load(values, node, fits, wide, WIDE)
+        k = load(means, node, fits, width, WIDTH)
+        v = load(values, node, fits, wide, WIDE)
         most, mass, total = _read_some(q, k, v, fits, bias, most, mass, total, True)
     return most, mass, total
 
@@ -168,15 +96,15 @@ def _visit(
         if not CHOSEN:
             least = most
             for block in range(0, number, KEYS):
-                k = _load(means, block + some, block + some < number, width, WIDTH)
+                k = load(means, block + some, block + some < number, width, WIDTH)
                 scores = tl.dot(q, tl.trans(k), input_precision="ieee") + bias
                 inside = (block + some < number)[None, :]
                 least = tl.maximum(least, tl.max(tl.where(inside, scores, float("-inf")), 1))
             least -= margin
-            best = _choose_top(
+            best = choose_top(
                 q, means, spreads, number, least, lean, width, WIDTH, ROWS, KEEP, max(KEEP, 16)
             )
-            tl.store(listed, _listed(best, WANTED, KEEP), mask=kept)
+            tl.store(listed, listed_of(best, WANTED, KEEP), mask=kept)
             tl.debug_barrier()
         if REST:
             most, mass, total = _read_rest(
@@ -185,10 +113,10 @@ def _visit(
             )  # fmt: skip
     elif level < top:
         if not CHOSEN:
-            best = _choose_children(
+            best = choose_children(
                 query, means, spreads, above, active, least, lean, WIDTH, ROWS, GROUPS, KEEP
             )
-            tl.store(listed, _listed(best, WANTED, KEEP), mask=kept)
+            tl.store(listed, listed_of(best, WANTED, KEEP), mask=kept)
             tl.debug_barrier()
         if REST:
             most, mass, total = _read_closed(
@@ -212,8 +140,8 @@ def _read_picked(
         fits = cluster >= 0
         member = cluster * SIZE + (slot % SIZE)[None, :]
         index = SINKS + tl.load(members + member, mask=fits, other=0)
-        k = _load(key, index, fits, width, WIDTH)
-        v = _load(value, index, fits, wide, WIDE)
+        k = load(key, index, fits, width, WIDTH)
+        v = load(value, index, fits, wide, WIDE)
         most, mass, total = _read_some(q, k, v, fits, 0.0, most, mass, total, True)
     return most, mass, total
 
@@ -240,7 +168,7 @@ def read(
     valid = (token >= 0) & (token < tokens) & (own < group)
     place = (head * group + own) * tokens + token  # of the query
     width, wide = tl.arange(0, D), tl.arange(0, DV)
-    q = _load(query, place, valid, width, WIDTH).to(key.dtype.element_ty)
+    q = load(query, place, valid, width, WIDTH).to(key.dtype.element_ty)
     clusters = tl.load(seen + token, mask=valid, other=0)
     last = length - tokens + token if CAUSAL else tl.zeros_like(token) + length - 1
     start = SINKS + clusters * SIZE  # of near keys
@@ -253,15 +181,15 @@ def read(
 
     # Sinks, and near keys.
     some = tl.arange(0, KEYS)
-    k = _load(key, some, some < SINKS, width, WIDTH)
-    v = _load(value, some, some < SINKS, wide, WIDE)
+    k = load(key, some, some < SINKS, width, WIDTH)
+    v = load(value, some, some < SINKS, wide, WIDE)
     fits = (some[None, :] < SINKS) & (some[None, :] <= last[:, None]) & valid[:, None]
     most, mass, total = _read_some(q, k, v, fits, 0.0, most, mass, total, False)
     end = tl.max(tl.where(valid, last, -1), 0) + 1
     for block in range(tl.min(tl.where(valid, start, length), 0), end, KEYS):
         index = block + some
-        k = _load(key, index, index < length, width, WIDTH)
-        v = _load(value, index, index < length, wide, WIDE)
+        k = load(key, index, index < length, width, WIDTH)
+        v = load(value, index, index < length, wide, WIDE)
         fits = (index[None, :] >= start[:, None]) & (index[None, :] <= last[:, None])
         fits &= valid[:, None]
         most, mass, total = _read_some(q, k, v, fits, 0.0, most, mass, total, False)
