@@ -36,7 +36,7 @@ for name in json.loads(sys.argv[1]):
     sys.modules[name] = None
 import torch, jat_graph
 for module in pkgutil.walk_packages(jat_graph.__path__, "jat_graph."):
-    if not re.search("__main__$|_cpu$|[.]cpu[.]", module.name):  # of cpu: in the words of numba
+    if not re.search("__main__$|_cpu$|[.][cg]pu[.]", module.name):  # of numba's, Triton's words
         __import__(module.name)
 for name in jat_graph.__all__:
     getattr(jat_graph, name)
