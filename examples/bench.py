@@ -1,9 +1,10 @@
 """Measure every claim about speed and memory: ``python -m examples.bench NAME``.
 
 ``costs`` measures the prices that ``backend="auto"`` goes by, ``tables FILE …`` prints files of
-results as the docs have them, and the other names are those of examples/benchmarks/cases.json. Each
-of these checks that both sides agree, times them in turns, prints a table, and writes its file
-after each point, so that it can be interrupted and started again.
+results as the docs have them, ``roofline`` counts what to expect on GPUs, and the other names are
+those of examples/benchmarks/cases.json. Each of these checks that both sides agree, times them in
+turns, prints a table, and writes its file after each point, so that it can be interrupted and
+started again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from examples.benchmarks import roofline
 from examples.benchmarks.kernels import measure_costs
 from examples.benchmarks.measure import NotMeasured, Settings, describe_machine, digest_source
 from examples.benchmarks.tables import draw, sections
@@ -42,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line, and refuse what does not fit."""
     parser = Parser(prog="bench", description="Measure a claim about speed or memory.")
-    parser.add_argument("name", choices=(*CASES, "costs", "tables"))
+    parser.add_argument("name", choices=(*CASES, "costs", "roofline", "tables"))
     parser.add_argument("files", nargs="*", type=Path, help="results that `tables` prints")
     parser.add_argument("--lengths", nargs="+", type=int, help="tokens; default: the claim's")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU, if there is one")
@@ -66,6 +68,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a benchmark, measure prices, or print tables; what goes wrong is one line."""
     replace_unencodable()
     args = read_arguments(arguments)
+    if args.name == "roofline":
+        sys.stdout.writelines(
+            f"{line}\n" for line in roofline.table(args.lengths or roofline.LENGTHS)
+        )
+        return
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     settings = Settings(device, args.repeats, dtype)

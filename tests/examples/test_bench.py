@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from functools import cache, partial
 from importlib.resources import files
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from examples import bench
-from examples.benchmarks import decoders, kernels, long, measure, models
+from examples.benchmarks import decoders, kernels, long, measure, models, roofline
+from jat_graph.clusters import naive
+from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TINY = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2}
@@ -168,3 +171,24 @@ def test_costs_fill_the_table_of_prices() -> None:
     package = files("jat_graph.jumps.operators") / "costs.json"
     assert set(found) == set(json.loads(package.read_text(encoding="utf-8"))["cpu"]["nanoseconds"])
     assert all(price > 0 for price in found.values())
+
+
+def test_a_roofline_counts_what_a_token_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    rule, length = Rule(groups=4, keys=32), 3000
+    key = torch.randn(1, length, 8)
+    tree = grow_for(rule, key)
+    choice = empty_choice(key[:, -1:], length, tree, rule)
+    nodes = Nodes.of(tree, key, key, rule)
+    (rows, seen), *_ = choice.runs()
+    met = int(naive.Read(key[:, -1:], key, key, choice, nodes, rows, seen).scores.isfinite().sum())
+    level = rule.level(seen)
+    top = seen // 4**level
+    shared, own = roofline.rows_of(length - 1, rule)
+    assert level == 1 and shared == 2 * (met - top) + 4 * top and own == 3 * 16 + 2 * 32
+    bench.main(["roofline", "--lengths", "8192", "262144"])
+    said = capsys.readouterr().out.splitlines()
+    ratios = [float(line.split("|")[4]) for line in said[2:-2]]
+    assert len(ratios) == 8 and all(a > b for a, b in zip(ratios[::2], ratios[1::2], strict=True))
+    (first,) = (int(x) for x in re.findall(r"A100 (\d+)", said[-1]))
+    ours = [roofline.prompt(x, roofline.CHIPS["A100"], Rule()) for x in (first - 4096, first)]
+    assert ours[0][1] >= ours[0][0] and ours[1][1] < ours[1][0]
