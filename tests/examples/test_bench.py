@@ -14,8 +14,7 @@ import torch
 
 from examples import bench
 from examples.benchmarks import decoders, kernels, long, measure, models, roofline
-from jat_graph.clusters import naive
-from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for
+from jat_graph.clusters import Rule, choose
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TINY = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2}
@@ -174,17 +173,14 @@ def test_costs_fill_the_table_of_prices() -> None:
 
 
 def test_a_roofline_counts_what_a_token_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    rule, length = Rule(groups=4, keys=32), 3000
+    rule, length = Rule(groups=4, keys=32, margin=float("inf")), 3000
     key = torch.randn(1, length, 8)
-    tree = grow_for(rule, key)
-    choice = empty_choice(key[:, -1:], length, tree, rule)
-    nodes = Nodes.of(tree, key, key, rule)
-    (rows, seen), *_ = choice.runs()
-    met = int(naive.Read(key[:, -1:], key, key, choice, nodes, rows, seen).scores.isfinite().sum())
-    level = rule.level(seen)
-    top = seen // 4**level
+    choice = choose(key[:, -1:], key, rule)
+    seen, opened, read = int(choice.seen), int((choice.opened >= 0).sum()), choice.read >= 0
+    near = length - rule.size * seen
     shared, own = roofline.rows_of(length - 1, rule)
-    assert level == 1 and shared == 2 * (met - top) + 4 * top and own == 3 * 16 + 2 * 32
+    assert choice.opened.size(2) == 1 and shared == 2 * near + 4 * seen // 4
+    assert own == 3 * 4 * opened + 2 * rule.size * int(read.sum())
     bench.main(["roofline", "--lengths", "8192", "262144"])
     said = capsys.readouterr().out.splitlines()
     ratios = [float(line.split("|")[4]) for line in said[2:-2]]
