@@ -42,7 +42,8 @@ def register_kernel(device: str, kernel: Kernel | ModuleType) -> None:
 
     Args:
         device: The type of a ``torch.device``, as ``"cuda"``.
-        kernel: Three functions; or a module that has them, under their names.
+        kernel: Three functions; or a module that has them, under their names. On CUDA, those that
+            choose write every entry of a choice's lists, -1 for none.
     """
     KERNELS[device] = Kernel(kernel.choose, kernel.read, kernel.differentiate)
 

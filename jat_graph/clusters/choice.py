@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.tree import FAN, SINKS, Tree, grow, grow_whole, levels_of
+from jat_graph.core.compiling import HAS_TRITON
+from jat_graph.core.compiling import choose as pick
 
 
 class Rule(NamedTuple):
@@ -111,30 +113,16 @@ class Nodes(NamedTuple):
     ) -> Nodes:
         """Return the means of nodes that may be read; those of the first segments may be known."""
         levels = rule.level(tree.clusters) + 1
-        found = list[Any]()
         known = known if known and len(known.keys) == levels else None
         first = known.keys[0].size(1) * tree.size if known else 0
-        heads, number = tree.keys[:, first:].shape
-        # Rows of all heads in one table: many times as fast as take_along_dim.
-        rows = tree.keys[:, first:].long() - first
-        rows += torch.arange(heads, device=rows.device).unsqueeze(1) * number
-        new = [x[:, SINKS + first : SINKS + first + number] for x in (key, value)]
-        means = [x.flatten(0, 1).index_select(0, rows.flatten()) for x in new]
-        means = [wide(x).unflatten(0, rows.shape) for x in means]
-        width = tree.size
-        spread = means[0].new_zeros(rows.shape)
-        for _ in range(levels):
-            whole = spread.size(1) // width * width
-            parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
-            means = [part.mean(2) for part in parts]
-            squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
-            squares += spread[:, :whole].unflatten(1, (-1, width)).square()
-            spread = squares.mean(2).sqrt()
-            width = FAN
-            found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
+        rows = tree.keys[:, first:]
+        inside = slice(SINKS + first, SINKS + first + rows.size(1))
+        means = pick(key.device, means_torch, means_torch, means_triton)
+        new = rows - first if first else rows, key[:, inside], value[:, inside]
+        found: list[Any] = means(*new, tree.size, levels)
         if known:
             pairs = zip(zip(*known[:3], strict=True), found, strict=True)
-            found = [[torch.cat(two, dim=1) for two in zip(*x, strict=True)] for x in pairs]
+            found = [tuple(torch.cat(two, dim=1) for two in zip(*x, strict=True)) for x in pairs]
         keys, values, spreads = map(list, zip(*found, strict=True))
         return cls(keys, values, spreads, {})
 
@@ -150,6 +138,40 @@ class Nodes(NamedTuple):
         return Nodes(keys, values, spreads, {})
 
 
+Means = list[tuple[Tensor, Tensor, Tensor]]  # of each level: keys, values, spreads
+
+
+def means_torch(rows: Tensor, key: Tensor, value: Tensor, size: int, levels: int) -> Means:
+    """Return the means of nodes over rows, [Hkv, n], of keys and values, [Hkv, n, D]."""
+    # Rows of all heads in one table: many times as fast as take_along_dim.
+    heads, number = rows.shape
+    table = rows.long() + torch.arange(heads, device=rows.device).unsqueeze(1) * number
+    means = [x.flatten(0, 1).index_select(0, table.flatten()) for x in (key, value)]
+    means = [wide(x).unflatten(0, rows.shape) for x in means]
+    found, width = [], size
+    spread = means[0].new_zeros(rows.shape)
+    for _ in range(levels):
+        whole = spread.size(1) // width * width
+        parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
+        means = [part.mean(2) for part in parts]
+        squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
+        squares += spread[:, :whole].unflatten(1, (-1, width)).square()
+        spread = squares.mean(2).sqrt()
+        width = FAN
+        found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
+    return found
+
+
+def means_triton(rows: Tensor, key: Tensor, value: Tensor, size: int, levels: int) -> Means:
+    """Return the same by Triton, where it can."""
+    from jat_graph.clusters.gpu.building import average
+
+    if key.dtype == torch.float64:
+        return means_torch(rows, key, value, size, levels)
+    counts = [rows.size(1) // size // FAN**level for level in range(levels)]
+    return average(rows, key, value, size, counts)
+
+
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
     """Return a choice of nothing for queries ``[H, T, D]``, the last of so many tokens."""
     heads, rows, _ = query.shape
@@ -159,12 +181,18 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
         if not rule.causal and rule.window:
             seen[-rule.window :] = 0
     else:
-        position = torch.arange(number - rows, number, device=query.device)
-        seen = ((position + 1 - SINKS - rule.window) // rule.segment).clamp(min=0)
-        seen *= rule.segment // rule.size
-        seen = seen.masked_fill(position < rule.dense_below, 0).int()
-    opened = seen.new_full((heads, rows, rule.level(most), rule.groups), -1)
-    return Choice(tree, seen, opened, seen.new_full((heads, rows, rule.clusters), -1), rule)
+        first = number - rows
+        later = first + 1 - SINKS - rule.window  # keys that might be in clusters
+        seen = torch.arange(later, later + rows, dtype=torch.int32, device=query.device)
+        seen = (seen // rule.segment).clamp_(min=0).mul_(rule.segment // rule.size)
+        seen[: max(0, rule.dense_below - first)] = 0
+    opened = room(seen, heads, rows, rule.level(most), rule.groups)
+    return Choice(tree, seen, opened, room(seen, heads, rows, rule.clusters), rule)
+
+
+def room(seen: Tensor, *shape: int) -> Tensor:
+    """Return lists of nothing; kernels for GPUs write all of them, without a launch of its own."""
+    return seen.new_empty(shape) if seen.is_cuda and HAS_TRITON else seen.new_full(shape, -1)
 
 
 def grow_for(rule: Rule, key: Tensor, known: Tree | None = None) -> Tree:

@@ -61,8 +61,8 @@ def grow(key: Tensor, size: int, segment: int, known: Tree | None = None) -> Tre
     stop = max(0, key.size(1) - SINKS) // segment * segment
     if stop <= first:
         return known
-    new = _halved(key[:, SINKS + first : SINKS + stop], size, segment) + first
-    return known._replace(keys=torch.cat([known.keys, new], dim=1))
+    new = _halved(key[:, SINKS + first : SINKS + stop], size, segment)
+    return known._replace(keys=torch.cat([known.keys, new + first], dim=1) if first else new)
 
 
 @torch.no_grad()
@@ -82,15 +82,13 @@ def grow_whole(key: Tensor, size: int) -> Tree:  # [Hkv, n, D]
 
 def _halved(x: Tensor, size: int, block: int) -> Tensor:  # [Hkv, n, D] -> int32 [Hkv, n]
     """Return in which order the keys of blocks are clusters of some size."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(1, (-1, block))
-    halve = pick(x.device, _halve_torch, _halve_numba, _halve_torch, slow=True)
-    order = halve(x.flatten(0, 1), block // size).view(x.shape[:3])
-    starts = torch.arange(x.size(1), dtype=torch.int32, device=x.device) * block
-    return (order + starts.unsqueeze(-1)).flatten(1)
+    halve = pick(x.device, halve_torch, _halve_numba, halve_triton, slow=True)
+    return halve(x.unflatten(1, (-1, block)), block // size).flatten(1)
 
 
-def _halve_torch(x: Tensor, nodes: int) -> Tensor:  # [blocks, children, D]
-    """Return the children of each block, int32 [blocks, children], those of a node in a row."""
+def halve_torch(blocks: Tensor, nodes: int) -> Tensor:  # [Hkv, blocks, children, D]
+    """Return the children of blocks, int32 [Hkv, blocks, children], those of a node in a row."""
+    x = blocks.to(torch.promote_types(blocks.dtype, torch.float32)).flatten(0, 1)
     order = torch.arange(x.size(1), device=x.device).expand(x.shape[:2])
     for parts in (2**power for power in range(nodes.bit_length() - 1)):
         index = order.unsqueeze(-1).expand(x.shape)
@@ -98,7 +96,13 @@ def _halve_torch(x: Tensor, nodes: int) -> Tensor:  # [blocks, children, D]
         higher = _higher(own)
         higher = (higher == higher[:, :1]).sort(dim=1, descending=True, stable=True).indices
         order = order.reshape(len(own), -1).gather(1, higher).view(order.shape)
-    return order.int()
+    return _counted(order.view(blocks.shape[:3]))
+
+
+def _counted(order: Tensor) -> Tensor:  # [Hkv, blocks, children]
+    """Return children counted from the first of all, not of their block."""
+    starts = torch.arange(0, order[0].numel(), order.size(2), device=order.device)
+    return (order + starts.unsqueeze(-1)).int()
 
 
 def _higher(x: Tensor) -> Tensor:  # [parts, children, D]
@@ -117,12 +121,22 @@ def _higher(x: Tensor) -> Tensor:  # [parts, children, D]
     return higher
 
 
-def _halve_numba(x: Tensor, nodes: int) -> Tensor:
+def _halve_numba(blocks: Tensor, nodes: int) -> Tensor:
     from jat_graph.clusters.cpu.loops import halve
 
-    order = x.new_empty(x.shape[:2], dtype=torch.int32)
-    halve(x.contiguous().numpy(), nodes, (VARY, PART), order.numpy())
-    return order
+    x = blocks.to(torch.promote_types(blocks.dtype, torch.float32)).contiguous()
+    order = torch.empty(x.shape[:3], dtype=torch.int32)
+    halve(x.flatten(0, 1).numpy(), nodes, (VARY, PART), order.flatten(0, 1).numpy())
+    return _counted(order)
+
+
+def halve_triton(blocks: Tensor, nodes: int) -> Tensor:
+    """Return the same by Triton, where it can."""
+    from jat_graph.clusters.gpu.building import halve, halves
+
+    return (
+        halve(blocks, nodes, (VARY, PART)) if halves(blocks, nodes) else halve_torch(blocks, nodes)
+    )
 
 
 def spread_gradients(tree: Tree, grads: list[Tensor]) -> Tensor:  # [Hkv, nodes, D]

@@ -10,14 +10,26 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl
+from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter
 
+from jat_graph.clusters import choice as choices
 from jat_graph.clusters import naive
-from jat_graph.clusters.attend import KERNELS, Kernel, kernel_for
-from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for
-from jat_graph.clusters.gpu import kernel
+from jat_graph.clusters import tree as trees
+from jat_graph.clusters.attend import KERNELS, Kernel, kernel_for, read_next
+from jat_graph.clusters.choice import (
+    Choice,
+    Nodes,
+    Rule,
+    empty_choice,
+    grow_for,
+    means_torch,
+    means_triton,
+)
+from jat_graph.clusters.gpu import averaging, halving, kernel, reading
 from jat_graph.clusters.operator import read_tree
-from tests.clusters.support import Deep, random_heads, run, tree_heads
+from jat_graph.clusters.tree import halve_torch, halve_triton
+from tests.clusters.support import Deep, random_heads, run, tree_heads, with_twins
 from tests.jumps.kernels.support import DEVICE
 
 SMALL = Deep(keys=6, groups=2, size=2, segment=16, window=5, margin=3.0)
@@ -74,6 +86,8 @@ def both(
     found = []
     for one in (naive, kernel):
         choice = empty_choice(query, length, tree, rule)
+        for lists in (choice.opened, choice.read) if one is kernel else ():
+            lists.fill_(77)  # as memory is that was not written to
         found.append((choice, one.read(query, key, value, choice, nodes, chosen=False)))
     return found[0], found[1]
 
@@ -152,3 +166,86 @@ def test_what_it_does_not_read_the_formula_reads() -> None:
         found = kernel.read(query, key, value, choices[0], *given)
         assert torch.equal(found[0], naive.read(query, key, value, choices[1], *given)[0])
     assert kernel.unsupported(heads[1], choices[0]) == "float64"
+
+
+@pytest.mark.parametrize(("keys", "nodes", "width"), [(32, 4, 8), (64, 32, 20), (16, 2, 16)])
+@pytest.mark.parametrize("twins", [False, True], ids=["", "twins"])
+def test_keys_are_halved_as_torch_halves_them(
+    keys: int, nodes: int, width: int, twins: bool
+) -> None:
+    key = random_heads(3 * keys, (2, 2), widths=(width, width))[1].float()
+    key = (with_twins(key) if twins else key).unflatten(1, (3, keys)).to(DEVICE)
+    found = halve_triton(key, nodes)
+    assert torch.equal(found, halve_torch(key, nodes))
+    assert torch.equal(found.flatten(1).sort().values[0].cpu(), torch.arange(3 * keys).int())
+
+
+def test_other_numbers_of_keys_are_halved_by_torch() -> None:
+    key = random_heads(48, (1, 1))[1].to(DEVICE)[None]
+    for own, nodes in ((key.float(), 16), (key[:, :, :32], 4), (key[:, :, :32].float(), 1)):
+        assert torch.equal(halve_triton(own, nodes), halve_torch(own, nodes))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "size", "levels", "widths"),
+    [(88, 2, 4, (5, 6)), (70, 3, 3, (20, 3)), (64, 8, 1, (16, 16)), (0, 2, 1, (8, 8))],
+)
+def test_means_are_those_of_torch(
+    clusters: int, size: int, levels: int, widths: tuple[int, int]
+) -> None:
+    number = clusters * size
+    heads = [x.float().to(DEVICE) for x in random_heads(number + 9, (2, 2), widths=widths)]
+    key, value = (x[:, 4 : 4 + number] for x in heads[1:])
+    rows = torch.stack([torch.randperm(number), torch.arange(number)]).int().to(DEVICE)
+    given = rows, key, value, size, levels
+    torch.testing.assert_close(means_triton(*given), means_torch(*given))
+    flat = rows, key.mT.contiguous().mT, value, size, levels  # other strides
+    torch.testing.assert_close(means_triton(*flat), means_torch(*given))
+    assert means_triton(rows, key.double(), value, size, levels)[0][0].dtype == torch.float64
+
+
+class Launches(TorchDispatchMode):
+    """Counts what would be launched on a GPU, and refuses to wait for one."""
+
+    FREE = frozenset(
+        "alias as_strided detach empty expand lift_fresh new_empty permute promote_types select "
+        "slice split squeeze transpose unbind unsqueeze view _unsafe_view".split()
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = list[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.partition("::")[2]
+        assert name not in ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal"), name
+        # In tests, memory that is not written to is filled with NaN.
+        free = name in self.FREE or (name == "fill_" and args[0].is_floating_point())
+        self.names += [] if free else [name]
+        return func(*args, **(kwargs or {}))
+
+    def of(self, name: str, kernel: Any) -> Any:
+        """Return a kernel that is counted, and not launched."""
+        return type(
+            name, (), {"__getitem__": lambda _, grid: lambda *x, **y: self.names.append(name)}
+        )()
+
+
+def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Rule(keys=16, groups=4, size=4, segment=32, window=8, dense_below=60)
+    query, key, value = (x.bfloat16() for x in random_heads(200, (4, 2), widths=(16, 16)))
+    kernel_for(torch.device("cpu"))
+    monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
+    monkeypatch.setattr(choices, "room", lambda seen, *shape: seen.new_empty(shape))
+    for module in (choices, trees):  # the branches of CUDA
+        monkeypatch.setattr(module, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
+    with Launches() as launched:
+        for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
+            monkeypatch.setattr(file, name, launched.of(name, getattr(file, name)))
+        _, state = read_next(query, key, value, rule, 0.25)
+    assert launched.names.count("read") == 1 and len(launched.names) <= 12, launched.names
+    with Launches() as launched:
+        for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
+            monkeypatch.setattr(file, name, launched.of(name, getattr(file, name)))
+        read_next(query[:, -1:], key, value, rule, 0.25, state)
+    assert launched.names.count("read") == 1 and len(launched.names) <= 5, launched.names

@@ -38,7 +38,7 @@ def unsupported(key: Tensor, choice: Choice, kept: Dropout = None) -> str | None
 def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
     if unsupported(key, empty):
-        return naive.choose(query, key, empty, nodes)
+        return naive.choose(query, key, _emptied(empty), nodes)
     _launch(query, key, key, empty, nodes, chosen=False)
     return empty
 
@@ -54,11 +54,19 @@ def read(
 ) -> tuple[Tensor, Tensor]:  # [H, T, Dv], [H, T]
     """Return what tokens read, and the logarithm of the sum of e to their scores."""
     if unsupported(key, choice, kept):
+        choice = choice if chosen else _emptied(choice)
         return naive.read(query, key, value, choice, nodes, chosen, kept)
     return _launch(query, key, value, choice, nodes, chosen)
 
 
 differentiate = naive.differentiate
+
+
+def _emptied(choice: Choice) -> Choice:
+    """Return a choice whose lists are written to have nothing."""
+    choice.opened.fill_(-1)
+    choice.read.fill_(-1)
+    return choice
 
 
 def _launch(

@@ -167,7 +167,8 @@ def read(
     own = tl.program_id(1) % parts * TOGETHER + row % TOGETHER  # head of queries in the group
     valid = (token >= 0) & (token < tokens) & (own < group)
     place = (head * group + own) * tokens + token  # of the query
-    width, wide = tl.arange(0, D), tl.arange(0, DV)
+    width = tl.arange(0, D)
+    wide = tl.arange(0, DV)
     q = load(query, place, valid, width, WIDTH).to(key.dtype.element_ty)
     clusters = tl.load(seen + token, mask=valid, other=0)
     last = length - tokens + token if CAUSAL else tl.zeros_like(token) + length - 1
@@ -178,6 +179,18 @@ def read(
     key += head * length * WIDTH
     value += head * length * WIDE
     members += head * clustered
+
+    if not CHOSEN:
+        for level in tl.static_range(TOP):
+            slot = tl.arange(0, KEEP_GROUPS)
+            lists = opened + (place[:, None] * TOP + level) * GROUPS + slot[None, :]
+            none = tl.zeros((ROWS, KEEP_GROUPS), tl.int32) - 1
+            tl.store(lists, none, mask=valid[:, None] & (slot < GROUPS)[None, :])
+        places = tl.arange(0, KEEP)
+        lists = picked + place[:, None] * CLUSTERS + places[None, :]
+        none = tl.zeros((ROWS, KEEP), tl.int32) - 1
+        tl.store(lists, none, mask=valid[:, None] & (places < CLUSTERS)[None, :])
+        tl.debug_barrier()
 
     # Sinks, and near keys.
     some = tl.arange(0, KEYS)

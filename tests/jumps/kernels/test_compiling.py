@@ -70,7 +70,8 @@ launch, JITFunction.run = JITFunction.run, compile_only
 from jat_graph.jumps.kernels import counting, ranking, significance, threshold_product
 
 if len(sys.argv) > 3:
-    from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for
+    from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for, means_triton
+    from jat_graph.clusters.tree import halve_triton
     from jat_graph.clusters.gpu import kernel
     for tokens, dtype in json.loads(sys.argv[3]):
         compiled, rule = [], Rule()
@@ -78,6 +79,8 @@ if len(sys.argv) > 3:
         key = torch.zeros(1, 9000, 64, dtype=getattr(torch, dtype))
         tree = grow_for(rule, key)
         given = empty_choice(query, 9000, tree, rule), Nodes.of(tree, key, key, rule)
+        halve_triton(key[:, :1024].unflatten(1, (2, 512)), 64)
+        means_triton(tree.keys, key, key, 8, 4)
         kernel.read(query, key, key, *given, chosen=False)
         print(json.dumps(compiled))
 for dtype, graphs, keys, length, width in json.loads(sys.argv[2]):
@@ -137,8 +140,10 @@ def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own(arch: i
 @pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 @pytest.mark.parametrize("arch", SHARED)
 def test_trees_compile_for_a_gpu_with_tensor_cores(arch: int) -> None:
-    ((name, code, _),) = compile_for(arch, [], [[9000, "bfloat16"]])[0]
-    assert name == "read" and "mma.sync" in code and "bf16" in code
+    (found,) = compile_for(arch, [], [[9000, "bfloat16"]])
+    assert [name for name, *_ in found] == ["halve", "average", "average", "read"]
+    code = found[-1][1]
+    assert "mma.sync" in code and "bf16" in code
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
