@@ -148,7 +148,8 @@ def means_torch(rows: Tensor, key: Tensor, value: Tensor, size: int, levels: int
     table = rows.long() + torch.arange(heads, device=rows.device).unsqueeze(1) * number
     means = [x.flatten(0, 1).index_select(0, table.flatten()) for x in (key, value)]
     means = [wide(x).unflatten(0, rows.shape) for x in means]
-    found, width = [], size
+    found = []
+    width = size
     spread = means[0].new_zeros(rows.shape)
     for _ in range(levels):
         whole = spread.size(1) // width * width
