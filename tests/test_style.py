@@ -44,8 +44,8 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 3_601,
-    "jat_graph/core": 1_548,
+    "jat_graph/clusters": 3_584,
+    "jat_graph/core": 1_547,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_344,
     "jat_graph/jumps": 7_367,
@@ -53,10 +53,10 @@ BUDGET = {
     "jat_graph/nn": 767,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 24_260,
+    "jat_graph": 24_242,
     "examples": 10_447,
     "models": 742,
-    "tests": 29_483,
+    "tests": 29_490,
 }
 
 

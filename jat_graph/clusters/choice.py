@@ -9,7 +9,10 @@ from torch import Tensor
 
 from jat_graph.clusters.tree import FAN, SINKS, Tree, grow, grow_whole, levels_of
 from jat_graph.core.compiling import HAS_TRITON
-from jat_graph.core.compiling import choose as pick
+
+BY_TRITON = (
+    {"cuda"} if HAS_TRITON else set[str]()
+)  # where kernels make means, and write a choice's lists
 
 
 class Rule(NamedTuple):
@@ -115,14 +118,34 @@ class Nodes(NamedTuple):
         levels = rule.level(tree.clusters) + 1
         known = known if known and len(known.keys) == levels else None
         first = known.keys[0].size(1) * tree.size if known else 0
-        rows = tree.keys[:, first:]
-        inside = slice(SINKS + first, SINKS + first + rows.size(1))
-        means = pick(key.device, means_torch, means_torch, means_triton)
-        new = rows - first if first else rows, key[:, inside], value[:, inside]
-        found: list[Any] = means(*new, tree.size, levels)
+        rows = tree.keys[:, first:] - first if first else tree.keys
+        heads, number = rows.shape
+        new = [x[:, SINKS + first : SINKS + first + number] for x in (key, value)]
+        found = list[Any]()
+        if key.device.type in BY_TRITON and key.dtype != torch.float64:
+            from jat_graph.clusters.gpu.building import average
+
+            counts = [number // tree.size // FAN**level for level in range(levels)]
+            found += average(rows, new[0], new[1], tree.size, counts)
+        else:
+            # Rows of all heads in one table: many times as fast as take_along_dim.
+            table = rows.long() + torch.arange(heads, device=rows.device).unsqueeze(1) * number
+            means = [x.flatten(0, 1).index_select(0, table.flatten()) for x in new]
+            means = [wide(x).unflatten(0, rows.shape) for x in means]
+            width = tree.size
+            spread = means[0].new_zeros(rows.shape)
+            for _ in range(levels):
+                whole = spread.size(1) // width * width
+                parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
+                means = [part.mean(2) for part in parts]
+                squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
+                squares += spread[:, :whole].unflatten(1, (-1, width)).square()
+                spread = squares.mean(2).sqrt()
+                width = FAN
+                found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
         if known:
             pairs = zip(zip(*known[:3], strict=True), found, strict=True)
-            found = [tuple(torch.cat(two, dim=1) for two in zip(*x, strict=True)) for x in pairs]
+            found = [[torch.cat(two, dim=1) for two in zip(*x, strict=True)] for x in pairs]
         keys, values, spreads = map(list, zip(*found, strict=True))
         return cls(keys, values, spreads, {})
 
@@ -136,41 +159,6 @@ class Nodes(NamedTuple):
         cut = ([x[:, : clusters // FAN**n] for n, x in enumerate(part)] for part in self[:3])
         keys, values, spreads = cut
         return Nodes(keys, values, spreads, {})
-
-
-Means = list[tuple[Tensor, Tensor, Tensor]]  # of each level: keys, values, spreads
-
-
-def means_torch(rows: Tensor, key: Tensor, value: Tensor, size: int, levels: int) -> Means:
-    """Return the means of nodes over rows, [Hkv, n], of keys and values, [Hkv, n, D]."""
-    # Rows of all heads in one table: many times as fast as take_along_dim.
-    heads, number = rows.shape
-    table = rows.long() + torch.arange(heads, device=rows.device).unsqueeze(1) * number
-    means = [x.flatten(0, 1).index_select(0, table.flatten()) for x in (key, value)]
-    means = [wide(x).unflatten(0, rows.shape) for x in means]
-    found = []
-    width = size
-    spread = means[0].new_zeros(rows.shape)
-    for _ in range(levels):
-        whole = spread.size(1) // width * width
-        parts = [x[:, :whole].unflatten(1, (-1, width)) for x in means]
-        means = [part.mean(2) for part in parts]
-        squares = (parts[0] - means[0].unsqueeze(2)).square().sum(-1)
-        squares += spread[:, :whole].unflatten(1, (-1, width)).square()
-        spread = squares.mean(2).sqrt()
-        width = FAN
-        found.append((means[0].to(key.dtype), means[1].to(value.dtype), spread))
-    return found
-
-
-def means_triton(rows: Tensor, key: Tensor, value: Tensor, size: int, levels: int) -> Means:
-    """Return the same by Triton, where it can."""
-    from jat_graph.clusters.gpu.building import average
-
-    if key.dtype == torch.float64:
-        return means_torch(rows, key, value, size, levels)
-    counts = [rows.size(1) // size // FAN**level for level in range(levels)]
-    return average(rows, key, value, size, counts)
 
 
 def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
@@ -187,13 +175,12 @@ def empty_choice(query: Tensor, number: int, tree: Tree, rule: Rule) -> Choice:
         seen = torch.arange(later, later + rows, dtype=torch.int32, device=query.device)
         seen = (seen // rule.segment).clamp_(min=0).mul_(rule.segment // rule.size)
         seen[: max(0, rule.dense_below - first)] = 0
-    opened = room(seen, heads, rows, rule.level(most), rule.groups)
-    return Choice(tree, seen, opened, room(seen, heads, rows, rule.clusters), rule)
-
-
-def room(seen: Tensor, *shape: int) -> Tensor:
-    """Return lists of nothing; kernels for GPUs write all of them, without a launch of its own."""
-    return seen.new_empty(shape) if seen.is_cuda and HAS_TRITON else seen.new_full(shape, -1)
+    opened = seen.new_empty(heads, rows, rule.level(most), rule.groups)
+    read = seen.new_empty(heads, rows, rule.clusters)
+    if seen.device.type not in BY_TRITON:
+        opened.fill_(-1)
+        read.fill_(-1)
+    return Choice(tree, seen, opened, read, rule)
 
 
 def grow_for(rule: Rule, key: Tensor, known: Tree | None = None) -> Tree:

@@ -96,13 +96,8 @@ def halve_torch(blocks: Tensor, nodes: int) -> Tensor:  # [Hkv, blocks, children
         higher = _higher(own)
         higher = (higher == higher[:, :1]).sort(dim=1, descending=True, stable=True).indices
         order = order.reshape(len(own), -1).gather(1, higher).view(order.shape)
-    return _counted(order.view(blocks.shape[:3]))
-
-
-def _counted(order: Tensor) -> Tensor:  # [Hkv, blocks, children]
-    """Return children counted from the first of all, not of their block."""
-    starts = torch.arange(0, order[0].numel(), order.size(2), device=order.device)
-    return (order + starts.unsqueeze(-1)).int()
+    starts = torch.arange(0, blocks[0, ..., 0].numel(), blocks.size(2), device=x.device)
+    return (order.view(blocks.shape[:3]) + starts.unsqueeze(-1)).int()
 
 
 def _higher(x: Tensor) -> Tensor:  # [parts, children, D]
@@ -127,7 +122,8 @@ def _halve_numba(blocks: Tensor, nodes: int) -> Tensor:
     x = blocks.to(torch.promote_types(blocks.dtype, torch.float32)).contiguous()
     order = torch.empty(x.shape[:3], dtype=torch.int32)
     halve(x.flatten(0, 1).numpy(), nodes, (VARY, PART), order.flatten(0, 1).numpy())
-    return _counted(order)
+    starts = torch.arange(0, order[0].numel(), order.size(2), dtype=torch.int32)
+    return order.add_(starts.unsqueeze(-1))
 
 
 def halve_triton(blocks: Tensor, nodes: int) -> Tensor:

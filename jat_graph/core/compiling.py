@@ -214,3 +214,24 @@ def knows_no_contexts() -> bool:
 
 if hasattr(os, "register_at_fork"):  # Windows does not fork
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Turn autocast and TF32 off."""
+    if device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
+        yield  # to switch off what is not on takes as long as a small product
+        return
+    with torch.autocast(device.type, enabled=False):
+        if device.type != "cuda" or torch.compiler.is_compiling():
+            yield
+            return
+        own = torch.backends.cuda.matmul
+        before = own.fp32_precision
+        own.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            own.fp32_precision = "none"  # as for all of torch, if that is what it was
+            if own.fp32_precision != before:
+                own.fp32_precision = before

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -173,24 +172,3 @@ def add_rows(total: Tensor, index: Tensor, rows: Tensor) -> None:
         total.index_put_((index,), rows, accumulate=True)
     else:
         total.index_add_(0, index, rows)
-
-
-@contextlib.contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Turn autocast and TF32 off."""
-    if device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
-        yield  # to switch off what is not on takes as long as a small product
-        return
-    with torch.autocast(device.type, enabled=False):
-        if device.type != "cuda" or torch.compiler.is_compiling():
-            yield
-            return
-        own = torch.backends.cuda.matmul
-        before = own.fp32_precision
-        own.fp32_precision = "ieee"
-        try:
-            yield
-        finally:
-            own.fp32_precision = "none"  # as for all of torch, if that is what it was
-            if own.fp32_precision != before:
-                own.fp32_precision = before

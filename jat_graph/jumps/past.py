@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from jat_graph.core.compiling import full_precision
 from jat_graph.core.heads import Features, HeadParts
 from jat_graph.core.masks import TokenMask
 from jat_graph.core.past import Past, put
-from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.adjacency.pairs import PairAdjacency, sum_soft_votes
 from jat_graph.jumps.heads import JumpHeads
 from jat_graph.jumps.kernels import count_votes

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.core.compiling import full_precision
 from jat_graph.core.heads import Features, HeadGroup, HeadParts
 from jat_graph.core.masks import TokenMask
 from jat_graph.core.past import BACK, Past, put
-from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.adjacency.scores import QueryKeyScores
 from jat_graph.jumps.adjacency.standard import Moments, causal_features
 from jat_graph.jumps.adjacency.stones import StoneIncidence

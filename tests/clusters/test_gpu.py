@@ -23,8 +23,6 @@ from jat_graph.clusters.choice import (
     Rule,
     empty_choice,
     grow_for,
-    means_torch,
-    means_triton,
 )
 from jat_graph.clusters.gpu import averaging, halving, kernel, reading
 from jat_graph.clusters.operator import read_tree
@@ -187,21 +185,28 @@ def test_other_numbers_of_keys_are_halved_by_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clusters", "size", "levels", "widths"),
-    [(88, 2, 4, (5, 6)), (70, 3, 3, (20, 3)), (64, 8, 1, (16, 16)), (0, 2, 1, (8, 8))],
+    ("length", "rule", "widths"),
+    [
+        (200, SMALL, (5, 6)),
+        (150, ENCODER._replace(size=3), (20, 3)),
+        (90, Rule(size=8, segment=64, window=5), (16, 16)),
+        (40, SMALL._replace(window=64), (8, 8)),
+    ],
 )
 def test_means_are_those_of_torch(
-    clusters: int, size: int, levels: int, widths: tuple[int, int]
+    length: int, rule: Rule, widths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    number = clusters * size
-    heads = [x.float().to(DEVICE) for x in random_heads(number + 9, (2, 2), widths=widths)]
-    key, value = (x[:, 4 : 4 + number] for x in heads[1:])
-    rows = torch.stack([torch.randperm(number), torch.arange(number)]).int().to(DEVICE)
-    given = rows, key, value, size, levels
-    torch.testing.assert_close(means_triton(*given), means_torch(*given))
-    flat = rows, key.mT.contiguous().mT, value, size, levels  # other strides
-    torch.testing.assert_close(means_triton(*flat), means_torch(*given))
-    assert means_triton(rows, key.double(), value, size, levels)[0][0].dtype == torch.float64
+    _, key, value = (x.to(DEVICE) for x in random_heads(length, (2, 2), widths=widths))
+    tree = grow_for(rule, key)
+    given = tree, key.float(), value.float(), rule
+    flat = tree, key.float().mT.contiguous().mT, value.float(), rule  # other strides
+    monkeypatch.setattr(choices, "BY_TRITON", set())
+    wanted = Nodes.of(*given)
+    known = Nodes.of(tree.crop(1), *given[1:]) if rule.causal else None
+    monkeypatch.setattr(choices, "BY_TRITON", {DEVICE.type})
+    for found in (Nodes.of(*given), Nodes.of(*flat), Nodes.of(*given, known)):
+        torch.testing.assert_close(found[:3], wanted[:3])
+    assert Nodes.of(tree, key, value, rule).keys[0].dtype == torch.float64
 
 
 class Launches(TorchDispatchMode):
@@ -236,9 +241,9 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
     query, key, value = (x.bfloat16() for x in random_heads(200, (4, 2), widths=(16, 16)))
     kernel_for(torch.device("cpu"))
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
-    monkeypatch.setattr(choices, "room", lambda seen, *shape: seen.new_empty(shape))
-    for module in (choices, trees):  # the branches of CUDA
-        monkeypatch.setattr(module, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
+    monkeypatch.setattr(choices, "BY_TRITON", {"cpu"})
+    # The branches of CUDA.
+    monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
     with Launches() as launched:
         for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
             monkeypatch.setattr(file, name, launched.of(name, getattr(file, name)))

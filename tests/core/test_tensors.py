@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from jat_graph.core.tensors import add_rows, full_precision
+from jat_graph.core.compiling import full_precision
+from jat_graph.core.tensors import add_rows
 
 
 def test_rows_of_one_index_are_added(device):

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from jat_graph.core.compiling import full_precision
 from jat_graph.core.masks import TokenMask
-from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.kernels import query_peaks
 
 # Elements of one block of scores when they are streamed.

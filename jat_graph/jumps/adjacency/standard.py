@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.core.compiling import full_precision
 from jat_graph.core.masks import TokenMask
-from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.adjacency.scores import score_dtype
 
 PAIRS_REFUSED = (

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jat_graph.core.compiling import full_precision
 from jat_graph.core.extras import import_extra
 from jat_graph.core.numbers import check_integer
-from jat_graph.core.tensors import full_precision
 from jat_graph.jumps.adjacency.pairs import PairAdjacency
 from jat_graph.jumps.kernels import count_votes
 

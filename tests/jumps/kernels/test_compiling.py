@@ -70,7 +70,8 @@ launch, JITFunction.run = JITFunction.run, compile_only
 from jat_graph.jumps.kernels import counting, ranking, significance, threshold_product
 
 if len(sys.argv) > 3:
-    from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for, means_triton
+    from jat_graph.clusters.choice import Nodes, Rule, empty_choice, grow_for
+    from jat_graph.clusters.gpu.building import average
     from jat_graph.clusters.tree import halve_triton
     from jat_graph.clusters.gpu import kernel
     for tokens, dtype in json.loads(sys.argv[3]):
@@ -80,7 +81,7 @@ if len(sys.argv) > 3:
         tree = grow_for(rule, key)
         given = empty_choice(query, 9000, tree, rule), Nodes.of(tree, key, key, rule)
         halve_triton(key[:, :1024].unflatten(1, (2, 512)), 64)
-        means_triton(tree.keys, key, key, 8, 4)
+        average(tree.keys, key, key, 8, [len(tree.keys[0]) // 8 // 4**n for n in range(4)])
         kernel.read(query, key, key, *given, chosen=False)
         print(json.dumps(compiled))
 for dtype, graphs, keys, length, width in json.loads(sys.argv[2]):
