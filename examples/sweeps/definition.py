@@ -237,6 +237,8 @@ def read_sweep(name: str) -> Sweep:
         raise ValueError(f"sweep must be one of {known} or a file FILE.toml, got {name!r}")
     try:
         content = tomllib.loads(read_text(path))
+    except RecursionError:
+        raise ValueError(f"sweep {path} must be TOML, got brackets nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"sweep {path} must be TOML: {str(error).splitlines()[0]}") from None
     if (like := content.pop("like", None)) is not None:

@@ -368,3 +368,10 @@ def test_heads_are_scaled_and_of_their_kind() -> None:
     for wrong in ("-6", "+x"):
         with pytest.raises(ValueError, match="depth must be"):
             resolve_depth(wrong, 6)
+
+
+def test_brackets_without_end_are_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "deep.toml"
+    file.write_text(f"name = {'[' * 20_000}", "utf-8")
+    with pytest.raises(ValueError, match=r"deep.toml must be TOML, got brackets nested too deeply"):
+        read_sweep(str(file))
