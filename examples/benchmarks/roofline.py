@@ -1,7 +1,8 @@
 """What to expect of trees on GPUs, counted on paper: ``python -m examples.bench roofline``.
 
 Products, bytes and launches of one layer, of SDPA as flash attention and of the kernel of trees, go
-by the speeds of a chip; what takes longest decides. Trees are taken to be built.
+by the speeds of a chip; what takes longest decides. Trees are taken to be built, and a new token's
+keys to be read by all of the chip at once, which the kernel does not do yet.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ def table(lengths: Sequence[int]) -> Iterator[str]:
     yield f"\nTokens from which on prompts take less time than by SDPA: {', '.join(found)}."
 
 
-def break_even(chip: Chip, rule: Rule, step: int = 4096) -> int:
+def break_even(chip: Chip, rule: Rule) -> int:
     """Return from how many tokens on trees read a prompt in less time."""
-    length = step
+    length = 4096
     while prompt(length, chip, rule)[1] >= prompt(length, chip, rule)[0]:
-        length += step
+        length += 4096
     return length

@@ -10,9 +10,8 @@ from torch import Tensor
 from jat_graph.clusters.tree import FAN, SINKS, Tree, grow, grow_whole, levels_of
 from jat_graph.core.compiling import HAS_TRITON
 
-BY_TRITON = (
-    {"cuda"} if HAS_TRITON else set[str]()
-)  # where kernels make means, and write a choice's lists
+# Where kernels make means, and write all entries of a choice's lists.
+BY_TRITON = {"cuda"} if HAS_TRITON else set[str]()
 
 
 class Rule(NamedTuple):

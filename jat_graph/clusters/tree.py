@@ -130,9 +130,9 @@ def halve_triton(blocks: Tensor, nodes: int) -> Tensor:
     """Return the same by Triton, where it can."""
     from jat_graph.clusters.gpu.building import halve, halves
 
-    return (
-        halve(blocks, nodes, (VARY, PART)) if halves(blocks, nodes) else halve_torch(blocks, nodes)
-    )
+    if not halves(blocks, nodes):
+        return halve_torch(blocks, nodes)
+    return halve(blocks, nodes, (VARY, PART))
 
 
 def spread_gradients(tree: Tree, grads: list[Tensor]) -> Tensor:  # [Hkv, nodes, D]

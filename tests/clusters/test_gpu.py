@@ -30,6 +30,7 @@ from jat_graph.clusters.tree import halve_torch, halve_triton
 from tests.clusters.support import Deep, random_heads, run, tree_heads, with_twins
 from tests.jumps.kernels.support import DEVICE
 
+pytestmark = pytest.mark.slow
 SMALL = Deep(keys=6, groups=2, size=2, segment=16, window=5, margin=3.0)
 ENCODER = Deep(keys=8, groups=2, size=4, window=3, margin=4.0, causal=False)
 
@@ -229,7 +230,7 @@ class Launches(TorchDispatchMode):
         self.names += [] if free else [name]
         return func(*args, **(kwargs or {}))
 
-    def of(self, name: str, kernel: Any) -> Any:
+    def of(self, name: str) -> Any:
         """Return a kernel that is counted, and not launched."""
         return type(
             name, (), {"__getitem__": lambda _, grid: lambda *x, **y: self.names.append(name)}
@@ -241,16 +242,15 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
     query, key, value = (x.bfloat16() for x in random_heads(200, (4, 2), widths=(16, 16)))
     kernel_for(torch.device("cpu"))
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
-    monkeypatch.setattr(choices, "BY_TRITON", {"cpu"})
-    # The branches of CUDA.
+    monkeypatch.setattr(choices, "BY_TRITON", {"cpu"})  # as on CUDA
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
     with Launches() as launched:
         for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
-            monkeypatch.setattr(file, name, launched.of(name, getattr(file, name)))
+            monkeypatch.setattr(file, name, launched.of(name))
         _, state = read_next(query, key, value, rule, 0.25)
     assert launched.names.count("read") == 1 and len(launched.names) <= 12, launched.names
     with Launches() as launched:
         for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
-            monkeypatch.setattr(file, name, launched.of(name, getattr(file, name)))
+            monkeypatch.setattr(file, name, launched.of(name))
         read_next(query[:, -1:], key, value, rule, 0.25, state)
     assert launched.names.count("read") == 1 and len(launched.names) <= 5, launched.names
