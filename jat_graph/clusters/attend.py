@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters import naive
-from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
+from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice, grow_for, wide
 from jat_graph.clusters.tree import SINKS, Tree, spread_gradients
 from jat_graph.core.compiling import HAS_NUMBA, HAS_TRITON
 
@@ -157,7 +157,7 @@ def read_next(
     tree = grow_for(rule, key, known)
     if nodes is None or tree is not known:
         nodes = Nodes.of(tree, key, value, rule, nodes)
-    own = wide(query) * scale
+    own = as_read(query) * scale
     empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
     return output.to(value.dtype), State(tree, nodes)

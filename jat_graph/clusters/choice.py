@@ -197,3 +197,8 @@ def by_head(x: Tensor, heads: int) -> Tensor:  # [H, T, …] -> [Hkv, groups, T,
 def wide(x: Tensor) -> Tensor:
     """Return a tensor in the precision of sums."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def as_read(x: Tensor) -> Tensor:
+    """Return heads as kernels read them: on a CPU in the precision of sums."""
+    return x if x.device.type in BY_TRITON else wide(x)

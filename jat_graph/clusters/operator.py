@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.attend import Parts, differentiate, kernel_for
-from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for, wide
+from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice, grow_for, wide
 
 
 def sequences(
@@ -37,11 +37,6 @@ def sequences(
             last = global_tokens[row, tokens]
             tokens = torch.cat([tokens[~last], tokens[last]])
             yield row, tokens, rule._replace(window=int(last.sum()))
-
-
-def _taken(x: Tensor) -> Tensor:
-    """Return heads as kernels read them: on a CPU, prompts are read in the precision of sums."""
-    return (x if x.is_cuda else wide(x)).contiguous()
 
 
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
@@ -70,8 +65,7 @@ def read_tree(
     kernel = kernel_for(query.device)
     found = sequences(documents, global_tokens, len(query), shared)
     for number, (row, tokens, rule) in enumerate(found):
-        own, *others = [_taken(x[row][:, tokens]) for x in (query, key, value)]
-        own = wide(own)
+        own, *others = [as_read(x[row][:, tokens]).contiguous() for x in (query, key, value)]
         choice, nodes = _chosen(own, others[0], others[1], rule)
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)
         parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, kept=kept)
@@ -102,13 +96,14 @@ def _read_tree_backward(
     kernel = kernel_for(query.device)
     all_sequences = sequences(documents, global_tokens, len(query), Rule.of(settings))
     for number, (row, tokens, rule) in enumerate(all_sequences):
-        parts = [_taken(x[row][:, tokens]) for x in (grad, output, lse, query, key, value)]
-        as_read = parts[4], parts[5]
+        given = (x[row][:, tokens] for x in (grad, output, lse, query, key, value))
+        parts = [as_read(x).contiguous() for x in given]
+        exact = parts[4], parts[5]
         parts = [wide(x) for x in parts]
         parts[3] = parts[3] * scale
-        choice, nodes = _chosen(parts[3], *as_read, rule)
+        choice, nodes = _chosen(parts[3], *exact, rule)
         if choice.opened.numel():  # by far more numbers than are kept
-            choice = kernel.choose(parts[3], as_read[0], choice, nodes)
+            choice = kernel.choose(parts[3], exact[0], choice, nodes)
         else:
             choice = choice._replace(read=read[row][:, tokens].contiguous())
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)

@@ -24,7 +24,7 @@ from jat_graph.clusters.choice import (
     empty_choice,
     grow_for,
 )
-from jat_graph.clusters.gpu import averaging, halving, kernel, reading
+from jat_graph.clusters.gpu import averaging, halving, kernel, reading, splitting
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.tree import halve_torch, halve_triton
 from tests.clusters.support import Deep, random_heads, run, tree_heads, with_twins
@@ -117,14 +117,34 @@ def test_it_chooses_and_reads_as_the_formula_does(
 def test_half_precision_has_sums_in_float32(dtype: torch.dtype) -> None:
     # All clusters are read, so that no rounding chooses others.
     rule = SMALL._replace(keys=48, groups=8, margin=float("inf"))
-    (_, right), (_, found) = both(70, rule, dtype, widths=(16, 16), heads=(2, 1))
-    assert found[0].dtype == torch.float32
-    within = 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(found, right, rtol=within, atol=within)
+    for rows in (70, 2):
+        (_, right), (_, found) = both(70, rule, dtype, widths=(16, 16), heads=(2, 1), rows=rows)
+        assert found[0].dtype == dtype and found[1].dtype == torch.float32
+        within = 4 * torch.finfo(dtype).eps
+        torch.testing.assert_close(found[0].float(), right[0], rtol=within, atol=within)
+        torch.testing.assert_close(found[1], right[1], rtol=within, atol=within)
 
 
-def test_what_is_chosen_is_read_and_gradients_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = [x.float().to(DEVICE) for x in random_heads(70, (2, 1))]
+@pytest.mark.parametrize("parts", [2, 16])
+@pytest.mark.parametrize("segment", [16, 64])
+def test_several_programs_read_a_token(
+    parts: int, segment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # More nodes than all programs meet at a time; the last tokens see other clusters.
+    monkeypatch.setattr(kernel, "PARTS", parts)
+    rule = SMALL._replace(segment=segment, groups=3, window=3)
+    length = 4 * segment * (16 if segment == 16 else 6) + trees.SINKS + rule.window + 1
+    (wanted, right), (choice, found) = both(length, rule, heads=(3, 1), rows=4)
+    assert len(wanted.seen.unique()) == 2
+    assert torch.equal(choice.opened, wanted.opened) and torch.equal(choice.read, wanted.read)
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [70, 3])
+def test_what_is_chosen_is_read_and_gradients_follow(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = [x.float().to(DEVICE) for x in random_heads(70, (2, 1), rows=rows)]
     kernel_for(DEVICE)
     found = []
     for one in (naive, kernel):
@@ -244,13 +264,11 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
     monkeypatch.setattr(choices, "BY_TRITON", {"cpu"})  # as on CUDA
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
-    with Launches() as launched:
-        for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
-            monkeypatch.setattr(file, name, launched.of(name))
-        _, state = read_next(query, key, value, rule, 0.25)
-    assert launched.names.count("read") == 1 and len(launched.names) <= 12, launched.names
-    with Launches() as launched:
-        for file, name in ((halving, "halve"), (averaging, "average"), (reading, "read")):
-            monkeypatch.setattr(file, name, launched.of(name))
-        read_next(query[:, -1:], key, value, rule, 0.25, state)
-    assert launched.names.count("read") == 1 and len(launched.names) <= 5, launched.names
+    state = None
+    for rows, most in ((200, 12), (1, 5)):
+        with Launches() as launched:
+            for file in (halving, averaging, reading, splitting):
+                for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
+                    monkeypatch.setattr(file, name, launched.of(name))
+            _, state = read_next(query[:, -rows:], key, value, rule, 0.25, state)
+        assert launched.names.count("read") == 1 and len(launched.names) <= most, launched.names

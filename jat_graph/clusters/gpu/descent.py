@@ -37,13 +37,31 @@ def load(rows, index, there, width, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def choose_top(
-    q, means, spreads, number, least, lean, width,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, KEEP: tl.constexpr, KEYS: tl.constexpr,
+def clear(
+    opened, picked, place, valid, TOP: tl.constexpr, GROUPS: tl.constexpr, CLUSTERS: tl.constexpr,
+    KEEP_GROUPS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """Return the best of all nodes of a level, packed."""
+    """Write that nothing is chosen."""
+    for level in tl.static_range(TOP):
+        slot = tl.arange(0, KEEP_GROUPS)
+        lists = opened + (place[:, None] * TOP + level) * GROUPS + slot[None, :]
+        tl.store(lists, -1, mask=valid[:, None] & (slot < GROUPS)[None, :])
+    slot = tl.arange(0, KEEP)
+    lists = picked + place[:, None] * CLUSTERS + slot[None, :]
+    tl.store(lists, -1, mask=valid[:, None] & (slot < CLUSTERS)[None, :])
+    tl.debug_barrier()
+
+
+@triton.jit
+def choose_top(
+    q, means, spreads, part, number, least, lean, width,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, KEEP: tl.constexpr, SOME: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """Return the best of all nodes of a level, or of every so many, packed."""
+    KEYS: tl.constexpr = max(KEEP, SOME)
     best = tl.zeros((ROWS, KEEP), tl.int64) + NOTHING
-    for block in range(0, number, KEYS):
+    for block in range(part * KEYS, number, PARTS * KEYS):
         index = block + tl.arange(0, KEYS)
         k = load(means, index, index < number, width, WIDTH)
         spread = tl.load(spreads + index, mask=index < number, other=0.0)
@@ -54,6 +72,21 @@ def choose_top(
             more = tl.topk(more, KEEP)
         best = _merge(best, more, ROWS, KEEP)
     return best
+
+
+@triton.jit
+def merge_parts(
+    bests, least, place, active, PARTS: tl.constexpr, ROWS: tl.constexpr, KEEP: tl.constexpr,
+    STRIDE: tl.constexpr,
+):  # fmt: skip
+    """Return the best of what parts found, of those alone that have some score."""
+    best = tl.zeros((ROWS, KEEP), tl.int64) + NOTHING
+    for part in range(PARTS):
+        slot = (place[:, None] * PARTS + part) * STRIDE + tl.arange(0, KEEP)[None, :]
+        best = _merge(best, tl.load(bests + slot, mask=active[:, None], other=NOTHING), ROWS, KEEP)
+    bits = (best >> 32).to(tl.int32)
+    scores = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    return tl.where((best > NOTHING) & (scores >= least[:, None]), best, NOTHING)
 
 
 @triton.jit
@@ -69,7 +102,8 @@ def choose_children(
         for feature in range(0, WIDTH):
             k = tl.load(means + node * WIDTH + feature, mask=there, other=0.0)
             own = tl.load(query + feature, mask=active, other=0.0)
-            scores += own[:, None].to(tl.float32) * k.to(tl.float32)
+            own = own.to(k.dtype).to(tl.float32)  # as where tokens meet the tree
+            scores += own[:, None] * k.to(tl.float32)
         scores += lean[:, None] * tl.load(spreads + node, mask=there, other=0.0)
         more = _packed(scores, node, there & (scores >= least[:, None]))
         best = _merge(best, more, ROWS, KEEP)
