@@ -24,7 +24,15 @@ from jat_graph.clusters.choice import (
     empty_choice,
     grow_for,
 )
-from jat_graph.clusters.gpu import averaging, halving, kernel, reading, splitting
+from jat_graph.clusters.gpu import (
+    averaging,
+    backward,
+    halving,
+    kernel,
+    launching,
+    reading,
+    splitting,
+)
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.tree import halve_torch, halve_triton
 from tests.clusters.support import Deep, random_heads, run, tree_heads, with_twins
@@ -131,7 +139,7 @@ def test_several_programs_read_a_token(
     parts: int, segment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # More nodes than all programs meet at a time; the last tokens see other clusters.
-    monkeypatch.setattr(kernel, "PARTS", parts)
+    monkeypatch.setattr(launching, "PARTS", parts)
     rule = SMALL._replace(segment=segment, groups=3, window=3)
     length = 4 * segment * (16 if segment == 16 else 6) + trees.SINKS + rule.window + 1
     (wanted, right), (choice, found) = both(length, rule, heads=(3, 1), rows=4)
@@ -140,18 +148,31 @@ def test_several_programs_read_a_token(
     torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [70, 3])
-def test_what_is_chosen_is_read_and_gradients_follow(
-    rows: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("length", "rule", "shape"),
+    [
+        (110, SMALL, {}),
+        (110, SMALL._replace(rest=False), {"widths": (20, 17)}),
+        (150, SMALL._replace(segment=64, dense_below=90), {"heads": (3, 1)}),
+        (70, SMALL, {"rows": 3}),
+        (40, SMALL._replace(window=64), {}),
+        (90, ENCODER, {}),
+        (77, ENCODER._replace(keys=3, size=3), {"heads": (2, 1)}),
+    ],
+    ids=["prompt", "no rest", "levels", "a token", "short", "encoder", "odd"],
+)
+def test_what_is_chosen_is_read_and_gradients_are_the_formulas(
+    length: int, rule: Rule, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heads = [x.float().to(DEVICE) for x in random_heads(70, (2, 1), rows=rows)]
+    monkeypatch.setattr(backward, "EACH", 48)  # tokens from which several programs sum
+    heads = [x.to(DEVICE) for x in random_heads(length, **shape)]
     kernel_for(DEVICE)
     found = []
-    for one in (naive, kernel):
+    for one, dtype in (naive, torch.float64), (kernel, torch.float32):
         own = Kernel(one.choose, one.read, one.differentiate)
         monkeypatch.setitem(KERNELS, DEVICE.type, own)
-        found.append(run(tree_heads, heads, SMALL))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        found.append([x.double() for x in run(tree_heads, [x.to(dtype) for x in heads], rule)])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=3e-5)
 
 
 def test_a_batch_goes_through_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from jat_graph.clusters.gpu.descent import (
     merge_parts,
 )
 from jat_graph.clusters.gpu.softmax import (
+    of_level,
     read_closed,
     read_near,
     read_picked,
@@ -35,12 +36,13 @@ INTEGERS = "tokens length clustered group shift limit count0 count1 count2 count
 
 @triton.jit
 def _visit(
-    q, query, means, values, spreads, listed, above, number, level, top, part, bests, place, active,
-    least, margin, lean, most, mass, total, width, wide, bias,
+    q, come, query, means, values, spreads, listed, above, number, level, top, part, bests, place,
+    active, least, margin, lean, most, mass, total, width, wide, bias,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, GROUPS: tl.constexpr,
     WANTED: tl.constexpr, KEEP: tl.constexpr, STRIDE: tl.constexpr,
     REST: tl.constexpr, CHOSEN: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, FEW: tl.constexpr, PARTS: tl.constexpr,
+    BACK: tl.constexpr,
 ):  # fmt: skip
     """Choose nodes of a level, if none are chosen, and read the means of all others."""
     slot = tl.arange(0, KEEP)
@@ -68,8 +70,8 @@ def _visit(
             tl.debug_barrier()
         if REST:
             most, mass, total = read_rest(
-                q, means, values, number, part, tl.load(listed, mask=kept, other=-1), active,
-                bias, most, mass, total, width, wide, WIDTH, WIDE, KEYS, PARTS,
+                q, come, means, values, number, part, tl.load(listed, mask=kept, other=-1), active,
+                bias, most, mass, total, width, wide, WIDTH, WIDE, KEYS, PARTS, BACK,
             )  # fmt: skip
     elif level < top:
         if not CHOSEN:
@@ -80,15 +82,15 @@ def _visit(
             tl.debug_barrier()
         if REST:
             most, mass, total = read_closed(
-                q, means, values, above, part, tl.load(listed, mask=kept, other=-1), active,
-                bias, most, mass, total, width, wide, WIDTH, WIDE, GROUPS, FEW, PARTS,
+                q, come, means, values, above, part, tl.load(listed, mask=kept, other=-1), active,
+                bias, most, mass, total, width, wide, WIDTH, WIDE, GROUPS, FEW, PARTS, BACK,
             )  # fmt: skip
     return most, mass, total, least
 
 
 @triton.jit(do_not_specialize=INTEGERS)
 def read(
-    query, key, value, members,
+    query, come, key, value, members,
     key0, key1, key2, key3, value0, value1, value2, value3, spread0, spread1, spread2, spread3,
     seen, opened, picked, output, lse, bests, peaks, mosts, masses, totals,
     tokens, length, clustered, group, shift, margin, lean, limit, count0, count1, count2, count3,
@@ -98,10 +100,12 @@ def read(
     KEEP: tl.constexpr, KEEP_GROUPS: tl.constexpr,
     CAUSAL: tl.constexpr, REST: tl.constexpr, CHOSEN: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, FEW: tl.constexpr, PARTS: tl.constexpr,
+    BACK: tl.constexpr,
 ):  # fmt: skip
     """Let the queries of a tile descend, unless they have ``CHOSEN``, and read.
 
     One of several ``PARTS`` goes on from what :func:`jat_graph.clusters.gpu.splitting.look` left.
+    ``BACK`` computes the gradients of queries, from those that ``come`` of outputs, and ``masses``.
     """
     share = tl.cdiv(group, TOGETHER)
     head = (tl.program_id(1) // share).to(tl.int64)  # of keys
@@ -113,6 +117,7 @@ def read(
     width = tl.arange(0, D)
     wide = tl.arange(0, DV)
     q = load(query, place, valid, width, WIDTH).to(key.dtype.element_ty)
+    grads = load(come, place, valid, wide, WIDE).to(value.dtype.element_ty) if BACK else q
     clusters = tl.load(seen + token, mask=valid, other=0)
     last = length - tokens + token if CAUSAL else tl.zeros_like(token) + length - 1
     key += head * length * WIDTH
@@ -121,7 +126,12 @@ def read(
     start = SINKS + clusters * SIZE  # of near keys
     inside = valid[:, None] & (wide < WIDE)[None, :]
     slot = place * PARTS + part
-    if PARTS > 1:
+    if BACK:
+        most = tl.load(lse + place, mask=valid, other=0.0)
+        mass = tl.load(masses + place, mask=valid, other=0.0)
+        total = tl.zeros((ROWS, D), tl.float32)
+        least = most
+    elif PARTS > 1:
         most = tl.load(mosts + slot, mask=valid, other=float("-inf"))
         mass = tl.load(masses + slot, mask=valid, other=0.0)
         total = tl.load(totals + slot[:, None] * WIDE + wide[None, :], mask=inside, other=0.0)
@@ -134,11 +144,12 @@ def read(
         most = tl.zeros((ROWS,), tl.float32) - float("inf")
         mass = tl.zeros((ROWS,), tl.float32)
         total = tl.zeros((ROWS, DV), tl.float32)
-        most, mass, total = read_near(
-            q, key, value, start, last, valid, length, 0, most, mass, total, width, wide,
-            WIDTH, WIDE, SINKS, KEYS, 1,
-        )  # fmt: skip
         least = most
+    if PARTS == 1:
+        most, mass, total = read_near(
+            q, grads, key, value, start, last, valid, length, 0, most, mass, total, width, wide,
+            WIDTH, WIDE, SINKS, KEYS, 1, BACK,
+        )  # fmt: skip
 
     active = valid & (clusters > 0)
     number = tl.max(tl.where(valid, clusters, 0), 0)
@@ -147,33 +158,29 @@ def read(
         leans = lean * tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), 1))
         for level in tl.static_range(TOP, -1, -1):
             above = opened + (place * TOP + level) * GROUPS  # lists of the level above
-            if level == 0:
-                means, values, spreads, count = key0, value0, spread0, count0
-                listed = picked + place * CLUSTERS
-            elif level == 1:
-                means, values, spreads, count = key1, value1, spread1, count1
-                listed = above - GROUPS
-            elif level == 2:
-                means, values, spreads, count = key2, value2, spread2, count2
-                listed = above - GROUPS
-            else:
-                means, values, spreads, count = key3, value3, spread3, count3
-                listed = above - GROUPS
+            means = of_level(level, key0, key1, key2, key3)
+            values = of_level(level, value0, value1, value2, value3)
+            spreads = of_level(level, spread0, spread1, spread2, spread3)
+            count = of_level(level, count0, count1, count2, count3)
+            listed = above - GROUPS if level else picked + place * CLUSTERS
             most, mass, total, least = _visit(
-                q, query + place * WIDTH, means + head * count * WIDTH,
+                q, grads, query + place * WIDTH, means + head * count * WIDTH,
                 values + head * count * WIDE, spreads + head * count, listed, above,
                 number >> 2 * level, level, top, part, bests, place, active, least, margin, leans,
                 most, mass, total, width, wide, LOG_SIZE + level * LOG_FAN,
                 WIDTH, WIDE, GROUPS, GROUPS if level else CLUSTERS,
                 KEEP_GROUPS if level else KEEP, max(KEEP, KEEP_GROUPS),
-                REST, CHOSEN, ROWS, KEYS, FEW, PARTS,
+                REST, CHOSEN, ROWS, KEYS, FEW, PARTS, BACK,
             )  # fmt: skip
         most, mass, total = read_picked(
-            q, key, value, members, picked + place * CLUSTERS, part, active, most, mass, total,
-            width, wide, WIDTH, WIDE, CLUSTERS, SIZE, SINKS, FEW, PARTS,
+            q, grads, key, value, members, picked + place * CLUSTERS, part, active,
+            most, mass, total, width, wide, WIDTH, WIDE, CLUSTERS, SIZE, SINKS, FEW, PARTS, BACK,
         )  # fmt: skip
 
-    if PARTS > 1:
+    if BACK:
+        inside = valid[:, None] & (width < WIDTH)[None, :]
+        tl.store(output + place[:, None] * WIDTH + width[None, :], total, mask=inside)
+    elif PARTS > 1:
         tl.store(mosts + slot, most, mask=valid)
         tl.store(masses + slot, mass, mask=valid)
         tl.store(totals + slot[:, None] * WIDE + wide[None, :], total, mask=inside)

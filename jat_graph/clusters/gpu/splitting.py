@@ -9,7 +9,7 @@ import triton.language as tl
 
 from jat_graph.clusters.gpu.descent import choose_top, clear, load
 from jat_graph.clusters.gpu.reading import INTEGERS
-from jat_graph.clusters.gpu.softmax import read_near, rows_of, top_of
+from jat_graph.clusters.gpu.softmax import of_level, read_near, rows_of, top_of
 
 
 @triton.jit
@@ -64,8 +64,9 @@ def look(
     mass = tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, DV), tl.float32)
     most, mass, total = read_near(
-        q, key + head * length * WIDTH, value + head * length * WIDE, SINKS + clusters * SIZE,
+        q, q, key + head * length * WIDTH, value + head * length * WIDE, SINKS + clusters * SIZE,
         last, valid, length, part, most, mass, total, width, wide, WIDTH, WIDE, SINKS, KEYS, PARTS,
+        False,
     )  # fmt: skip
     slot = place * PARTS + part
     inside = valid[:, None] & (wide < WIDE)[None, :]
@@ -77,14 +78,9 @@ def look(
         top = top_of(number, limit, TOP)
         leans = lean * tl.sqrt(tl.sum(q.to(tl.float32) * q.to(tl.float32), 1))
         for level in tl.static_range(TOP, -1, -1):
-            if level == 0:
-                means, spreads, count = key0, spread0, count0
-            elif level == 1:
-                means, spreads, count = key1, spread1, count1
-            elif level == 2:
-                means, spreads, count = key2, spread2, count2
-            else:
-                means, spreads, count = key3, spread3, count3
+            means = of_level(level, key0, key1, key2, key3)
+            spreads = of_level(level, spread0, spread1, spread2, spread3)
+            count = of_level(level, count0, count1, count2, count3)
             if level == top:
                 most = _look_at(
                     q, means + head * count * WIDTH, spreads + head * count,

@@ -82,7 +82,9 @@ if len(sys.argv) > 3:
         given = empty_choice(query, 9000, tree, rule), Nodes.of(tree, key, key, rule)
         halve_triton(key[:, :1024].unflatten(1, (2, 512)), 64)
         average(tree.keys, key, key, 8, [len(tree.keys[0]) // 8 // 4**n for n in range(4)])
-        kernel.read(query, key, key, *given, chosen=False)
+        found = kernel.read(query, key, key, *given, chosen=False)
+        if tokens > 1:
+            kernel.differentiate(found[0], *found, query, key, key, *given)
         print(json.dumps(compiled))
 for dtype, graphs, keys, length, width in json.loads(sys.argv[2]):
     compiled, dtype = [], getattr(torch, dtype)
@@ -141,10 +143,14 @@ def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own(arch: i
 @pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 @pytest.mark.parametrize("arch", SHARED)
 def test_trees_compile_for_a_gpu_with_tensor_cores(arch: int) -> None:
-    (found,) = compile_for(arch, [], [[9000, "bfloat16"]])
-    assert [name for name, *_ in found] == ["halve", "average", "average", "read"]
-    code = found[-1][1]
-    assert "mma.sync" in code and "bf16" in code
+    prompt, token = compile_for(arch, [], [[9000, "bfloat16"], [1, "bfloat16"]])
+    building = ["halve", "average", "average"]
+    names = [name for name, *_ in prompt]
+    assert names[:7] == [*building, "read", "read", "near", "near"]
+    assert sorted(names[7:]) == ["met"] * 3 + ["picked"] * 3
+    assert [name for name, *_ in token] == [*building, "look", "read", "combine"]
+    for _, code, _ in [*prompt[3:], *token[3:5]]:
+        assert ("mma.sync" in code or "wgmma" in code) and "bf16" in code
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
