@@ -14,7 +14,7 @@ from jat_graph.clusters.gpu import gradients
 from jat_graph.clusters.tree import FAN, SINKS
 
 ROWS = 32  # queries at a time
-KEYS = 32  # keys or nodes of a program
+KEYS = 16  # keys or nodes of a program
 EACH = 1024  # tokens from which a program sums what comes to the first keys
 
 
@@ -55,7 +55,7 @@ def add_gradients(
             *(*sums[table], *counts, own.pop("bias")),
             EACH=lists[level].size(2),
             SINKS=SINKS,
-            KEYS=max(16, triton.next_power_of_2(own["CHILDREN"])),
+            KEYS=max(KEYS, triton.next_power_of_2(own["CHILDREN"])),
             num_warps=warps,
             **(shared | own | chosen[below]),
         )
@@ -66,14 +66,14 @@ def add_gradients(
     own = {"SIZE": rule.size, "SINKS": SINKS, "CAUSAL": rule.causal}
     with torch.cuda.device_of(query):
         for blocks, into, is_first in (
-            (triton.cdiv(length, 16), sums[0], False),
+            (triton.cdiv(length, KEYS), sums[0], False),
             (first[0].size(1), first, True),
         ):
             gradients.near[blocks, kv](
                 *(*given, *tables[0], seen, lse, less, *into, *counts),
                 **(shared | own),
                 FIRST=is_first,
-                KEYS=16,
+                KEYS=KEYS,
                 num_warps=warps,
             )
         for total, part in zip(sums[0], first, strict=True):
@@ -89,7 +89,7 @@ def add_gradients(
                 LEVEL=level,
                 TOP=top,
                 KEYS=KEYS,
-                num_warps=8,
+                num_warps=warps,
             )
             if level < top:
                 add_picked(level + 1, level + 1, bias=bias, CHILDREN=FAN, OF_KEYS=False)

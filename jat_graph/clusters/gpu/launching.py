@@ -14,7 +14,7 @@ from jat_graph.clusters.tree import FAN, LEAN, LEVELS, SINKS
 
 ROWS = 16  # queries of a tile, the fewest that tensor cores take
 KEYS = 16  # that all of them read at a time
-FEATURES = 512  # of those that each has of its own, at a time
+FEATURES = 512  # of those that each has of its own, at a time; half as many with gradients
 PARTS = 16  # programs that read a tile of few tokens
 
 
@@ -54,6 +54,7 @@ def launch(
         best = query.new_empty(*lse.shape, parts, max(keep, keep_groups), dtype=torch.int64)
         total = lse.new_empty(*lse.shape, parts, wide)
         room = [best, *lse.new_empty(3, *lse.shape, parts), total]
+    features = FEATURES // 2 if back else FEATURES
     lists = choice.seen, choice.opened, choice.read
     numbers = LEAN * width**-0.5, rule.top, *(x.size(1) for x in means)
     shared = {
@@ -83,14 +84,14 @@ def launch(
                 *(query, key, value, *means, *spreads, *lists, *room),
                 *(tokens, length, group, shift, *numbers),
                 LOG_FAN=math.log(FAN),
-                **(shared | {"num_warps": 4 if width < 256 else 8}),
+                **(shared | {"num_warps": 4 if width == 128 else 8}),
             )
         reading.read[grid](
             *(query, come, key, value, choice.tree.keys.contiguous(), *means, *values, *spreads),
             *(*lists, output, lse, *room, tokens, length, choice.tree.keys.size(1), group, shift),
             *(min(rule.margin, torch.finfo(torch.float32).max), *numbers),
             REST=rule.rest,
-            FEW=max(2, min(8, FEATURES // max(shared["D"], shared["DV"]))),
+            FEW=max(2, min(8, features // max(shared["D"], shared["DV"]))),
             BACK=back is not None,
             **shared,
         )
