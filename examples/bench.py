@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from examples.benchmarks import roofline
+from examples.benchmarks import compiling, roofline
 from examples.benchmarks.kernels import measure_costs
 from examples.benchmarks.measure import NotMeasured, Settings, describe_machine, digest_source
 from examples.benchmarks.tables import draw, sections
@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     """Read the command line, and refuse what does not fit."""
     parser = Parser(prog="bench", description="Measure a claim about speed or memory.")
-    parser.add_argument("name", choices=(*CASES, "costs", "roofline", "tables"))
+    parser.add_argument("name", choices=(*CASES, "compile", "costs", "roofline", "tables"))
     parser.add_argument("files", nargs="*", type=Path, help="results that `tables` prints")
     parser.add_argument("--lengths", nargs="+", type=int, help="tokens; default: the claim's")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU, if there is one")
@@ -67,15 +67,17 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a benchmark, measure prices, or print tables; what goes wrong is one line."""
     replace_unencodable()
     args = read_arguments(arguments)
-    if args.name == "roofline":
-        sys.stdout.writelines(
-            f"{line}\n" for line in roofline.table(args.lengths or roofline.LENGTHS)
-        )
-        return
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     settings = Settings(device, args.repeats, dtype)
     try:
+        if args.name in ("compile", "roofline"):
+            lengths = args.lengths or roofline.LENGTHS
+            lines = roofline.table(lengths) if args.name == "roofline" else compiling.table()
+            for line in lines:
+                sys.stdout.write(f"{line}\n")
+                sys.stdout.flush()
+            return
         if args.name == "costs":
             prices = measure_costs(settings, args.out, args.lengths or PRICED)
             sys.stdout.writelines(f"{name:10}{price:10.3g} ns\n" for name, price in prices.items())

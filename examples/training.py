@@ -328,8 +328,13 @@ def insert_heads(
 def _check_clusters(model: PreTrainedModel, causal: bool, splits: Sequence[Dataset]) -> None:
     """Say it where no text is long enough to be read by the clusters that were asked for."""
     named = graph_by_name(model.config)
-    layers = (layer.rules[causal] for _, layer in modules_with(model, AttachedClusters))
-    rules = [rule for own in ([named.rules(1, causal)] if named else layers) for rule in own]
+    device = model.device.type
+    layers = (
+        layer.rules[causal, device == "cuda"] for _, layer in modules_with(model, AttachedClusters)
+    )
+    rules = [
+        rule for own in ([named.rules(1, causal, device)] if named else layers) for rule in own
+    ]
     first = 1 + min((rule.first for rule in rules), default=NEVER)
     if first < NEVER and (longest := max(max(_lengths(split)) for split in splits)) < first:
         said = "no text is read by clusters: the longest has %d tokens, and below %d the attention "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jat_graph.clusters.attend import read_first
 from jat_graph.clusters.choice import Rule
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.settings import NEVER, ClusterGraph
@@ -100,7 +101,7 @@ def clustered_attention(
     check_dropout(dropout_p)
     scale = check_scale(scale, query.size(-1))
     mask = resolve_mask(attention_mask, is_causal, query)
-    (rule,) = graph.rules(1, mask.causal)
+    (rule,) = graph.rules(1, mask.causal, query.device.type)
     valid = mask.valid
     everywhere = read_global(global_attention_mask, query)
     (query,) = clean_padding(valid, query=query)
@@ -159,8 +160,11 @@ def read_long(
         query, key, value = (x.to(dtype) for x in (query, key, value))
     with torch.autocast(query.device.type, enabled=False):
         given = documents, everywhere, seed, scale, dropout_p, [float(x) for x in rule]
-        output: Tensor = read_tree(query, key, value, *given)[0]
-    return output
+        if documents is not None or everywhere is not None:
+            return cast(Tensor, read_tree(query, key, value, *given)[0])
+        first = read_first(query, key, value, rule, scale, dropout_p)
+        output: Tensor = read_tree(query[:, :, first.size(2) :], key, value, *given)[0]
+    return torch.cat([first, output], dim=2) if first.size(2) else output
 
 
 def document_tokens(

@@ -8,10 +8,21 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 from jat_graph.clusters import naive
-from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice, grow_for, wide
+from jat_graph.clusters.choice import (
+    BY_TRITON,
+    Choice,
+    Nodes,
+    Rule,
+    as_read,
+    empty_choice,
+    grow_for,
+    wide,
+)
 from jat_graph.clusters.tree import SINKS, Tree, spread_gradients
 from jat_graph.core.compiling import HAS_NUMBA, HAS_TRITON
 
@@ -157,10 +168,36 @@ def read_next(
     tree = grow_for(rule, key, known)
     if nodes is None or tree is not known:
         nodes = Nodes.of(tree, key, value, rule, nodes)
-    own = as_read(query) * scale
+    first = read_first(query[None], key[None], value[None], rule, scale)[0]
+    own = as_read(query[:, first.size(1) :]) * scale
+    if not own.size(1):
+        return first, State(tree, nodes)
     empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
-    return output.to(value.dtype), State(tree, nodes)
+    output = output.to(value.dtype)
+    return torch.cat([first, output], dim=1) if first.size(1) else output, State(tree, nodes)
+
+
+def read_first(
+    query: Tensor,  # of the last T tokens, [B, H, T, D]
+    key: Tensor,  # of all, [B, Hkv, n, D]
+    value: Tensor,  # [B, Hkv, n, Dv]
+    rule: Rule,
+    scale: float,
+    dropout_p: float = 0.0,
+) -> Tensor:  # [B, H, t, Dv]
+    """Return what the tokens below ``dense_below`` read, by SDPA; none where kernels read them."""
+    before = key.size(2) - query.size(2)
+    number = min(rule.dense_below - before, query.size(2)) * rule.causal
+    if number <= 0 or key.device.type not in BY_TRITON:
+        return value.new_empty(*query.shape[:2], 0, value.size(-1))
+    length = before + number
+    mask: Any = causal_lower_right(number, length) if before else None
+    given = query[:, :, :number], key[:, :, :length], value[:, :, :length], mask, dropout_p
+    output: Tensor = F.scaled_dot_product_attention(
+        *given, is_causal=not before, scale=scale, enable_gqa=True
+    )
+    return output
 
 
 class _Attend(torch.autograd.Function):

@@ -25,6 +25,8 @@ MEASURED = {
     False: Rule(keys=128, groups=16, window=0, dense_below=4096, causal=False),
     True: Rule(dense_below=4096),
 }
+# Tokens below which trees take longer than flash attention on CUDA: counted, not measured.
+ON_CUDA = {False: 16_384, True: 65_536}
 NEVER = 2**40  # tokens, which no sequence has
 
 
@@ -62,7 +64,8 @@ class ClusterGraph(GraphSettings):
             clusters; a multiple of ``size``, or it is rounded up to one. (default: None, which
             means 128; 512 in causal order)
         dense_below: Sequences of fewer tokens are read densely, by SDPA; ``math.inf`` for all of
-            them. In causal order the first token that meets a cluster. (default: None, as measured)
+            them. In causal order the first token that meets a cluster. (default: None, which means
+            4096, as measured; on CUDA 16,384, in causal order 65,536, as counted)
         propagate: Read what is not read exactly by means; or else not at all. (default: True)
         groups: How many nodes a token opens at most of each level above clusters. (default: None,
             which means 16; 32 in causal order)
@@ -102,9 +105,11 @@ class ClusterGraph(GraphSettings):
         own: Any = {name: row[head] for name, row in self.rows(num_heads).items()}
         return dataclasses.replace(self, **own)
 
-    def rule(self, causal: bool) -> Rule:
+    def rule(self, causal: bool, device: str = "cpu") -> Rule:
         """Return how tokens of a head descend the tree of their keys; no field may be a table."""
         measured = MEASURED[causal]
+        if device == "cuda":
+            measured = measured._replace(dense_below=ON_CUDA[causal])
         given = {"rest": self.propagate}
         given |= {name: own for name, own in vars(self).items() if name in measured._fields}
         rule = measured._replace(**{name: own for name, own in given.items() if own is not None})
@@ -113,12 +118,16 @@ class ClusterGraph(GraphSettings):
         window = rule.window if causal else measured.window
         return rule._replace(dense_below=max(0, first), window=window)
 
-    def rules(self, num_heads: int, causal: bool) -> dict[Rule, tuple[int, ...]]:
+    def rules(
+        self, num_heads: int, causal: bool, device: str = "cpu"
+    ) -> dict[Rule, tuple[int, ...]]:
         """Return how one layer's heads descend their trees, and which heads share that.
 
         Args:
             num_heads: Heads that read by clusters; a table has one row, with an entry for each.
             causal: Whether tokens read none that comes after them.
+            device: The type of their device, by which ``dense_below`` is chosen where it is None.
+                (default: ``"cpu"``)
 
         Returns:
             The heads of each rule, in rising order.
@@ -128,6 +137,6 @@ class ClusterGraph(GraphSettings):
         """
         groups: dict[Rule, tuple[int, ...]] = {}
         for head in range(num_heads):
-            rule = self.of_head(head, num_heads).rule(causal)
+            rule = self.of_head(head, num_heads).rule(causal, device)
             groups[rule] = (*groups.get(rule, ()), head)
         return groups

@@ -121,7 +121,7 @@ def _attend(
         check_global(inputs, ordered)
     saved = getattr(module.config, CLUSTERED, {})
     saved = {**saved} if isinstance(saved, dict) else saved  # new keys are seen in compiled code
-    rule = Rule(*_rule(saved, settings, ordered))
+    rule = Rule(*_rule(saved, settings, ordered, query.device.type))
     if reason is None and key.size(2) > rule.first:
         output = (_read_in_order if ordered else _read_whole)(inputs, rule)
         if output is None and not ordered:
@@ -181,11 +181,11 @@ def _read_in_order(inputs: AttentionInputs, rule: Rule) -> Tensor | None:  # [B,
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _rule(saved: Any, settings: Mapping[str, Any], causal: bool) -> tuple[Any, ...]:
+def _rule(saved: Any, settings: Mapping[str, Any], causal: bool, device: str) -> tuple[Any, ...]:
     """Return the rule of all heads, as known."""
-    given = repr((saved, settings, causal))  # which every layer asks for, each time
+    given = repr((saved, settings, causal, device))  # which every layer asks for, each time
     if given not in _rules:
-        _rules[given] = tuple(_graph(saved, settings).rule(causal))
+        _rules[given] = tuple(_graph(saved, settings).rule(causal, device))
     return _rules[given]
 
 

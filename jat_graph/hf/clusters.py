@@ -32,8 +32,10 @@ Rules = Mapping[Rule, tuple[int, ...]]  # the heads of each, all of a layer
 class AttachedClusters(AttachedHeads):
     """The heads of one attention module that read by clusters."""
 
-    # In causal order or not: how heads, counted from 0, read, and which of them share that.
-    rules: dict[bool, dict[Rule, tuple[int, ...]]] = field(init=False, compare=False, repr=False)
+    # In causal order or not, on CUDA or not: how heads, counted from 0, read, and which share that.
+    rules: dict[tuple[bool, bool], dict[Rule, tuple[int, ...]]] = field(
+        init=False, compare=False, repr=False
+    )
 
     graphs = (ClusterGraph,)
     name = "jat_clusters"
@@ -42,7 +44,12 @@ class AttachedClusters(AttachedHeads):
     def __post_init__(self) -> None:
         graph = self.config.cluster_graph
         number = len(self.heads)
-        rules = {causal: graph.rules(number, causal) for causal in (False, True)}
+        both = False, True
+        rules = {
+            (causal, cuda): graph.rules(number, causal, "cuda" if cuda else "cpu")
+            for causal in both
+            for cuda in both
+        }
         object.__setattr__(self, "rules", rules)
 
     @classmethod
@@ -59,7 +66,7 @@ class AttachedClusters(AttachedHeads):
 
     def is_identity(self, module: nn.Module) -> bool:
         """Tell whether all heads read densely, whatever the length."""
-        return all(rule.dense_below + 1 >= NEVER for rule in self.rules[False])
+        return all(rule.dense_below + 1 >= NEVER for rule in self.rules[False, False])
 
     def describe(self, module: nn.Module) -> str:
         graph = self.config.cluster_graph
@@ -77,7 +84,7 @@ class AttachedClusters(AttachedHeads):
         mask = inputs.attention_mask
         if not causal and mask is not None and mask.size(-2) > 1:
             causal = inputs.token_mask().causal
-        return read_rules(inputs, self, self.rules[inputs.in_order(causal)])
+        return read_rules(inputs, self, self.rules[inputs.in_order(causal), inputs.query.is_cuda])
 
 
 def check_global(inputs: AttentionInputs, causal: bool) -> None:

@@ -96,7 +96,7 @@ def jump_attention(
     if scale == 0:  # times -inf it is NaN on the fast path of SDPA
         query, scale = query * 0, 1.0
     if isinstance(config.graph, ClusterGraph):
-        rules = config.graph.rules(query.size(1), mask.causal)
+        rules = config.graph.rules(query.size(1), mask.causal, query.device.type)
         return read_heads(query, key, value, rules, mask=mask, dropout_p=dropout_p, scale=scale)
     jumping = JumpHeads.everyone(config, query.size(1))
     external = None if graph is None else read_graph(graph, query, mask, jumping.heads)

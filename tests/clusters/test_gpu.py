@@ -1,5 +1,6 @@
 """The kernel for GPUs reads what the formula reads: on a GPU, or in Triton's interpreter."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from triton.runtime import interpreter
 from jat_graph.clusters import choice as choices
 from jat_graph.clusters import naive
 from jat_graph.clusters import tree as trees
+from jat_graph.clusters.api import read_long
 from jat_graph.clusters.attend import KERNELS, Kernel, kernel_for, read_next
 from jat_graph.clusters.choice import (
     Choice,
@@ -283,7 +285,8 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
     query, key, value = (x.bfloat16() for x in random_heads(200, (4, 2), widths=(16, 16)))
     kernel_for(torch.device("cpu"))
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
-    monkeypatch.setattr(choices, "BY_TRITON", {"cpu"})  # as on CUDA
+    for module in choices, sys.modules[read_next.__module__]:
+        monkeypatch.setattr(module, "BY_TRITON", {"cpu"})  # as on CUDA
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
     state = None
     for rows, most in ((200, 12), (1, 5)):
@@ -293,3 +296,25 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
                     monkeypatch.setattr(file, name, launched.of(name))
             _, state = read_next(query[:, -rows:], key, value, rule, 0.25, state)
         assert launched.names.count("read") == 1 and len(launched.names) <= most, launched.names
+
+
+@pytest.mark.parametrize("before", [0, 30])
+def test_first_tokens_are_read_by_sdpa(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [x.float()[None].to(DEVICE) for x in random_heads(90, (4, 2))]
+    rule = SMALL._replace(dense_below=60)
+    kernel_for(DEVICE)
+    monkeypatch.setitem(
+        KERNELS, DEVICE.type, Kernel(naive.choose, naive.read, kernel.differentiate)
+    )
+    both = []
+    for names in (set(), {DEVICE.type}):
+        monkeypatch.setattr(sys.modules[read_next.__module__], "BY_TRITON", names)
+        leaves = [x.clone().requires_grad_() for x in heads]
+        whole = read_long(*leaves, rule, dropout_p=0.0, scale=0.3)
+        found = [whole, *torch.autograd.grad(whole.square().sum(), leaves)]
+        query, key, value = (x[0].detach() for x in leaves)
+        for end in (70, 50):  # a prompt after others that reaches trees, and one that does not
+            given = query[:, before:end], key[:, :end], value[:, :end]
+            found.append(read_next(*given, rule, 0.3)[0])
+        both.append(found)
+    torch.testing.assert_close(both[1], both[0], rtol=1e-4, atol=1e-5)
