@@ -90,7 +90,8 @@ def compile_for(arch: int, work: Callable[[], None]) -> list[Compiled]:
 
     if triton.knobs.runtime.interpret:
         raise ValueError("TRITON_INTERPRET must not be set, in which nothing is compiled")
-    target, found = GPUTarget("cuda", arch, 32), list[Compiled]()
+    target = GPUTarget("cuda", arch, 32)
+    found = list[Compiled]()
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
     class Driver:

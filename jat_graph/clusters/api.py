@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from jat_graph.clusters.attend import read_first
-from jat_graph.clusters.choice import Rule
+from jat_graph.clusters.choice import BY_TRITON, Rule
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.settings import NEVER, ClusterGraph
 from jat_graph.core.compiling import in_transform
@@ -160,11 +160,12 @@ def read_long(
         query, key, value = (x.to(dtype) for x in (query, key, value))
     with torch.autocast(query.device.type, enabled=False):
         given = documents, everywhere, seed, scale, dropout_p, [float(x) for x in rule]
-        if documents is not None or everywhere is not None:
-            return cast(Tensor, read_tree(query, key, value, *given)[0])
-        first = read_first(query, key, value, rule, scale, dropout_p)
-        output: Tensor = read_tree(query[:, :, first.size(2) :], key, value, *given)[0]
-    return torch.cat([first, output], dim=2) if first.size(2) else output
+        first = None
+        if documents is None and everywhere is None and query.device.type in BY_TRITON:
+            first = read_first(query, key, value, rule, scale, dropout_p)
+        query = query if first is None else query[:, :, first.size(2) :]
+        output: Tensor = read_tree(query, key, value, *given)[0]
+    return output if first is None else torch.cat([first, output], dim=2)
 
 
 def document_tokens(

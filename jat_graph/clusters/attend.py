@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from jat_graph.clusters import naive
 from jat_graph.clusters.choice import (
@@ -18,7 +17,6 @@ from jat_graph.clusters.choice import (
     Choice,
     Nodes,
     Rule,
-    as_read,
     empty_choice,
     grow_for,
     wide,
@@ -168,14 +166,21 @@ def read_next(
     tree = grow_for(rule, key, known)
     if nodes is None or tree is not known:
         nodes = Nodes.of(tree, key, value, rule, nodes)
-    first = read_first(query[None], key[None], value[None], rule, scale)[0]
-    own = as_read(query[:, first.size(1) :]) * scale
-    if not own.size(1):
-        return first, State(tree, nodes)
+    first = None
+    if key.device.type in BY_TRITON:
+        first = read_first(query[None], key[None], value[None], rule, scale)
+    else:
+        query = wide(query)
+    if first is not None:
+        query = query[:, first.size(2) :]
+        if not query.size(1):
+            return first[0], State(tree, nodes)
+    own = query * scale
     empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
     output = output.to(value.dtype)
-    return torch.cat([first, output], dim=1) if first.size(1) else output, State(tree, nodes)
+    output = output if first is None else torch.cat([first[0], output], dim=1)
+    return output, State(tree, nodes)
 
 
 def read_first(
@@ -185,14 +190,18 @@ def read_first(
     rule: Rule,
     scale: float,
     dropout_p: float = 0.0,
-) -> Tensor:  # [B, H, t, Dv]
-    """Return what the tokens below ``dense_below`` read, by SDPA; none where kernels read them."""
+) -> Tensor | None:  # [B, H, t, Dv]
+    """Return what the tokens below ``dense_below`` read, by SDPA, if there are such tokens."""
     before = key.size(2) - query.size(2)
     number = min(rule.dense_below - before, query.size(2)) * rule.causal
-    if number <= 0 or key.device.type not in BY_TRITON:
-        return value.new_empty(*query.shape[:2], 0, value.size(-1))
+    if number <= 0:
+        return None
     length = before + number
-    mask: Any = causal_lower_right(number, length) if before else None
+    mask: Any = None
+    if before:
+        from torch.nn.attention.bias import causal_lower_right  # which imports the compiler
+
+        mask = causal_lower_right(number, length)
     given = query[:, :, :number], key[:, :, :length], value[:, :, :length], mask, dropout_p
     output: Tensor = F.scaled_dot_product_attention(
         *given, is_causal=not before, scale=scale, enable_gqa=True

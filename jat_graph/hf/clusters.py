@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,24 +34,16 @@ class AttachedClusters(AttachedHeads):
     """The heads of one attention module that read by clusters."""
 
     # In causal order or not, on CUDA or not: how heads, counted from 0, read, and which share that.
-    rules: dict[tuple[bool, bool], dict[Rule, tuple[int, ...]]] = field(
-        init=False, compare=False, repr=False
-    )
+    rules: dict[tuple[bool, bool], Rules] = field(init=False, compare=False, repr=False)
 
     graphs = (ClusterGraph,)
     name = "jat_clusters"
     word = "cluster"
 
     def __post_init__(self) -> None:
-        graph = self.config.cluster_graph
-        number = len(self.heads)
-        both = False, True
-        rules = {
-            (causal, cuda): graph.rules(number, causal, "cuda" if cuda else "cpu")
-            for causal in both
-            for cuda in both
-        }
-        object.__setattr__(self, "rules", rules)
+        rules_of = self.config.cluster_graph.rules
+        given = product((len(self.heads),), (False, True), ("cpu", "cuda"))
+        object.__setattr__(self, "rules", {(x[1], x[2] == "cuda"): rules_of(*x) for x in given})
 
     @classmethod
     def in_module(

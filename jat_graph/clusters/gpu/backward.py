@@ -25,7 +25,9 @@ def add_gradients(
     """Return the gradients of keys and of nodes' means, and those of values and of theirs."""
     heads, tokens, width = query.shape
     kv, length, wide = value.shape
-    rule, group, top = choice.rule, heads // kv, choice.opened.size(2)
+    rule = choice.rule
+    group = heads // kv
+    top = choice.opened.size(2)
     tables = [(x.contiguous(), y.contiguous()) for x, y in zip(*nodes[:2], strict=True)]
     tables = [(key, value), *tables[: top + 1]]
     sums = [tuple(torch.zeros_like(x, dtype=torch.float32) for x in pair) for pair in tables]
@@ -37,7 +39,8 @@ def add_gradients(
         "ROWS": ROWS if width < 256 else 16,
     }
     warps = 4 if width < 128 else 8
-    given, seen, members = (query, come), choice.seen, choice.tree.keys.contiguous()
+    given = query, come
+    members = choice.tree.keys.contiguous()
     lists = [choice.read, *choice.opened.unbind(2)]
     chosen = [{"WANTED": x.size(2), "STRIDE": x.stride(1)} for x in lists]
 
@@ -70,7 +73,7 @@ def add_gradients(
             (first[0].size(1), first, True),
         ):
             gradients.near[blocks, kv](
-                *(*given, *tables[0], seen, lse, less, *into, *counts),
+                *(*given, *tables[0], choice.seen, lse, less, *into, *counts),
                 **(shared | own),
                 FIRST=is_first,
                 KEYS=KEYS,
@@ -81,9 +84,18 @@ def add_gradients(
         if choice.tree.clusters:
             add_picked(0, 0, bias=0.0, CHILDREN=rule.size, OF_KEYS=True)
         for level in range(top + 1) if rule.rest and choice.tree.clusters else ():
-            bias, number = math.log(rule.size * FAN**level), tables[level + 1][0].size(1)
+            bias = math.log(rule.size * FAN**level)
+            number = tables[level + 1][0].size(1)
             gradients.met[triton.cdiv(number, KEYS), kv](
-                *(*given, *tables[level + 1], lists[level], seen, lse, less, *sums[level + 1]),
+                *(
+                    *given,
+                    *tables[level + 1],
+                    lists[level],
+                    choice.seen,
+                    lse,
+                    less,
+                    *sums[level + 1],
+                ),
                 *(tokens, group, rule.top, number, bias),
                 **(shared | chosen[level]),
                 LEVEL=level,

@@ -42,7 +42,8 @@ def launch(
         output = query.new_empty(query.shape, dtype=torch.float32)
         room = [less] * 5
     else:
-        come, output = query, value.new_empty(heads, tokens, wide)
+        come = query
+        output = value.new_empty(heads, tokens, wide)
         lse = query.new_empty(heads, tokens, dtype=torch.float32)
         room = [lse] * 5  # what parts leave behind
     tables = [(x[: levels + 1] + x[:1] * LEVELS)[:LEVELS] for x in nodes[:3]]
