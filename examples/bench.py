@@ -48,7 +48,9 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lengths", nargs="+", type=int, help="tokens; default: the claim's")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU, if there is one")
     parser.add_argument("--repeats", type=int, default=9, help="how often each point is measured")
-    parser.add_argument("--out", type=Path, help="default: bench-NAME.json, or the table of prices")
+    parser.add_argument(
+        "--out", "--output", type=Path, help="default: bench-NAME.json, or the table of prices"
+    )
     parser.add_argument("--plot", type=Path, help="a picture over the lengths: .png, .svg or .pdf")
     args = parser.parse_args(arguments)
     if bool(args.files) != (args.name == "tables"):
@@ -64,7 +66,7 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a benchmark, measure prices, or print tables; what goes wrong is one line."""
+    """Run a benchmark, compile, count, or print tables; what goes wrong is one line."""
     replace_unencodable()
     args = read_arguments(arguments)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -113,6 +115,10 @@ def run(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     path = args.out or Path(f"bench-{args.name}.json")
     how = settings._asdict() | {"dtype": str(settings.dtype).removeprefix("torch.")}
     results: dict[str, Any] = {"version": 1, "benchmark": args.name, "settings": how}
+    if not args.lengths and not any(
+        x["lengths"][settings.device] for x in CASES[args.name]["cases"]
+    ):
+        raise ValueError(f"{args.name} is measured on a GPU, got --device {settings.device}")
     results |= {"machine": describe_machine(settings.device), "source": digest_source()}
     held = read_results(path) if path.exists() else {**results, "rows": []}
     if any(held[name] != value for name, value in results.items()):

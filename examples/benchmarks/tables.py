@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 # What a cell shows, and the words before it.
 SHOWN = {"ratio": "", "multiple": "multiple ", "memory_ratio": "memory "}
-SHOWN |= {"cosine": "cosine ", "their_cosine": "of the other "}
+SHOWN |= {"cosine": "cosine ", "their_cosine": "of the other ", "expected": "expected "}
+SHOWN |= {"alike": "chosen alike "}
 WORDS = {"extra_bytes": "extra memory", "our_bytes": "peak memory"}
 LABELS = {"seconds": "time in seconds", "bytes": "peak memory in MiB"}
 LABELS |= {"ratio": "time over that of the other side"}

@@ -14,6 +14,8 @@ import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter
 
+from examples.benchmarks import gpu
+from examples.benchmarks.measure import Settings
 from jat_graph.clusters import choice as choices
 from jat_graph.clusters import naive
 from jat_graph.clusters import tree as trees
@@ -318,3 +320,21 @@ def test_first_tokens_are_read_by_sdpa(before: int, monkeypatch: pytest.MonkeyPa
             found.append(read_next(*given, rule, 0.3)[0])
         both.append(found)
     torch.testing.assert_close(both[1], both[0], rtol=1e-4, atol=1e-5)
+
+
+def test_errors_are_measured_and_large_ones_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_for(DEVICE)
+    own = Kernel(kernel.choose, kernel.read, kernel.differentiate)
+    monkeypatch.setitem(KERNELS, DEVICE.type, own)
+    monkeypatch.setattr(gpu, "RULE", SMALL)
+    settings = Settings(DEVICE.type, 1, torch.float32)
+    found = gpu.errors(90, settings, 16, "float32")
+    assert found["facts"]["alike"] == 1 and found["ours"]["median"] < 1e-5
+
+    def wrong(*given: Any, **options: Any) -> Any:
+        output, lse = kernel.read(*given, **options)
+        return output * 1.001, lse
+
+    monkeypatch.setitem(KERNELS, DEVICE.type, own._replace(read=wrong))
+    with pytest.raises(AssertionError, match="errors must be at most 4"):
+        gpu.errors(90, settings, 16, "float32")
