@@ -44,7 +44,7 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 3_583,
+    "jat_graph/clusters": 4_241,
     "jat_graph/core": 1_547,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_344,
@@ -53,10 +53,10 @@ BUDGET = {
     "jat_graph/nn": 767,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 24_241,
-    "examples": 10_449,
+    "jat_graph": 24_899,
+    "examples": 10_723,
     "models": 742,
-    "tests": 29_497,
+    "tests": 29_535,
 }
 
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime import interpreter
 
-from examples.benchmarks import gpu
+from examples.benchmarks import gpu, roofline
 from examples.benchmarks.measure import Settings
 from jat_graph.clusters import choice as choices
 from jat_graph.clusters import naive
@@ -291,7 +291,7 @@ def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(module, "BY_TRITON", {"cpu"})  # as on CUDA
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
     state = None
-    for rows, most in ((200, 12), (1, 5)):
+    for rows, most in ((200, roofline.PROMPT[1]), (1, roofline.TOKEN[1])):
         with Launches() as launched:
             for file in (halving, averaging, reading, splitting):
                 for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
