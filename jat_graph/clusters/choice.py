@@ -121,7 +121,8 @@ class Nodes(NamedTuple):
         heads, number = rows.shape
         new = [x[:, SINKS + first : SINKS + first + number] for x in (key, value)]
         found = list[Any]()
-        if key.device.type in BY_TRITON and key.dtype != torch.float64:
+        narrow = max(key.size(-1), value.size(-1)) <= 128  # of which some chips have room
+        if narrow and key.device.type in BY_TRITON and key.dtype != torch.float64:
             from jat_graph.clusters.gpu.building import average
 
             counts = [number // tree.size // FAN**level for level in range(levels)]

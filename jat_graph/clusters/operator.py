@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from jat_graph.clusters.attend import Parts, differentiate, kernel_for
-from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice, grow_for, wide
+from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice, grow_for
 
 
 def sequences(
@@ -98,12 +98,10 @@ def _read_tree_backward(
     for number, (row, tokens, rule) in enumerate(all_sequences):
         given = (x[row][:, tokens] for x in (grad, output, lse, query, key, value))
         parts = [as_read(x).contiguous() for x in given]
-        exact = parts[4], parts[5]
-        parts = [wide(x) for x in parts]
         parts[3] = parts[3] * scale
-        choice, nodes = _chosen(parts[3], *exact, rule)
+        choice, nodes = _chosen(*parts[3:], rule)
         if choice.opened.numel():  # by far more numbers than are kept
-            choice = kernel.choose(parts[3], exact[0], choice, nodes)
+            choice = kernel.choose(parts[3], parts[4], choice, nodes)
         else:
             choice = choice._replace(read=read[row][:, tokens].contiguous())
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)

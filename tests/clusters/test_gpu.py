@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -39,7 +40,7 @@ from jat_graph.clusters.gpu import (
 )
 from jat_graph.clusters.operator import read_tree
 from jat_graph.clusters.tree import halve_torch, halve_triton
-from tests.clusters.support import Deep, random_heads, run, tree_heads, with_twins
+from tests.clusters.support import Deep, cases, random_heads, run, tree_heads, with_twins
 from tests.jumps.kernels.support import DEVICE
 
 pytestmark = pytest.mark.slow
@@ -112,10 +113,11 @@ def both(
         (150, SMALL._replace(segment=64), {"heads": (3, 1), "rows": 1}),
         (100, Rule(keys=5, groups=3, size=4, segment=32, window=7), {"heads": (5, 1), "rows": 6}),
         (40, SMALL._replace(window=64), {}),  # no cluster yet
+        (2, SMALL, {"rows": 1}),  # fewer than all tokens read
         (90, ENCODER, {}),
         (77, ENCODER._replace(window=0, keys=3, size=3), {"heads": (2, 1)}),
     ],
-    ids=["prompt", "no rest", "last tokens", "a token", "odd", "short", "encoder", "no near keys"],
+    ids="prompt,no rest,last tokens,a token,odd,short,two,encoder,no near keys".split(","),
 )
 def test_it_chooses_and_reads_as_the_formula_does(
     length: int, rule: Rule, shape: dict[str, Any]
@@ -179,19 +181,51 @@ def test_what_is_chosen_is_read_and_gradients_are_the_formulas(
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=3e-5)
 
 
-def test_a_batch_goes_through_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    query, key, value = (x.float().to(DEVICE)[None] for x in random_heads(60, (2, 1)))
-    leaves = [x.requires_grad_() for x in (query, key, value)]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_goes_through_the_operator(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads = random_heads(60, (2, 1), widths=(16, 16))
     documents = (torch.arange(60, device=DEVICE) // 35)[None]
-    rule = [float(x) for x in Rule(*SMALL)]
+    # All clusters are read, so that no rounding chooses others.
+    rule = [float(x) for x in SMALL._replace(keys=48, groups=8, margin=float("inf"))]
     kernel_for(DEVICE)
     found = []
-    for one in (naive, kernel):
+    for one, own_dtype in (naive, torch.float64), (kernel, dtype):
         own = Kernel(one.choose, one.read, one.differentiate)
         monkeypatch.setitem(KERNELS, DEVICE.type, own)
-        output = read_tree(*leaves, documents, None, None, 0.4, 0.0, rule)[0]
-        found.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        monkeypatch.setattr(choices, "BY_TRITON", {DEVICE.type} if one is kernel else set())
+        leaves = [x.to(DEVICE, dtype).to(own_dtype)[None].requires_grad_() for x in heads]
+        output = read_tree(*leaves, documents, None, None, 0.25, 0.0, rule)[0]
+        grads = torch.autograd.grad(output.sin().sum(), leaves)
+        found.append([x.double() for x in (output, *grads)])
+    within = 1e-4 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(found[1], found[0], rtol=within, atol=within)
+
+
+@settings(max_examples=12)
+@given(cases(longest=150))
+def test_random_heads_are_read_with_their_gradients(case: tuple[list[torch.Tensor], Rule]) -> None:
+    heads, rule = case
+    rule = rule._replace(keys=rule.keys or 5, segment=16 * rule.size)  # or the formula reads
+    query, key, value = (x.float().to(DEVICE) for x in heads)
+    query *= query.size(-1) ** -0.5
+    tree = grow_for(rule, key)
+    nodes = Nodes.of(tree, key, value, rule)
+    empty = empty_choice(query, key.size(1), tree, rule)
+    for lists in (empty.opened, empty.read):
+        lists.fill_(-1)
+    choice = naive.choose(query, key, empty, nodes)
+    assert kernel.unsupported(key, choice) is None
+    exact = [x.double() for x in (query, key, value)]
+    means = Nodes(*([x.double() for x in part] for part in nodes[:3]))
+    found = kernel.read(query, key, value, choice, nodes)
+    right = naive.read(*exact, choice, means)
+    torch.testing.assert_close([x.double() for x in found], [*right], rtol=1e-4, atol=1e-5)
+    ours = kernel.differentiate(found[0], *found, query, key, value, choice, nodes)
+    theirs = naive.differentiate(right[0], *right, *exact, choice, means)
+    flat = [[*x[:3], *x[3], *x[4]] for x in (ours, theirs)]
+    torch.testing.assert_close(*([x.double() for x in y] for y in flat), rtol=1e-4, atol=1e-4)
 
 
 def test_what_it_does_not_read_the_formula_reads() -> None:
@@ -327,8 +361,8 @@ def test_errors_are_measured_and_large_ones_refused(monkeypatch: pytest.MonkeyPa
     own = Kernel(kernel.choose, kernel.read, kernel.differentiate)
     monkeypatch.setitem(KERNELS, DEVICE.type, own)
     monkeypatch.setattr(gpu, "RULE", SMALL)
-    settings = Settings(DEVICE.type, 1, torch.float32)
-    found = gpu.errors(90, settings, 16, "float32")
+    how = Settings(DEVICE.type, 1, torch.float32)
+    found = gpu.errors(90, how, 16, "float32")
     assert found["facts"]["alike"] == 1 and found["ours"]["median"] < 1e-5
 
     def wrong(*given: Any, **options: Any) -> Any:
@@ -337,4 +371,4 @@ def test_errors_are_measured_and_large_ones_refused(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(KERNELS, DEVICE.type, own._replace(read=wrong))
     with pytest.raises(AssertionError, match="errors must be at most 4"):
-        gpu.errors(90, settings, 16, "float32")
+        gpu.errors(90, how, 16, "float32")

@@ -89,9 +89,10 @@ def read_near(
 ):  # fmt: skip
     """Read sinks and near keys, or a part of them."""
     some = tl.arange(0, KEYS)
-    k = load(key, some, some < SINKS, width, WIDTH)
-    v = load(value, some, some < SINKS, wide, WIDE)
-    fits = (some[None, :] < SINKS) & (some[None, :] <= last[:, None]) & valid[:, None]
+    sinks = some < tl.minimum(SINKS, length)
+    k = load(key, some, sinks, width, WIDTH)
+    v = load(value, some, sinks, wide, WIDE)
+    fits = sinks[None, :] & (some[None, :] <= last[:, None]) & valid[:, None]
     most, mass, total = _read_some(
         q, come, k, v, fits & (part == 0), 0.0, most, mass, total, False, BACK
     )
