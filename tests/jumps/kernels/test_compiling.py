@@ -97,7 +97,7 @@ def test_trees_compile_for_a_gpu_with_tensor_cores(arch: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 def test_a_kernel_that_has_no_room_is_refused() -> None:
-    with pytest.raises(AssertionError, match="look must fit sm_90"):
+    with pytest.raises(AssertionError, match="average must fit sm_90"):
         compile_for(90, [("", 128, 1)], "trees", str(2**14))
 
 
