@@ -99,7 +99,7 @@ def _read_tree_backward(
         given = (x[row][:, tokens] for x in (grad, output, lse, query, key, value))
         parts = [as_read(x).contiguous() for x in given]
         parts[3] = parts[3] * scale
-        choice, nodes = _chosen(*parts[3:], rule)
+        choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
         if choice.opened.numel():  # by far more numbers than are kept
             choice = kernel.choose(parts[3], parts[4], choice, nodes)
         else:

@@ -152,7 +152,7 @@ class TreePast(Past):
         self.valid = None if valid is None else valid.expand(len(query), -1, -1)
         self.kept = self.kept or [[None] * len(query) for _ in self.heads]
         sharing = len(self.heads) == 1
-        spans = [_span(self.valid, row, self.length, query.size(2)) for row in range(len(query))]
+        spans = _spans(self.valid, len(query), self.length, query.size(2))
         longest = max(number for _, _, number in spans)
         times = query.size(1) // key.size(1)
         parts = list[HeadGroup | HeadOutput]()
@@ -180,8 +180,8 @@ class TreePast(Past):
     def crop(self, length: int) -> None:
         super().crop(length)
         for own in self.kept:
-            numbers = (_span(self.valid, row, self.length, 0)[2] for row in range(len(own)))
-            own[:] = [kept and kept.crop(n) for kept, n in zip(own, numbers, strict=True)]
+            spans = _spans(self.valid, len(own), self.length, 0)
+            own[:] = [kept and kept.crop(n) for kept, (*_, n) in zip(own, spans, strict=True)]
 
     def reorder(self, order: Tensor) -> None:
         kept = self.kept
@@ -190,18 +190,21 @@ class TreePast(Past):
         self.kept = [[own[row] for row in order.tolist()] for own in kept]
 
 
-def _span(valid: Tensor | None, row: int, length: int, new: int) -> tuple[Any, Any, int]:
-    """Return which tokens of a sequence are no padding, which of the next ones, and how many."""
+def _spans(valid: Tensor | None, rows: int, length: int, new: int) -> list[tuple[Any, Any, int]]:
+    """Return which tokens of each sequence are no padding, which of the next ones, and how many."""
     if valid is None:
-        return slice(0, length), slice(None), length
-    own = valid[row if len(valid) > 1 else 0].any(0)
-    first = int(own.int().argmax())
-    count = int(own.sum())
-    if bool(own[first : first + count].all()):  # a view of them
-        end = first + count
-        start = length - new
-        return slice(first, end), slice(max(0, first - start), max(0, end - start)), count
-    return own.nonzero().squeeze(-1), own[length - new :].nonzero().squeeze(-1), count
+        return [(slice(0, length), slice(None), length)] * rows
+    own = valid.any(1).expand(rows, -1)
+    numbers = torch.stack([*(x.int().argmax(-1) for x in (own, own.flip(-1))), own.sum(-1)], 1)
+    spans = list[tuple[Any, Any, int]]()
+    for row, (first, after, count) in zip(own, numbers.tolist(), strict=True):
+        ends = first, length - after
+        next_ends = (max(0, end - length + new) for end in ends)
+        found: Any = slice(*ends), slice(*next_ends)  # a view of them
+        if ends[1] - ends[0] != count:
+            found = (x.nonzero().squeeze(-1) for x in (row, row[length - new :]))
+        spans.append((*found, count))
+    return spans
 
 
 def _check_order(inputs: AttentionInputs, mask: TokenMask) -> None:

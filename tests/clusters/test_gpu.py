@@ -13,6 +13,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from triton.runtime import interpreter
 
 from examples.benchmarks import gpu, roofline
@@ -302,6 +303,7 @@ class Launches(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.names = list[str]()
+        self.bytes = 0  # that are made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
@@ -309,7 +311,10 @@ class Launches(TorchDispatchMode):
         # In tests, memory that is not written to is filled with NaN.
         free = name in self.FREE or (name == "fill_" and args[0].is_floating_point())
         self.names += [] if free else [name]
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if not free or "empty" in name:
+            self.bytes += sum(x.nbytes for x in tree_leaves(made) if isinstance(x, torch.Tensor))
+        return made
 
     def of(self, name: str) -> Any:
         """Return a kernel that is counted, and not launched."""
@@ -320,20 +325,27 @@ class Launches(TorchDispatchMode):
 
 def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Rule(keys=16, groups=4, size=4, segment=32, window=8, dense_below=60)
-    query, key, value = (x.bfloat16() for x in random_heads(200, (4, 2), widths=(16, 16)))
     kernel_for(torch.device("cpu"))
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
     for module in choices, sys.modules[read_next.__module__]:
         monkeypatch.setattr(module, "BY_TRITON", {"cpu"})  # as on CUDA
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
-    state = None
-    for rows, most in ((200, roofline.PROMPT[1]), (1, roofline.TOKEN[1])):
-        with Launches() as launched:
-            for file in (halving, averaging, reading, splitting):
-                for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
-                    monkeypatch.setattr(file, name, launched.of(name))
-            _, state = read_next(query[:, -rows:], key, value, rule, 0.25, state)
-        assert launched.names.count("read") == 1 and len(launched.names) <= most, launched.names
+    made = []
+    for length in (260, 1028):
+        heads = (x.bfloat16() for x in random_heads(length, (4, 2), widths=(16, 16)))
+        query, key, value = heads
+        state = None
+        for rows, most in ((length, roofline.PROMPT[1]), (1, roofline.TOKEN[1])):
+            with Launches() as launched:
+                for file in (halving, averaging, reading, splitting):
+                    for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
+                        monkeypatch.setattr(file, name, launched.of(name))
+                _, state = read_next(query[:, -rows:], key, value, rule, 0.25, state)
+            names = launched.names
+            assert names.count("read") == 1 and len(names) <= most, names
+            made.append(launched.bytes)
+    # A prompt takes room in proportion to its length, a token as much after any.
+    assert made[2] < 1028 / 260 * 1.3 * made[0] and made[3] < 1.1 * made[1], made
 
 
 @pytest.mark.parametrize("before", [0, 30])
