@@ -44,7 +44,7 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 4_241,
+    "jat_graph/clusters": 4_226,
     "jat_graph/core": 1_547,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_347,
@@ -53,7 +53,7 @@ BUDGET = {
     "jat_graph/nn": 767,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 24_902,
+    "jat_graph": 24_887,
     "examples": 10_723,
     "models": 742,
     "tests": 29_583,

@@ -14,7 +14,7 @@ from jat_graph.clusters.choice import Rule
 from jat_graph.clusters.tree import FAN
 
 HEADS, KV_HEADS, DIM, BYTES = 32, 8, 128, 2  # of a Llama of 8 billion parameters, in bfloat16
-ROWS = 16  # queries of a tile, as in jat_graph.clusters.gpu.kernel
+ROWS = 16  # queries of a tile, as in jat_graph.clusters.gpu.launching
 LENGTHS = (8192, 32_768, 131_072)
 # Launches of SDPA and of trees, of a prompt and of a new token; tests count ours.
 PROMPT = 1, 12

@@ -87,16 +87,8 @@ def add_gradients(
             bias = math.log(rule.size * FAN**level)
             number = tables[level + 1][0].size(1)
             gradients.met[triton.cdiv(number, KEYS), kv](
-                *(
-                    *given,
-                    *tables[level + 1],
-                    lists[level],
-                    choice.seen,
-                    lse,
-                    less,
-                    *sums[level + 1],
-                ),
-                *(tokens, group, rule.top, number, bias),
+                *(*given, *tables[level + 1], lists[level], choice.seen, lse, less),
+                *(*sums[level + 1], tokens, group, rule.top, number, bias),
                 **(shared | chosen[level]),
                 LEVEL=level,
                 TOP=top,

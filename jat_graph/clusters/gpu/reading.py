@@ -107,13 +107,8 @@ def read(
     One of several ``PARTS`` goes on from what :func:`jat_graph.clusters.gpu.splitting.look` left.
     ``BACK`` computes the gradients of queries, from those that ``come`` of outputs, and ``masses``.
     """
-    share = tl.cdiv(group, TOGETHER)
-    head = (tl.program_id(1) // share).to(tl.int64)  # of keys
+    head, token, place, valid = rows_of(tokens, group, shift, TOGETHER, ROWS)
     part = tl.program_id(2)
-    token, own, valid = rows_of(
-        tl.program_id(0), tl.program_id(1) % share, tokens, group, shift, TOGETHER, ROWS
-    )
-    place = (head * group + own) * tokens + token  # of the query
     width = tl.arange(0, D)
     wide = tl.arange(0, DV)
     q = load(query, place, valid, width, WIDTH).to(key.dtype.element_ty)

@@ -7,12 +7,15 @@ from jat_graph.clusters.gpu.descent import children, load
 
 
 @triton.jit
-def rows_of(tile, part, tokens, group, shift, TOGETHER: tl.constexpr, ROWS: tl.constexpr):
-    """Return the token of each row of a tile, its head in the group, and which there are."""
+def rows_of(tokens, group, shift, TOGETHER: tl.constexpr, ROWS: tl.constexpr):
+    """Return a program's head of keys, the token and the query of each row, and which there are."""
+    share = tl.cdiv(group, TOGETHER)
+    head = (tl.program_id(1) // share).to(tl.int64)
     row = tl.arange(0, ROWS)
-    token = tile * (ROWS // TOGETHER) + row // TOGETHER - shift
-    own = part * TOGETHER + row % TOGETHER
-    return token, own, (token >= 0) & (token < tokens) & (own < group)
+    token = tl.program_id(0) * (ROWS // TOGETHER) + row // TOGETHER - shift
+    own = tl.program_id(1) % share * TOGETHER + row % TOGETHER  # head of queries in the group
+    place = (head * group + own) * tokens + token
+    return head, token, place, (token >= 0) & (token < tokens) & (own < group)
 
 
 @triton.jit
