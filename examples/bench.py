@@ -2,9 +2,8 @@
 
 ``costs`` measures the prices that ``backend="auto"`` goes by, ``tables FILE …`` prints files of
 results as the docs have them, ``roofline`` counts what to expect on GPUs, ``compile`` compiles all
-Triton kernels, and other names are those of examples/benchmarks/cases.json. Each of these checks
-that both sides agree, times them in turns, prints a table, and writes its file after each point:
-stopped, it goes on with it.
+Triton kernels; others are in examples/benchmarks/cases.json. Each of these checks that both sides
+agree, times them in turns, prints a table, and writes its file after each point, to go on with it.
 """
 
 from __future__ import annotations
