@@ -44,16 +44,16 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 4_226,
+    "jat_graph/clusters": 4_237,
     "jat_graph/core": 1_547,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_347,
     "jat_graph/jumps": 7_367,
-    "jat_graph/looking": 6_410,
-    "jat_graph/nn": 767,
+    "jat_graph/looking": 6_412,
+    "jat_graph/nn": 770,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 24_887,
+    "jat_graph": 24_903,
     "examples": 10_723,
     "models": 742,
     "tests": 29_583,

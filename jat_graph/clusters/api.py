@@ -179,10 +179,10 @@ def document_tokens(
 
 
 def layer_rules(
-    graph: ClusterGraph, heads: tuple[int, ...], num_heads: int, causal: bool
+    graph: ClusterGraph, heads: tuple[int, ...], num_heads: int, causal: bool, device: str
 ) -> dict[Rule, tuple[int, ...]]:
     """Return the rules of all heads of a layer, ``heads`` of which read by clusters."""
-    own = graph.rules(len(heads), causal)
+    own = graph.rules(len(heads), causal, device)
     rules = {rule: tuple(heads[index] for index in part) for rule, part in own.items()}
     others = tuple(head for head in range(num_heads) if head not in heads)
     if others:

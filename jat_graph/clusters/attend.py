@@ -35,7 +35,7 @@ class Kernel(NamedTuple):
         read: Returns what tokens read, and the logarithm of the sum of e to their scores.
         differentiate: Returns the gradients of queries, keys and values, and of the nodes' means.
 
-    The last two take ``kept``, the share that dropout keeps and a seed; None is no dropout.
+    All take ``kept``, the share that dropout keeps and a seed; None is no dropout.
     """
 
     choose: Callable[..., Choice]

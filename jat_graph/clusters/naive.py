@@ -20,7 +20,7 @@ def _marked(items: Tensor, number: int) -> Tensor:  # [..., k] -> bool [..., num
     return marks.scatter_(-1, items.long().where(items >= 0, number), True)[..., :number]
 
 
-def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
+def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes, kept: Dropout = None) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
     key = wide(key)
     nodes = nodes.wide()

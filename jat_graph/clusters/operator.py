@@ -100,11 +100,11 @@ def _read_tree_backward(
         parts = [as_read(x).contiguous() for x in given]
         parts[3] = parts[3] * scale
         choice, nodes = _chosen(parts[3], parts[4], parts[5], rule)
+        kept = None if seed is None else (1 - dropout_p, int(seed) + number)
         if choice.opened.numel():  # by far more numbers than are kept
-            choice = kernel.choose(parts[3], parts[4], choice, nodes)
+            choice = kernel.choose(parts[3], parts[4], choice, nodes, kept=kept)
         else:
             choice = choice._replace(read=read[row][:, tokens].contiguous())
-        kept = None if seed is None else (1 - dropout_p, int(seed) + number)
         found = differentiate(kernel, (*parts, choice, nodes), kept=kept)
         for total, part, factor in zip(totals, found, (scale, 1.0, 1.0), strict=True):
             total[row][:, tokens] = (part * factor).to(total.dtype)

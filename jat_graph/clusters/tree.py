@@ -127,12 +127,19 @@ def _halve_numba(blocks: Tensor, nodes: int) -> Tensor:
 
 
 def halve_triton(blocks: Tensor, nodes: int) -> Tensor:
-    """Return the same by Triton, where it can."""
-    from jat_graph.clusters.gpu.building import halve, halves
+    """Return the same by Triton, where it can; what is too large for it torch halves first."""
+    from jat_graph.clusters.gpu.building import BLOCK, halve, halves
 
-    if not halves(blocks, nodes):
+    number = max(1, blocks.size(2) // BLOCK)
+    if not halves(blocks[:, :, :BLOCK], nodes // number) or blocks.size(2) % number:
         return halve_torch(blocks, nodes)
-    return halve(blocks, nodes, (VARY, PART))
+    if number == 1:
+        return halve(blocks, nodes, (VARY, PART))
+    outer = halve_torch(blocks, number).flatten(1)
+    index = outer.long().unsqueeze(-1).expand(*outer.shape, blocks.size(-1))
+    parts = blocks.flatten(1, 2).gather(1, index).unflatten(1, (-1, BLOCK))
+    inner = halve(parts, nodes // number, (VARY, PART)).flatten(1)
+    return outer.gather(1, inner.long()).view(blocks.shape[:3])
 
 
 def spread_gradients(tree: Tree, grads: list[Tensor]) -> Tensor:  # [Hkv, nodes, D]

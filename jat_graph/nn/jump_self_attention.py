@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -95,13 +96,15 @@ class JumpSelfAttention(SelfAttention):
         self.is_causal = check_flag("is_causal", is_causal)
         self.jump_heads = () if config is None else config.head_indices(heads)
         layer_config = JatConfig()
-        # Of heads that read by clusters, in causal order or not.
-        self._rules: dict[bool, dict[Rule, tuple[int, ...]]] = {}
+        # Of heads that read by clusters, in causal order or not, on CUDA or not.
+        self._rules: dict[tuple[bool, bool], dict[Rule, tuple[int, ...]]] = {}
         if config is not None:
             config.layer_indices(1)
             if config.graph.kind == "clusters":
                 graph, own = config.cluster_graph, self.jump_heads
-                self._rules = {c: layer_rules(graph, own, heads, c) for c in (False, True)}
+                for causal, device in product((False, True), ("cpu", "cuda")):
+                    rules = layer_rules(graph, own, heads, causal, device)
+                    self._rules[causal, device == "cuda"] = rules
             else:
                 config.jump_graph.thresholds(len(self.jump_heads))
                 layer_config = config.for_layer(0, self.jump_heads)
@@ -134,7 +137,7 @@ class JumpSelfAttention(SelfAttention):
         token_mask = resolve_mask(mask, self.is_causal, query)
         options: dict[str, Any] = {"mask": token_mask, "scale": scale}
         if self._rules:
-            rules = self._rules[token_mask.causal]
+            rules = self._rules[token_mask.causal, query.is_cuda]
             return read_heads(query, key, value, rules, dropout_p=0.0, **options)
         strength = None if self.strength is None else self.strength()
         learned: dict[str, Any] = {"strength": strength, "layers": self.jump_conv}

@@ -155,7 +155,7 @@ def draws_of(kept: Dropout, seeds: Tensor, like: Any) -> tuple[Any, int, Any]:
     return seeds.numpy().astype(np.uint32), most_dropped(kept[0]), factor
 
 
-def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
+def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes, kept: Dropout = None) -> Choice:
     """Let tokens descend the tree, which fills in a choice; the query is scaled."""
     _read(query, key, key, empty, nodes, False, [])
     return empty

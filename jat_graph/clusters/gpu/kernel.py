@@ -11,6 +11,8 @@ from jat_graph.clusters.draws import Dropout
 from jat_graph.clusters.gpu.backward import add_gradients
 from jat_graph.clusters.gpu.launching import ROWS, launch
 
+WIDEST = 256  # features of heads that kernels are compiled for
+
 
 def unsupported(key: Tensor, choice: Choice, kept: Dropout = None) -> str | None:
     """Return why the kernel does not read a choice, or None."""
@@ -23,14 +25,16 @@ def unsupported(key: Tensor, choice: Choice, kept: Dropout = None) -> str | None
         return "keys=0"
     if rule.causal and rule.segment % ROWS:
         return f"a segment that is no multiple of {ROWS}"
+    if key.size(-1) > WIDEST:
+        return f"heads of more than {WIDEST} features"
     if key[0].numel() >= 2**31:
         return "as many keys as no index counts"
     return None
 
 
-def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes) -> Choice:
-    """Let tokens descend the tree, which fills in a choice; the query is scaled."""
-    if unsupported(key, empty):
+def choose(query: Tensor, key: Tensor, empty: Choice, nodes: Nodes, kept: Dropout = None) -> Choice:
+    """Let tokens descend the tree, as they do to read; the query is scaled."""
+    if unsupported(key, empty, kept):
         return naive.choose(wide(query), key, _emptied(empty), nodes)
     launch(query, key, key, empty, nodes, chosen=False)
     return empty

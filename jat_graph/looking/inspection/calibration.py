@@ -193,9 +193,10 @@ def _choose_clusters(
             number = len(table[row])
             ladder = [_with_keys(config, [(keys,) * number] * len(table)) for keys in KEYS]
             graphs = [rung.cluster_graph.for_layer(row, number) for rung in ladder]
-            rules = [graph.rules(number, relay.causal[row]) for graph in graphs]
+            given = number, relay.causal[row], model.device.type
+            rules = [graph.rules(*given) for graph in graphs]
             found = [
-                torch.stack([measure_layer(layer, given, QUERIES, config.seed) for given in rules])
+                torch.stack([measure_layer(layer, own, QUERIES, config.seed) for own in rules])
                 for layer in relay.captured(row)
             ]
             rows = torch.cat(found, dim=1)  # [rungs, sequences, H, 7]

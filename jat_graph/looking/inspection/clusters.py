@@ -138,7 +138,7 @@ def inspect_clusters(
 
 
 def _report(layer: CapturedLayer, encoded: EncodedText, top: int | None) -> ClusterReport:
-    (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal)
+    (rule,) = layer.config.cluster_graph.rules(1, layer.mask.causal, layer.query.device.type)
     (sequence,) = split_sequences(layer)
     dense = sequence.query.size(1) <= rule.first
     rule = rule._replace(dense_below=0)
@@ -194,7 +194,7 @@ def view_descent(
     (own,) = found
     index = encoded.shown[-1].index
     causal = own.mask.causal
-    (rule,) = own.config.cluster_graph.rules(1, causal)
+    (rule,) = own.config.cluster_graph.rules(1, causal, own.query.device.type)
     if own.key.size(2) <= rule.first:
         logger.warning(READ_DENSELY)
     key = own.key[:, :, : index + 1] if causal else own.key

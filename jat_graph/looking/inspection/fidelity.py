@@ -245,7 +245,8 @@ class Tally:
         """Measure the heads of one layer on a batch."""
         self.documents = layer_documents(layer)
         self.causal = layer.mask.causal
-        rules = layer.config.cluster_graph.rules(len(layer.heads), self.causal)
+        given = len(layer.heads), self.causal, layer.query.device.type
+        rules = layer.config.cluster_graph.rules(*given)
         found = measure_layer(layer, rules, self.queries, self.config.seed)
         for head, rows in zip(layer.heads, found.unbind(1), strict=True):
             self.rows[layer.layer, head].append(rows)

@@ -179,7 +179,7 @@ def _tree_head(layer: CapturedLayer, text: EncodedText, most_links: int, room: i
     members = [inside[node, shown].nonzero().flatten().tolist() for node in numbers]
     sizes = size[[*numbers]].tolist()
     tree = TreeContent(members, sizes, exact[shown].tolist(), read=parts[0], means=parts[1])
-    (rule,) = layer.config.cluster_graph.rules(1, causal)
+    (rule,) = layer.config.cluster_graph.rules(1, causal, layer.query.device.type)
     few = f" {READ_DENSELY}" * (length <= rule.first) if len(size) else f" {READ_EXACTLY}"
     matrices = (attention, before, attention - before)
     change = (attention - before).abs().sum(-1)
