@@ -23,16 +23,11 @@ from jat_graph.clusters import naive
 from jat_graph.clusters import tree as trees
 from jat_graph.clusters.api import read_long
 from jat_graph.clusters.attend import KERNELS, Kernel, kernel_for, read_next
-from jat_graph.clusters.choice import (
-    Choice,
-    Nodes,
-    Rule,
-    empty_choice,
-    grow_for,
-)
+from jat_graph.clusters.choice import Choice, Nodes, Rule, empty_choice, grow_for
 from jat_graph.clusters.gpu import (
     averaging,
     backward,
+    building,
     halving,
     kernel,
     launching,
@@ -249,11 +244,12 @@ def test_what_it_does_not_read_the_formula_reads() -> None:
     assert kernel.unsupported(heads[1], choices[0]) == "float64"
 
 
-@pytest.mark.parametrize(("keys", "nodes", "width"), [(32, 16, 20), (16, 2, 16)])
+@pytest.mark.parametrize(("keys", "nodes", "width"), [(32, 16, 20), (16, 2, 16), (128, 16, 5)])
 @pytest.mark.parametrize("twins", [False, True], ids=["", "twins"])
 def test_keys_are_halved_as_torch_halves_them(
-    keys: int, nodes: int, width: int, twins: bool
+    keys: int, nodes: int, width: int, twins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(building, "BLOCK", 32)  # more are halved by torch first
     key = random_heads(3 * keys, (2, 2), widths=(width, width))[1].float()
     key = (with_twins(key) if twins else key).unflatten(1, (3, keys)).to(DEVICE)
     found = halve_triton(key, nodes)
