@@ -118,21 +118,17 @@ def record_heads(model: Any, ids: Tensor) -> list[tuple[nn.Module, Tensor, Tenso
     return found
 
 
-def build_forward(
-    name: str, attention: str, length: int, threads: int, learns: bool = False, texts: int = 1
-) -> Callable[[], Tensor]:
-    """Return a forward on ``"sdpa"``, or on clusters with some settings; with a backward or not."""
+def build_forward(name: str, attention: str, length: int, threads: int) -> Callable[[], Tensor]:
+    """Return a forward on ``"sdpa"``, or on clusters with some settings."""
     torch.set_num_threads(threads)
     model, _ = load(name, length, attention)
     draws = torch.Generator().manual_seed(0)
-    ids = torch.randint(model.config.vocab_size, (texts, length), generator=draws)
+    ids = torch.randint(model.config.vocab_size, (1, length), generator=draws)
 
+    @torch.inference_mode()
     def forward() -> Tensor:
-        with torch.inference_mode(not learns):
-            states: Tensor = model(ids).last_hidden_state
-            if learns:
-                torch.autograd.backward(states.mean())
-            return states
+        states: Tensor = model(ids).last_hidden_state
+        return states
 
     forward()  # which may compile
     return forward

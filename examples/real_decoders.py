@@ -28,8 +28,8 @@ from examples.long_inputs import read_settings
 from examples.options import example, option
 from examples.pretrained_decoders import PACKAGES, load
 from examples.questions import Row
-from examples.retrieval import READERS
 from examples.tasks import get_task
+from examples.tasks.documents import read_meetings
 from jat_graph.core.files import read_text
 from jat_graph.hf import register_clustered
 
@@ -140,9 +140,13 @@ def read_texts(kind: str, data_dir: Path | None) -> Iterator[str]:
     if kind == "python":
         folder = Path(sysconfig.get_paths()["stdlib"])
         yield from (read_text(folder / f"{name}.py") for name in MODULES)
-    elif kind in READERS:
-        texts = (text for text, _ in READERS[kind](data_dir))
-        yield from islice(texts, LEFT_OUT.get(kind, 0), None)
+    elif kind == "qmsum":
+        meetings = islice(read_meetings(data_dir), LEFT_OUT[kind], None)
+        yield from ("\n".join(turns) for _, turns, _ in meetings)
+    elif kind == "covidqa":
+        splits = get_task("covidqa").load(data_dir).values()
+        articles = dict.fromkeys(row["context"] for split in splits for row in split)
+        yield from (article.partition("\n")[2] for article in articles)  # without their titles
     else:
         articles = get_task("wikitext2").load(data_dir, ["validation"])["validation"]["text"]
         yield from ("\n".join(articles[start : start + 4]) for start in range(0, len(articles), 4))

@@ -79,6 +79,16 @@ def test_a_model_is_asked_and_the_file_goes_on(
     assert after[:2] == lines and json.loads(after[2])["score"] == 0.0
 
 
+def test_a_task_that_cannot_count_is_asked_no_more() -> None:
+    about = {"task": "variables", "length": 1024, "number": 4, "depth": 0.9}
+    missed = {"task": "variables", "length": 1024, "attention": real_decoders.DENSE, "score": 0.0}
+    others = [missed | {"length": 2048}, missed | {"attention": real_decoders.TREE}]
+    assert real_answers.may_count([missed, missed, *others], about, 5)
+    assert not real_answers.may_count([missed] * 3, about, 5)
+    assert real_answers.may_count([missed] * 3 + [missed | {"score": 0.5}] * 3, about, 9)
+    assert not real_answers.may_count([missed] * 5 + [missed | {"score": 0.5}] * 3, about, 9)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -8,7 +8,6 @@ import pytest
 from tests.examples.conftest import WORDS, Call
 
 PICTURE = "--model {tiny} --sentence book --layer 0 --head 0 --output {folder}/picture.png"
-FIND = "--model {tiny} --lengths 32 320 --output {folder}/runs.jsonl"
 LONG = "--model {tiny} --file {folder}/long.txt --lengths 24 96 --texts 2 --rounds 1"
 BYTES = "--data-dir {folder} --length 24 --model"
 # A script, words that would do, and some that do not.
@@ -55,17 +54,6 @@ WRONG = [
     ("long_inputs", LONG, "--file none.txt", "none.txt must be a file, got none"),
     ("music_transformer", "--data-dir {folder}", "--length 6", "length must be a multiple of 4"),
     ("music_transformer", "--data-dir {folder}", "", r"must hold jsb-chorales-16th\.json"),
-    ("retrieval", FIND, "--task squad", "task must be covidqa or qmsum, got 'squad'"),
-    ("retrieval", FIND, "--lengths 32 50", "lengths must be rising multiples of the first, got"),
-    ("retrieval", FIND, "--output none/a.jsonl", "none/a.jsonl must be a file in an existing f"),
-    ("retrieval", FIND, "--data_dir none", "data_dir must be a folder, got none"),
-    ("retrieval", FIND, "--epochs 0", "epochs must be at least 1, got 0"),
-    (
-        "retrieval",
-        f"{FIND} --data_dir {{data}}",
-        "--limit 3",
-        "limit must leave 2 texts for either half, got 3",
-    ),
     ("sentence_graph", PICTURE, "--model nowhere", "load the files"),
     ("sentence_graph", PICTURE, "--head 99", "head 99 must be a jump head"),
     ("sentence_graph", PICTURE, "--output graph.jpg", "ending in .png"),
