@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from pandas import DataFrame
+from scipy.stats import t as student
 
 from examples import questions
 from examples.options import example, option
@@ -103,16 +104,36 @@ def answer(model: Any, tokenizer: Any, prompt: Prompt) -> str:
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """Yield a line for each attention: its score on each length of the tasks that count."""
-    frame = DataFrame(rows, columns=[*FIELDS, "attention", "score"])
-    dense = frame[frame["attention"] == DENSE].groupby(["task", "length"])["score"].mean()
-    counts = dense.index[dense >= LIMIT]
-    yield f"| attention | {' | '.join(f'{task}, {length}' for task, length in counts)} | all |"
-    yield f"|{'---|' * (len(counts) + 2)}"
-    for name, own in frame.groupby("attention", sort=False):
-        means = own.groupby(["task", "length"])["score"].mean().reindex(counts)
-        cells = [f"{mean:.0%}" for mean in means]
-        yield f"| {name} | {' | '.join(cells)} | {means.mean():.0%} |"
+    """Yield scores on the tasks that count, then shares of dense reading's, with intervals."""
+    scores = counting(rows)
+    tasks = scores.groupby(["task", "length"], sort=False).mean()
+    lengths = sorted({length for _, length in tasks.index})
+    yield f"| task | tokens | {' | '.join(scores)} |"
+    yield f"|{'---|' * (len(scores.columns) + 2)}"
+    for (task, length), own in tasks.iterrows():
+        yield f"| {task} | {length} | {' | '.join('' if x != x else f'{x:.0%}' for x in own)} |"
+    for length in lengths:
+        own = scores.xs(length, level="length")
+        cells = [share(own[[DENSE, name]].dropna()) for name in own]
+        yield f"| of dense reading | {length} | {' | '.join(cells)} |"
+
+
+def counting(rows: list[Row]) -> DataFrame:
+    """Return scores of prompts by attention, where dense reading has half on a task and length."""
+    frame = DataFrame(rows, columns=[*FIELDS, "attention", "score"]).astype({"score": float})
+    names = [*dict.fromkeys([DENSE, *frame["attention"]])]
+    scores = frame.pivot(index=FIELDS, columns="attention", values="score").reindex(columns=names)
+    dense = scores[DENSE].groupby(["task", "length"]).transform("mean")
+    return scores[dense >= LIMIT].sort_index(level="length", sort_remaining=False)
+
+
+def share(scores: DataFrame) -> str:
+    """Return which share of dense reading's score another has, with Student's interval of 95 %."""
+    dense, other = scores.iloc[:, 0], scores.iloc[:, -1]
+    if len(scores) < 2:
+        return ""
+    half = student.ppf(0.975, len(scores) - 1) * (other - dense).sem()
+    return f"{other.mean() / dense.mean():.0%} ± {half / dense.mean():.0%}"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pandas import DataFrame
+from pandas import DataFrame, concat
 from scipy.stats import t as student
 from torch import Tensor
 from transformers import DynamicCache
@@ -242,9 +242,11 @@ def proceed(model: Any, ids: Tensor, cache: Any, draft: Tensor | None = None) ->
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    """Yield a line for each kind, length and attention: the second half of each text."""
+    """Yield a line for each kind, length and attention, and for all kinds: second halves."""
     frame = DataFrame(rows, columns=[*FIELDS, "loss", "changed", "same"])
     frame = frame.sort_values(["kind", "length"], kind="stable")
+    frame["text"] = frame["kind"] + frame["text"].astype(str)
+    frame = concat([frame, frame.assign(kind="all").sort_values("length", kind="stable")])
     for name in ("loss", "changed"):
         frame[name] = [sum(x[len(x) // 2 :]) / len(x[len(x) // 2 :]) for x in frame[name]]
     dense = frame[frame["attention"] == DENSE].set_index(["kind", "length", "text"])["loss"]

@@ -82,6 +82,8 @@ def new_row(length: int, settings: Settings, dtype: str = "") -> Outcome:
         ours, state = read_next(new[0], key, value, rule, scale, state)
         asked = wide(new[0]) * scale
         empty = empty_choice(asked, length, state.tree, rule)
+        empty.opened.fill_(-1)
+        empty.read.fill_(-1)
         wanted, _ = naive.read(asked, key, value, empty, state.nodes, chosen=False)
         agree(ours, wanted.to(ours.dtype))
         if ours.dtype == torch.float32:  # in which means are not rounded

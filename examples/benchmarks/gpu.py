@@ -14,12 +14,13 @@ from examples.benchmarks import measure, roofline
 from examples.benchmarks.measure import Heads, Outcome, Settings
 from jat_graph import ClusterGraph, clustered_attention
 from jat_graph.clusters import naive
-from jat_graph.clusters.attend import kernel_for, read_next
+from jat_graph.clusters.attend import State, kernel_for, read_next
 from jat_graph.clusters.choice import Nodes, as_read, empty_choice, grow_for
 
 RULE = ClusterGraph(dense_below=0).rule(causal=True)
 OURS = partial(clustered_attention, is_causal=True, enable_gqa=True, dense_below=0)
 THEIRS = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+ROWS = 64  # last tokens that are compared with the formula
 MOST = 4.0  # how many times SDPA's error ours may be
 
 
@@ -77,6 +78,8 @@ def _error(found: Tensor, right: Tensor) -> float:
 def layer(length: int, settings: Settings, training: bool = False) -> Outcome:
     """One layer of a Llama of 8 billion parameters, building of trees included, against flash."""
     heads = draw(length, settings, roofline.HEADS, roofline.KV_HEADS, roofline.DIM)
+    last, _ = _last(heads, ROWS)
+    measure.agree(OURS(*heads)[0, :, -ROWS:], last)
     sides = (partial(measure.run, side, heads, training) for side in (OURS, THEIRS))
     facts = {} if training else _expected(settings, partial(roofline.prompt, length))
     return measure.in_turns(*sides, settings, heavy=True, **facts)
@@ -87,14 +90,29 @@ def token(length: int, settings: Settings) -> Outcome:
     """A new token of this layer, whose tree is there, against flash."""
     heads = draw(length, settings, roofline.HEADS, roofline.KV_HEADS, roofline.DIM)
     query, key, value = (x[0] for x in heads)
-    scale = roofline.DIM**-0.5
-    _, state = read_next(query[:, -64:], key, value, RULE, scale)
-    ours = partial(read_next, query[:, -1:], key, value, RULE, scale, state)
+    _, state = _last(heads, 1)
+    ours = partial(read_next, query[:, -1:], key, value, RULE, roofline.DIM**-0.5, state)
     theirs = partial(
         F.scaled_dot_product_attention, heads.query[:, :, -1:], *heads[1:], enable_gqa=True
     )
     facts = _expected(settings, partial(roofline.new_token, length))
     return measure.in_turns(ours, theirs, settings, **facts)
+
+
+@torch.inference_mode()
+def _last(heads: Heads, number: int) -> tuple[Tensor, State]:
+    """Return what the last tokens read, which must be the formula's, and what stays behind."""
+    query, key, value = (x[0] for x in heads)
+    query = query[:, -number:]
+    scale = roofline.DIM**-0.5
+    output, state = read_next(query, key, value, RULE, scale)
+    asked = as_read(query) * scale
+    empty = empty_choice(asked, key.size(1), state.tree, RULE)
+    choice = kernel_for(key.device).choose(asked, as_read(key), empty, state.nodes)
+    means = Nodes(*([x.double() for x in part] for part in state.nodes[:3]))
+    right, _ = naive.read(asked.double(), key.double(), value.double(), choice, means)
+    measure.agree(output, right)
+    return output, state
 
 
 def _expected(settings: Settings, cost: Callable[..., tuple[float, float]]) -> dict[str, Any]:

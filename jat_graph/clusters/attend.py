@@ -175,11 +175,12 @@ def read_next(
         query = query[:, first.size(2) :]
         if not query.size(1):
             return first[0], State(tree, nodes)
-    own = query * scale
+    own = torch.mul(query, scale, out=query.new_empty(query.shape))  # a head's stand together
     empty = empty_choice(own, key.size(1), tree, rule)
     output, _ = kernel_for(key.device).read(own, key, value, empty, nodes, chosen=False)
     output = output.to(value.dtype)
-    output = output if first is None else torch.cat([first[0], output], dim=1)
+    if first is not None:  # heads of a token stand together
+        output = torch.cat([x.transpose(0, 1) for x in (first[0], output)]).transpose(0, 1)
     return output, State(tree, nodes)
 
 

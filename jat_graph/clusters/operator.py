@@ -59,16 +59,23 @@ def read_tree(
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, H, L, Dv], [B, H, L], int32 [B, H, L, clusters]
     """Return what heads read, the logarithms of the sums of e to their scores, and the choice."""
     shared = Rule.of(settings)
-    output, lse, read = _outputs(query, value, shared)
+    alone = documents is None and global_tokens is None and len(query) == 1
+    if not alone:
+        output, lse, read = _outputs(query, value, shared)
     if documents is not None:
         output.zero_()  # what padding reads
     kernel = kernel_for(query.device)
     found = sequences(documents, global_tokens, len(query), shared)
     for number, (row, tokens, rule) in enumerate(found):
-        own, *others = [as_read(x[row][:, tokens]).contiguous() for x in (query, key, value)]
+        others = [as_read(x[row][:, tokens]).contiguous() for x in (key, value)]
+        own = as_read(query[row][:, tokens])
+        own = torch.mul(own, scale, out=own.new_empty(own.shape))  # those of a head stand together
         choice, nodes = _chosen(own, others[0], others[1], rule)
         kept = None if seed is None else (1 - dropout_p, int(seed) + number)
-        parts = kernel.read(own * scale, *others, choice, nodes, chosen=False, kept=kept)
+        parts = kernel.read(own, *others, choice, nodes, chosen=False, kept=kept)
+        if alone:
+            whole = parts[0].to(value.dtype).transpose(0, 1).contiguous()
+            return whole[None].transpose(1, 2), parts[1][None], choice.read[None]
         output[row][:, tokens], lse[row][:, tokens] = parts[0].to(output.dtype), parts[1]
         read[row][:, tokens] = choice.read
     return output, lse, read

@@ -148,11 +148,11 @@ class TreePast(Past):
 
         query, key, value = own
         self.length = self.length + query.size(2)
-        valid = mask.valid
-        self.valid = None if valid is None else valid.expand(len(query), -1, -1)
+        self.valid = None if mask.valid is None else mask.valid.expand(len(query), -1, -1)
         self.kept = self.kept or [[None] * len(query) for _ in self.heads]
         sharing = len(self.heads) == 1
         spans = _spans(self.valid, len(query), self.length, query.size(2))
+        alone = len(query) == 1 and self.valid is None
         longest = max(number for _, _, number in spans)
         times = query.size(1) // key.size(1)
         parts = list[HeadGroup | HeadOutput]()
@@ -160,18 +160,18 @@ class TreePast(Past):
             shared = slice(None) if sharing else torch.tensor(heads, device=key.device) // times
             asked = query if sharing else query[:, list(heads)]
             if longest <= rule.first:
-                pair = (key, value) if sharing else (key[:, shared], value[:, shared])
-                parts.append(HeadGroup(heads, asked, *pair, jumps=False))
+                parts.append(HeadGroup(heads, asked, key[:, shared], value[:, shared], jumps=False))
                 continue
-            output = value.new_zeros(len(query), query.size(2), len(heads), value.size(-1))
-            output = output.transpose(1, 2)  # heads of a token stand together
+            shape = len(query), query.size(2), len(heads), value.size(-1)
+            # Heads of a token stand together.
+            output = torch.empty(0) if alone else value.new_zeros(shape).transpose(1, 2)
             for row, (tokens, new, _) in enumerate(spans):
-                some = [x[row][shared][:, tokens] for x in (key, value)]
+                k, v = (x[row][shared][:, tokens] for x in (key, value))
                 with torch.autocast(key.device.type, enabled=False):
-                    given = asked[row][:, new], *some, rule, scale, kept[row]
-                    found, kept[row] = read_next(*given)
-                output[row][:, new] = found
-            parts.append(HeadOutput(heads, output))
+                    found, kept[row] = read_next(asked[row][:, new], k, v, rule, scale, kept[row])
+                if not alone:
+                    output[row][:, new] = found
+            parts.append(HeadOutput(heads, found[None] if alone else output))
         return parts
 
     def forget(self, changed: list[str]) -> None:

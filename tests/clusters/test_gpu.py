@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 
 pytest.importorskip("triton", reason="triton is not installed")
@@ -14,8 +16,10 @@ pytest.importorskip("triton", reason="triton is not installed")
 import triton.language as tl
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from triton.runtime import interpreter
 
+import jat_graph.hf  # noqa: F401  # transformers then knows "clustered"
 from examples.benchmarks import gpu, roofline
 from examples.benchmarks.measure import Settings
 from jat_graph.clusters import choice as choices
@@ -87,7 +91,9 @@ def both(
 ) -> tuple[tuple[Choice, Any], tuple[Choice, Any]]:
     """Return choices, and outputs with log-sum-exp, of the formula and of the kernel."""
     heads = [x.to(DEVICE, dtype) for x in random_heads(length, **shape)]
-    query, key, value = heads[0].float(), 1.5 * heads[1], heads[2]
+    # Heads are apart, as in a cache that has room.
+    rooms = (F.pad(x, (0, 0, 0, 7))[:, : x.size(1)] for x in (1.5 * heads[1], heads[2]))
+    query, (key, value) = heads[0].float(), rooms
     tree = grow_for(rule, key)
     nodes = Nodes.of(tree, key, value, rule)
     assert kernel.unsupported(key, empty_choice(query, length, tree, rule)) is None
@@ -110,17 +116,22 @@ def both(
         (100, Rule(keys=5, groups=3, size=4, segment=32, window=7), {"heads": (5, 1), "rows": 6}),
         (40, SMALL._replace(window=64), {}),  # no cluster yet
         (2, SMALL, {"rows": 1}),  # fewer than all tokens read
+        (60, SMALL, {"rows": 20, "heads": (2, 1), "widths": (128, 64)}),
+        (40, SMALL, {"rows": 20, "heads": (1, 1), "widths": (64, 256)}),
         (90, ENCODER, {}),
         (77, ENCODER._replace(window=0, keys=3, size=3), {"heads": (2, 1)}),
     ],
-    ids="prompt,no rest,last tokens,a token,odd,short,two,encoder,no near keys".split(","),
+    ids=[
+        *("prompt", "no rest", "last tokens", "a token", "odd", "short", "two", "wide", "wider"),
+        *("encoder", "no near keys"),
+    ],
 )
 def test_it_chooses_and_reads_as_the_formula_does(
     length: int, rule: Rule, shape: dict[str, Any]
 ) -> None:
     (wanted, right), (choice, found) = both(length, rule, **shape)
     assert torch.equal(choice.opened, wanted.opened) and torch.equal(choice.read, wanted.read)
-    torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, right, rtol=1e-4, atol=3e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -179,12 +190,12 @@ def test_what_is_chosen_is_read_and_gradients_are_the_formulas(
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=3e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_batch_goes_through_the_operator(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heads = random_heads(60, (2, 1), widths=(16, 16))
-    documents = (torch.arange(60, device=DEVICE) // 40)[None]
+    documents = (torch.arange(-5, 55, device=DEVICE).div(35, rounding_mode="floor"))[None]
     # All clusters are read, so that no rounding chooses others.
     rule = [float(x) for x in SMALL._replace(keys=16, groups=8, margin=float("inf"))]
     kernel_for(DEVICE)
@@ -291,10 +302,8 @@ def test_means_are_those_of_torch(
 class Launches(TorchDispatchMode):
     """Counts what would be launched on a GPU, and refuses to wait for one."""
 
-    FREE = frozenset(
-        "alias as_strided detach empty expand lift_fresh new_empty permute promote_types select "
-        "slice split squeeze transpose unbind unsqueeze view _unsafe_view".split()
-    )
+    WAITS = frozenset("_local_scalar_dense nonzero is_nonzero equal _unique2".split())
+    WAITS |= {"masked_select", "unique_consecutive"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,13 +312,21 @@ class Launches(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
-        assert name not in ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal"), name
-        # In tests, memory that is not written to is filled with NaN.
-        free = name in self.FREE or (name == "fill_" and args[0].is_floating_point())
-        self.names += [] if free else [name]
+        if name == "read_tree":  # what is inside counts
+            with self:
+                return read_tree._init_fn(*args)
+        given = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+        chosen = name in ("index", "index_put_") and any(x.dtype == torch.bool for x in given[1:])
+        assert name not in self.WAITS and not chosen, name
         made = func(*args, **(kwargs or {}))
-        if not free or "empty" in name:
-            self.bytes += sum(x.nbytes for x in tree_leaves(made) if isinstance(x, torch.Tensor))
+        results = [x for x in tree_leaves(made) if isinstance(x, torch.Tensor)]
+        places = {x.untyped_storage().data_ptr() for x in given}
+        view = all(x.untyped_storage().data_ptr() in places for x in results)
+        # In tests, memory that is not written to is filled with NaN.
+        filled = name == "fill_" and args[0].is_floating_point()
+        free = "empty" in name or filled or (view and not name.endswith("_"))
+        self.names += [] if free else [name]
+        self.bytes += 0 if view else sum(x.nbytes for x in results)
         return made
 
     def of(self, name: str) -> Any:
@@ -319,29 +336,52 @@ class Launches(TorchDispatchMode):
         )()
 
 
-def test_few_kernels_are_launched_and_none_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = Rule(keys=16, groups=4, size=4, segment=32, window=8, dense_below=60)
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launches]]:
+    """What layers launch that run by name, as if on a GPU."""
     kernel_for(torch.device("cpu"))
     monkeypatch.setitem(KERNELS, "cpu", Kernel(kernel.choose, kernel.read, kernel.differentiate))
     for module in choices, sys.modules[read_next.__module__]:
-        monkeypatch.setattr(module, "BY_TRITON", {"cpu"})  # as on CUDA
+        monkeypatch.setattr(module, "BY_TRITON", {"cpu"})
     monkeypatch.setattr(trees, "pick", lambda device, plain, cpu, cuda, slow=False: cuda)
-    made = []
+    attend: Any = AttentionInterface()["clustered"]
+    found = list[Launches]()
+
+    def counted(settings: Any, *args: Any, **options: Any) -> Any:
+        with Launches() as launched, monkeypatch.context() as context:
+            for file in (halving, averaging, reading, splitting):
+                for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
+                    context.setattr(file, name, launched.of(name))
+            context.setattr(torch.Tensor, "tolist", None, raising=False)
+            output = attend.func(settings, *args, **options)
+        found.append(launched)
+        return output
+
+    AttentionInterface.register("clustered", partial(counted, *attend.args))
+    yield found
+    AttentionInterface.register("clustered", attend)
+
+
+def test_few_kernels_are_launched_and_none_waits(launches: list[Launches]) -> None:
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=9, hidden_size=64, intermediate_size=64, **sizes)
+    config.clustered = {"keys": 16, "groups": 4, "size": 4, "segment": 32, "window": 8}
+    config.clustered |= {"dense_below": 60}
+    model = LlamaForCausalLM(config).bfloat16().eval()
+    model.set_attn_implementation("clustered")
     for length in (260, 1028):
-        heads = (x.bfloat16() for x in random_heads(length, (4, 2), widths=(16, 16)))
-        query, key, value = heads
-        state = None
-        for rows, most in ((length, roofline.PROMPT[1]), (1, roofline.TOKEN[1])):
-            with Launches() as launched:
-                for file in (halving, averaging, reading, splitting):
-                    for name in {"halve", "average", "look", "read", "combine"} & vars(file).keys():
-                        monkeypatch.setattr(file, name, launched.of(name))
-                _, state = read_next(query[:, -rows:], key, value, rule, 0.25, state)
-            names = launched.names
-            assert names.count("read") == 1 and len(names) <= most, names
-            made.append(launched.bytes)
+        tokens = torch.randint(9, (1, length))
+        with torch.no_grad():
+            model(tokens, use_cache=False)
+            cache = model(tokens).past_key_values
+            for _ in range(2):  # the first of which grows the tree that stays
+                model(tokens[:, :1], past_key_values=cache)
+    most = 3 * [roofline.PROMPT[1]] + [roofline.TOKEN[1]]
+    for launched, number in zip(launches, 2 * most, strict=True):
+        assert launched.names.count("read") == 1 and len(launched.names) <= number, launched.names
+    made = [launched.bytes for launched in launches]
     # A prompt takes room in proportion to its length, a token as much after any.
-    assert made[2] < 1028 / 260 * 1.3 * made[0] and made[3] < 1.1 * made[1], made
+    assert made[4] < 1028 / 260 * 1.3 * made[0] and made[7] < 1.1 * made[3], made
 
 
 @pytest.mark.parametrize("before", [0, 30])

@@ -73,10 +73,26 @@ def test_a_model_is_asked_and_the_file_goes_on(
     lines = file.read_text("utf-8").splitlines()
     dense, same = map(json.loads, lines)
     assert dense["score"] == same["score"] == 1.0 and dense["said"] == same["said"]
-    assert "| dense | 100% | 100% |" in capsys.readouterr().out
+    assert "| needle, noise | 600 | 100% | 100% |" in capsys.readouterr().out
     call(*words, "less:best:9999", "less:window:80")
     after = file.read_text("utf-8").splitlines()
     assert after[:2] == lines and json.loads(after[2])["score"] == 0.0
+
+
+def test_shares_are_of_the_tasks_that_count() -> None:
+    about = {"length": 1024, "depth": 0.5, "attention": real_decoders.DENSE}
+    scores = {"variables": [0.2, 0.2, 0.0], "keys, 4": [1.0, 1.0, 0.5], "values, 4": [0.5] * 3}
+    rows = [
+        about | {"task": task, "number": number, "score": score}
+        for task, own in scores.items()
+        for number, score in enumerate(own)
+    ]
+    worse = {"attention": "less:window:80", "score": 0.5}
+    rows += [row | worse for row in rows if row["task"] == "keys, 4"]
+    *_, keys, values, shares = real_answers.table(rows)
+    assert keys == "| keys, 4 | 1024 | 83% | 50% |" and values == "| values, 4 | 1024 | 50% |  |"
+    half = 4.303 * (1 / 12) ** 0.5 / 3**0.5 / (2.5 / 3)  # Student's, of .5, .5 and 0 less
+    assert shares == f"| of dense reading | 1024 | 100% ± 0% | 60% ± {half:.0%} |"
 
 
 def test_a_task_that_cannot_count_is_asked_no_more() -> None:

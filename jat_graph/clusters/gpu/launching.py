@@ -43,12 +43,14 @@ def launch(
         room = [less] * 5
     else:
         come = query
-        output = value.new_empty(heads, tokens, wide)
+        output = value.new_empty(tokens, heads, wide).transpose(0, 1)
         lse = query.new_empty(heads, tokens, dtype=torch.float32)
         room = [lse] * 5  # what parts leave behind
     tables = [(x[: levels + 1] + x[:1] * LEVELS)[:LEVELS] for x in nodes[:3]]
     means, values, spreads = ([x.contiguous() for x in table] for table in tables)
-    query, key, value = (x.contiguous() for x in (query, key, value))
+    query = query.contiguous()
+    key, value = _rows_together(key), _rows_together(value)
+    apart = [x.stride(0) // x.size(2) for x in (key, value)]  # rows from a head to the next
     grid = triton.cdiv(tokens + shift, step), kv * triton.cdiv(group, together), parts
     keep, keep_groups = (max(2, triton.next_power_of_2(x)) for x in (rule.clusters, rule.groups))
     if parts > 1:
@@ -83,13 +85,14 @@ def launch(
         if parts > 1:
             splitting.look[grid](
                 *(query, key, value, *means, *spreads, *lists, *room),
-                *(tokens, length, group, shift, *numbers),
+                *(tokens, length, *apart, group, shift, *numbers),
                 LOG_FAN=math.log(FAN),
                 **(shared | {"num_warps": 4 if width == 128 else 8}),
             )
         reading.read[grid](
             *(query, come, key, value, choice.tree.keys.contiguous(), *means, *values, *spreads),
-            *(*lists, output, lse, *room, tokens, length, choice.tree.keys.size(1), group, shift),
+            *(*lists, output, lse, *room, tokens, heads, length, *apart),
+            *(choice.tree.keys.size(1), group, shift),
             *(min(rule.margin, torch.finfo(torch.float32).max), *numbers),
             REST=rule.rest,
             FEW=max(2, min(8, features // max(shared["D"], shared["DV"]))),
@@ -98,6 +101,12 @@ def launch(
         )
         if parts > 1:
             splitting.combine[(heads * tokens,)](
-                *(*room[2:], output, lse), WIDE=wide, DV=shared["DV"], PARTS=parts
+                *(*room[2:], output, lse, tokens, heads), WIDE=wide, DV=shared["DV"], PARTS=parts
             )
     return output, lse
+
+
+def _rows_together(x: Tensor) -> Tensor:  # [Hkv, n, D]
+    """Return keys or values whose rows follow each other; heads may be apart, as in a cache."""
+    width = x.size(2)
+    return x if x.stride()[1:] == (width, 1) and x.stride(0) % width == 0 else x.contiguous()

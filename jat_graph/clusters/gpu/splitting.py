@@ -37,7 +37,7 @@ def _look_at(
 def look(
     query, key, value, key0, key1, key2, key3, spread0, spread1, spread2, spread3,
     seen, opened, picked, bests, peaks, mosts, masses, totals,
-    tokens, length, group, shift, lean, limit, count0, count1, count2, count3,
+    tokens, length, apart, apart2, group, shift, lean, limit, count0, count1, count2, count3,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     TOGETHER: tl.constexpr, SIZE: tl.constexpr, LOG_SIZE: tl.constexpr, LOG_FAN: tl.constexpr,
     SINKS: tl.constexpr, CLUSTERS: tl.constexpr, GROUPS: tl.constexpr, TOP: tl.constexpr,
@@ -59,7 +59,7 @@ def look(
     mass = tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, DV), tl.float32)
     most, mass, total = read_near(
-        q, q, key + head * length * WIDTH, value + head * length * WIDE, SINKS + clusters * SIZE,
+        q, q, key + head * apart * WIDTH, value + head * apart2 * WIDE, SINKS + clusters * SIZE,
         last, valid, length, part, most, mass, total, width, wide, WIDTH, WIDE, SINKS, KEYS, PARTS,
         False,
     )  # fmt: skip
@@ -86,9 +86,9 @@ def look(
     tl.store(peaks + slot, most, mask=valid)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def combine(
-    mosts, masses, totals, output, lse,
+    mosts, masses, totals, output, lse, tokens, heads,
     WIDE: tl.constexpr, DV: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Make one of what all parts of a query read."""
@@ -102,5 +102,6 @@ def combine(
     inside = (wide < WIDE)[None, :]
     total = tl.load(totals + slot[:, None] * WIDE + wide[None, :], mask=inside, other=0.0)
     total = tl.sum(total * factor[:, None], 0) / mass
-    tl.store(output + query * WIDE + wide, total, mask=wide < WIDE)
+    spot = query % tokens * heads + query // tokens  # heads of a token stand together
+    tl.store(output + spot * WIDE + wide, total, mask=wide < WIDE)
     tl.store(lse + query, peak + tl.log(mass))
