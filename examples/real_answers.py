@@ -112,8 +112,8 @@ def table(rows: list[Row]) -> Iterator[str]:
     yield f"|{'---|' * (len(scores.columns) + 2)}"
     for (task, length), own in tasks.iterrows():
         yield f"| {task} | {length} | {' | '.join('' if x != x else f'{x:.0%}' for x in own)} |"
-    for length in lengths:
-        own = scores.xs(length, level="length")
+    for length in [*lengths, "all"]:
+        own = scores if length == "all" else scores.xs(length, level="length")
         cells = [share(own[[DENSE, name]].dropna()) for name in own]
         yield f"| of dense reading | {length} | {' | '.join(cells)} |"
 

@@ -89,10 +89,11 @@ def test_shares_are_of_the_tasks_that_count() -> None:
     ]
     worse = {"attention": "less:window:80", "score": 0.5}
     rows += [row | worse for row in rows if row["task"] == "keys, 4"]
-    *_, keys, values, shares = real_answers.table(rows)
+    *_, keys, values, shares, every = real_answers.table(rows)
     assert keys == "| keys, 4 | 1024 | 83% | 50% |" and values == "| values, 4 | 1024 | 50% |  |"
     half = 4.303 * (1 / 12) ** 0.5 / 3**0.5 / (2.5 / 3)  # Student's, of .5, .5 and 0 less
     assert shares == f"| of dense reading | 1024 | 100% ± 0% | 60% ± {half:.0%} |"
+    assert every == shares.replace("1024", "all")
 
 
 def test_a_task_that_cannot_count_is_asked_no_more() -> None:
