@@ -44,7 +44,7 @@ WORDS = 50_000  # of README.md and docs
 
 # Lines of Python a folder may have, docstrings and all; only an issue raises one.
 BUDGET = {
-    "jat_graph/clusters": 4_258,
+    "jat_graph/clusters": 4_264,
     "jat_graph/core": 1_547,
     "jat_graph/graphs": 518,
     "jat_graph/hf": 3_347,
@@ -53,10 +53,10 @@ BUDGET = {
     "jat_graph/nn": 770,
     "jat_graph/testing": 169,
     "jat_graph/training": 318,
-    "jat_graph": 24_924,
-    "examples": 10_643,
+    "jat_graph": 24_930,
+    "examples": 10_645,
     "models": 742,
-    "tests": 29_533,
+    "tests": 29_626,
 }
 
 

@@ -18,12 +18,15 @@ from jat_graph.clusters.choice import Choice, Nodes, Rule, as_read, empty_choice
 def sequences(
     documents: Tensor | None, global_tokens: Tensor | None, batch: int, rule: Rule
 ) -> Iterator[tuple[int, Any, Rule]]:
-    """Yield the row of a batch, the tokens of each document, all or their positions, and its rule.
+    """Yield the row of a batch, the tokens of each document, a slice or positions, and its rule.
 
-    Global tokens come last, as those that are in no cluster and read all.
+    Global tokens come last, as those that are in no cluster and read all. Nothing but the copies of
+    both masks waits for a device.
     """
     if documents is None and global_tokens is not None:
         documents = torch.zeros_like(global_tokens, dtype=torch.int)
+    device = None if documents is None else documents.device
+    documents, global_tokens = (x if x is None else x.cpu() for x in (documents, global_tokens))
     for row in range(batch):
         if documents is None:
             yield row, slice(None), rule
@@ -31,12 +34,15 @@ def sequences(
         own = documents[row]
         for name in torch.unique(own[own >= 0]).tolist():
             tokens = (own == name).nonzero().squeeze(-1)
-            if global_tokens is None:
-                yield row, tokens, rule
-                continue
-            last = global_tokens[row, tokens]
-            tokens = torch.cat([tokens[~last], tokens[last]])
-            yield row, tokens, rule._replace(window=int(last.sum()))
+            first, last = int(tokens[0]), int(tokens[-1])
+            if global_tokens is not None:
+                whole = global_tokens[row, tokens]
+                tokens = torch.cat([tokens[~whole], tokens[whole]])
+                yield row, tokens.to(device), rule._replace(window=int(whole.sum()))
+            elif last - first + 1 == len(tokens):
+                yield row, slice(first, last + 1), rule
+            else:
+                yield row, tokens.to(device), rule
 
 
 def _chosen(query: Tensor, key: Tensor, value: Tensor, rule: Rule) -> tuple[Choice, Nodes]:
