@@ -1,7 +1,7 @@
 """Draw what a real decoder loses and saves where it reads fewer keys, or what it still finds.
 
 ``python -m examples.real_pictures --losses LESS.jsonl --times PRETRAINED.json --plot FILE.png`` has
-numbers of ``examples.real_decoders`` over the share of keys that are read, beside times of
+numbers of ``examples.real_decoders`` over the share of keys that are read, and beside them times of
 ``examples.bench pretrained``; with ``--answers RULER.jsonl`` instead it has what
 ``examples.real_answers`` found, by depth and length.
 """
@@ -24,13 +24,13 @@ from examples.questions import Row
 from examples.real_answers import counting
 from examples.real_decoders import BIN, DENSE, KEYS, TREE
 from jat_graph.core.files import check_picture
-from jat_graph.looking.viz.figures import PAGE, Figure, add_bar, new_figure, save_figure
+from jat_graph.looking.viz.figures import PAGE, Axes, Figure, add_bar, new_figure, save_figure
 
 NAMES = {  # of attention, as the pictures have them
     DENSE: "all keys",
     TREE: "tree (this library)",
     "channels": "best channels (SparQ)",
-    "best": "each token's own best keys",
+    "best": "own best keys",
     "best-rest": "own best, and the rest",
     "bounds": "blocks by bounds (Quest)",
     "means": "blocks by means",
@@ -62,11 +62,12 @@ def main(args: Options) -> Iterator[str]:
     check_picture(args.plot, "plot")
     if args.answers is not None:
         figure = draw_answers(questions.read_runs(args.answers, "answers of real_answers", bool))
-    elif args.losses is not None and args.times is not None:
+    elif args.losses is not None:
         losses = questions.read_runs(args.losses, "numbers of real_decoders", bool)
-        figure = draw_losses(losses, frame(read_results(args.times)))
+        times = None if args.times is None else frame(read_results(args.times))
+        figure = draw_losses(losses, times)
     else:
-        raise ValueError("losses and times, or answers, must be files, got neither")
+        raise ValueError("losses or answers must be a file, got neither")
     yield str(save_figure(figure, args.plot))
 
 
@@ -75,10 +76,10 @@ def name_of(attention: str) -> str:
     return NAMES.get(attention) or NAMES[attention.split(":")[1]]
 
 
-def draw_losses(rows: list[Row], times: DataFrame) -> Figure:
-    """Draw losses over the share of keys that are read, and times over the length."""
+def draw_losses(rows: list[Row], times: DataFrame | None) -> Figure:
+    """Draw losses over the share of keys that are read, and times over the length, if given."""
     figure = new_figure(PAGE, 4.2)
-    left, right = figure.subplots(1, 2)
+    left, *others = figure.subplots(1, 1 if times is None else 2, squeeze=False).flat
     longest = max(row["length"] for row in rows)
     points = -(-longest // STRETCH)
     texts: dict[tuple[str, int], dict[str, Any]] = {}
@@ -102,22 +103,28 @@ def draw_losses(rows: list[Row], times: DataFrame) -> Figure:
     left.set_title(f"What is lost: {longest} tokens", fontsize=8)
     left.set_xlabel("share of the keys so far that a token reads", fontsize=8)
     left.set_ylabel("loss above that of all keys, nats a token", fontsize=8)
-    for what, mark in (("first token", "o"), ("next token", "s")):
-        own = times[times["what"] == what].set_index("length").sort_index()
-        for side, name in (("theirs", NAMES[DENSE]), ("ours", OURS)):
-            label = f"{what}, {name.partition(' (')[0]}"
-            right.plot(own[side].dropna(), f"{mark}-", c=COLOURS[name], ms=3, lw=1.4, label=label)
-    right.set_xscale("log", base=2)
-    right.set_yscale("log")
-    right.set_title("What it takes: the whole model, two cores", fontsize=8)
-    right.set_xlabel("tokens of the prompt", fontsize=8)
-    right.set_ylabel("seconds", fontsize=8)
-    for axis in (left, right):
+    for right in others:
+        draw_times(right, times)
+    for axis in (left, *others):
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.3)
         place = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.18)}
         axis.legend(fontsize=7, ncols=2, frameon=False, columnspacing=0.8, **place)
     return figure
+
+
+def draw_times(axis: Axes, times: Any) -> None:
+    """Draw seconds to the first and to the next token over the length."""
+    for what, mark in (("first token", "o"), ("next token", "s")):
+        own = times[times["what"] == what].set_index("length").sort_index()
+        for side, name in (("theirs", NAMES[DENSE]), ("ours", OURS)):
+            label = f"{what}, {name.partition(' (')[0]}"
+            axis.plot(own[side].dropna(), f"{mark}-", c=COLOURS[name], ms=3, lw=1.4, label=label)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_title("What it takes: the whole model, two cores", fontsize=8)
+    axis.set_xlabel("tokens of the prompt", fontsize=8)
+    axis.set_ylabel("seconds", fontsize=8)
 
 
 def draw_answers(rows: list[Row]) -> Figure:
@@ -134,7 +141,7 @@ def draw_answers(rows: list[Row]) -> Figure:
     for panel, name in zip(panels, own, strict=False):
         found = own[name].unstack("length")
         image = panel.imshow(found, vmin=0, vmax=1, cmap="cividis", aspect="auto")
-        panel.set_title(name_of(name).partition(" (")[0], fontsize=8)
+        panel.set_title(name_of(name).partition(" (")[0], fontsize=7)
         panel.set_xticks(range(found.shape[1]), map(str, found.columns), rotation=90)
         panel.set_yticks(range(len(found)), [f"{depth:.0%}" for depth in found.index])
         panel.tick_params(labelsize=7)

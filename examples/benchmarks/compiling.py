@@ -51,12 +51,14 @@ def pairs(dtype: torch.dtype, graphs: int, keys: int, length: int, width: int) -
     significance.peaks_triton(x, x)
 
 
-def trees(width: int, tokens: int = LENGTH, dtype: torch.dtype = torch.bfloat16) -> None:
+def trees(
+    width: int, tokens: int = LENGTH, dtype: torch.dtype = torch.bfloat16, causal: bool = True
+) -> None:
     """Launch what builds a tree and reads along it; of a prompt, gradients, too."""
     from jat_graph.clusters.gpu import kernel  # which need Triton
     from jat_graph.clusters.gpu.building import average
 
-    rule = Rule()
+    rule = Rule(causal=causal)
     query = torch.zeros(2, tokens, width, dtype=dtype)
     key = torch.zeros(1, LENGTH, width, dtype=dtype)
     tree = grow_for(rule, key)
@@ -75,6 +77,8 @@ WORK: dict[str, Callable[[], None]] = {
     "trees, D = 64, a token": partial(trees, 64, 1),
     "trees, D = 128": partial(trees, 128),
     "trees, D = 128, a token": partial(trees, 128, 1),
+    "trees, D = 64, an encoder": partial(trees, 64, causal=False),
+    "trees, D = 64, float32": partial(trees, 64, dtype=torch.float32),
 }
 
 

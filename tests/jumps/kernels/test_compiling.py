@@ -84,7 +84,8 @@ def test_the_kernels_compile_for_a_gpu_and_round_each_product_on_its_own(arch: i
 @pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_trees_compile_for_a_gpu_with_tensor_cores(arch: int) -> None:
-    sizes = [("", 128), ("", 128, 1)]  # with fewer features there is more room
+    # With fewer features there is more room; sm_80 spills 104 bytes of gradients with 256.
+    sizes = [("", 128 if arch == 80 else 256), ("", 128, 1)]
     for codes, (_, _, *token) in zip(compile_for(arch, sizes, "trees"), sizes, strict=True):
         reading = {"look", "read"} if token else {"read", "near", "met", "picked"}
         others = {"halve", "average"} | ({"combine"} if token else set())
