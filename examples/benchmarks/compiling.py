@@ -78,7 +78,6 @@ WORK: dict[str, Callable[[], None]] = {
     "trees, D = 128": partial(trees, 128),
     "trees, D = 128, a token": partial(trees, 128, 1),
     "trees, D = 64, an encoder": partial(trees, 64, causal=False),
-    "trees, D = 64, float32": partial(trees, 64, dtype=torch.float32),
 }
 
 
