@@ -255,17 +255,17 @@ def table(rows: list[Row]) -> Iterator[str]:
     for place, own in frame.groupby(FIELDS[:3], sort=False):
         own = own.set_index(["kind", "length", "text"])
         more = own["loss"] - dense.reindex(own.index)
-        cells = [*map(str, place), f"{len(own)}", f"{own['loss'].mean():.3f}", interval(more)]
+        cells = [*map(str, place), f"{len(own)}", f"{own['loss'].mean():.3f}", interval(more, 4)]
         yield f"| {' | '.join(cells)} | {own['changed'].mean():.1%} | {own['same'].mean():.0f} |"
 
 
-def interval(differences: Any) -> str:
+def interval(differences: Any, places: int = 3) -> str:
     """Return a mean with Student's interval of 95 %."""
     number = len(differences)
     if number < 2:
-        return f"{differences.mean():+.3f}"
+        return f"{differences.mean():+.{places}f}"
     half = student.ppf(0.975, number - 1) * differences.sem()
-    return f"{differences.mean():+.3f} ± {half:.3f}"
+    return f"{differences.mean():+.{places}f} ± {half:.{places}f}"
 
 
 if __name__ == "__main__":

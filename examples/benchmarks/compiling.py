@@ -51,16 +51,14 @@ def pairs(dtype: torch.dtype, graphs: int, keys: int, length: int, width: int) -
     significance.peaks_triton(x, x)
 
 
-def trees(
-    width: int, tokens: int = LENGTH, dtype: torch.dtype = torch.bfloat16, causal: bool = True
-) -> None:
+def trees(width: int, tokens: int = LENGTH, causal: bool = True) -> None:
     """Launch what builds a tree and reads along it; of a prompt, gradients, too."""
     from jat_graph.clusters.gpu import kernel  # which need Triton
     from jat_graph.clusters.gpu.building import average
 
     rule = Rule(causal=causal)
-    query = torch.zeros(2, tokens, width, dtype=dtype)
-    key = torch.zeros(1, LENGTH, width, dtype=dtype)
+    query = torch.zeros(2, tokens, width, dtype=torch.bfloat16)
+    key = torch.zeros(1, LENGTH, width, dtype=torch.bfloat16)
     tree = grow_for(rule, key)
     given = empty_choice(query, LENGTH, tree, rule), Nodes.of(tree, key, key, rule)
     halve_triton(key[:, : 2 * rule.segment].view(1, 2, -1, width), rule.segment // rule.size)

@@ -34,13 +34,12 @@ def sequences(
         own = documents[row]
         for name in torch.unique(own[own >= 0]).tolist():
             tokens = (own == name).nonzero().squeeze(-1)
-            first = int(tokens[0])
             if global_tokens is not None:
                 whole = global_tokens[row, tokens]
                 tokens = torch.cat([tokens[~whole], tokens[whole]])
                 yield row, tokens.to(device), rule._replace(window=int(whole.sum()))
-            elif int(tokens[-1]) - first + 1 == len(tokens):
-                yield row, slice(first, first + len(tokens)), rule
+            elif int(tokens[-1] - tokens[0]) + 1 == len(tokens):
+                yield row, slice(int(tokens[0]), int(tokens[-1]) + 1), rule
             else:
                 yield row, tokens.to(device), rule
 

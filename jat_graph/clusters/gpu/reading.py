@@ -31,7 +31,7 @@ from jat_graph.clusters.gpu.softmax import (
 from jat_graph.clusters.tree import FAN
 
 LOG_FAN = tl.constexpr(math.log(FAN))
-INTEGERS = "tokens length apart apart2 clustered group shift limit".split()
+INTEGERS = "tokens length key_apart value_apart clustered group shift limit".split()
 INTEGERS += "count0 count1 count2 count3".split()
 
 
@@ -94,7 +94,7 @@ def read(
     query, come, key, value, members,
     key0, key1, key2, key3, value0, value1, value2, value3, spread0, spread1, spread2, spread3,
     seen, opened, picked, output, lse, bests, peaks, mosts, masses, totals,
-    tokens, heads, length, apart, apart2, clustered, group, shift, margin, lean, limit,
+    tokens, heads, length, key_apart, value_apart, clustered, group, shift, margin, lean, limit,
     count0, count1, count2, count3,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     TOGETHER: tl.constexpr, SIZE: tl.constexpr, LOG_SIZE: tl.constexpr, SINKS: tl.constexpr,
@@ -117,8 +117,8 @@ def read(
     grads = load(come, place, valid, wide, WIDE).to(value.dtype.element_ty) if BACK else q
     clusters = tl.load(seen + token, mask=valid, other=0)
     last = length - tokens + token if CAUSAL else tl.zeros_like(token) + length - 1
-    key += head * apart * WIDTH
-    value += head * apart2 * WIDE
+    key += head * key_apart * WIDTH
+    value += head * value_apart * WIDE
     members += head * clustered
     start = SINKS + clusters * SIZE  # of near keys
     inside = valid[:, None] & (wide < WIDE)[None, :]

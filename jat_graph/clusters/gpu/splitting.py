@@ -37,7 +37,8 @@ def _look_at(
 def look(
     query, key, value, key0, key1, key2, key3, spread0, spread1, spread2, spread3,
     seen, opened, picked, bests, peaks, mosts, masses, totals,
-    tokens, length, apart, apart2, group, shift, lean, limit, count0, count1, count2, count3,
+    tokens, length, key_apart, value_apart, group, shift, lean, limit,
+    count0, count1, count2, count3,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     TOGETHER: tl.constexpr, SIZE: tl.constexpr, LOG_SIZE: tl.constexpr, LOG_FAN: tl.constexpr,
     SINKS: tl.constexpr, CLUSTERS: tl.constexpr, GROUPS: tl.constexpr, TOP: tl.constexpr,
@@ -59,9 +60,9 @@ def look(
     mass = tl.zeros((ROWS,), tl.float32)
     total = tl.zeros((ROWS, DV), tl.float32)
     most, mass, total = read_near(
-        q, q, key + head * apart * WIDTH, value + head * apart2 * WIDE, SINKS + clusters * SIZE,
-        last, valid, length, part, most, mass, total, width, wide, WIDTH, WIDE, SINKS, KEYS, PARTS,
-        False,
+        q, q, key + head * key_apart * WIDTH, value + head * value_apart * WIDE,
+        SINKS + clusters * SIZE, last, valid, length, part, most, mass, total, width, wide,
+        WIDTH, WIDE, SINKS, KEYS, PARTS, False,
     )  # fmt: skip
     slot = place * PARTS + part
     inside = valid[:, None] & (wide < WIDE)[None, :]
